@@ -1,0 +1,70 @@
+PYTHON ?= python3
+ARGS ?=
+
+# Each stamp is newer than the file it was made from, so a second run does nothing.
+VENV := .venv/.stamp-venv
+LOCKED := .venv/.stamp-locked
+SETUP := .venv/.stamp-setup
+DEV := .venv/.stamp-dev
+
+PYTEST := .venv/bin/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-dev run test check bench chaos lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(SETUP) ## make .venv with the locked dependencies and .venv/bin/perdure
+
+setup-dev: $(DEV)
+
+run: $(SETUP) ## start the gateway; ARGS="--port 0" passes options to `perdure serve`
+	@exec .venv/bin/perdure serve $(ARGS)
+
+test: $(DEV) ## install what the tests need and run the whole suite; ARGS go to pytest
+	@scripts/test-peers
+	$(PYTEST) -n 2 --dist loadgroup --durations 15 $(ARGS)
+
+check: $(DEV) ## formatting, lint, types and the import contracts
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+bench: $(DEV) ## measure; ARGS go to the benchmark
+	.venv/bin/python -m bench $(ARGS)
+
+chaos: $(DEV) ## the long kill-and-recover runs that `make test` leaves out
+	$(PYTEST) -m chaos --timeout 1800 --durations 15 $(ARGS)
+
+lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions
+	scripts/lock $(ARGS)
+
+clean: ## remove everything that make made
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV): requirements-build.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Perdure needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.11" >&2; \
+		exit 1; }
+	@echo "making .venv"
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(LOCKED): requirements.txt $(VENV)
+	@echo "installing the locked dependencies"
+	@scripts/install-lock $<
+	@touch $@
+
+$(SETUP): pyproject.toml $(LOCKED)
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --offline -e .
+	@touch $@
+
+$(DEV): requirements-dev.txt $(SETUP)
+	@echo "installing what the tests and checks need"
+	@scripts/install-lock $<
+	@touch $@

@@ -1,0 +1,1 @@
+"""The adapters: one package per chat platform."""

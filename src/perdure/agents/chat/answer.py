@@ -1,0 +1,84 @@
+"""An answer while it arrives.
+
+A dialect's reader fills it event by event; the agent drains the text at each network read and asks
+for the rest at the end. `finish` is set by the provider's own marker and by nothing else, so an
+answer without one has been cut, whatever else was in it.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from perdure.agents.chat.calls import CallSlots
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import StopReason
+from perdure.domain.text import storable
+
+T = TypeVar("T")
+
+
+class Garbage(Exception):
+    """The server sent what its dialect does not know."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """`has_begun`: a first token of any sort was seen. `is_over`: nothing more will come."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: CallSlots = field(default_factory=CallSlots)
+    usage: Usage = field(default_factory=lambda: Usage(model_calls=1))
+    finish: StopReason | None = None
+    detail: str = ""
+    error: str = ""
+    has_begun: bool = False
+    is_over: bool = False
+
+    def drain(self) -> str:
+        """The text that came since the last call."""
+        if not self.texts:
+            return ""
+        text = storable("".join(self.texts))
+        self.texts.clear()
+        return text
+
+    def finished(self, reason: StopReason | None, *, said: str) -> None:
+        """Take the provider's marker; an unknown one is a finish all the same."""
+        self.has_begun = True
+        self.finish = reason or StopReason.STOP
+        if reason is None:
+            self.detail = f"the provider gave {said[:64]!r} as its finish reason"
+
+    def outcome(self) -> StopReason | None:
+        """The finish, which depends on whether there are calls: servers confuse the two."""
+        if self.finish is StopReason.STOP and self.calls:
+            return StopReason.TOOL_CALLS
+        if self.finish is StopReason.TOOL_CALLS and not self.calls:
+            return StopReason.STOP
+        return self.finish
+
+    def failed(self, message: str) -> None:
+        self.has_begun = True
+        self.is_over = True
+        self.error = message
+
+
+def decode(decoder: msgspec.json.Decoder[T], event: bytes) -> T:
+    """Decode what a server sent; raise `Garbage` for what is not of the expected shape."""
+    try:
+        return decoder.decode(event)
+    except msgspec.ValidationError as error:
+        raise Garbage from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_mended(decoder, event)
+
+
+def _decode_mended(decoder: msgspec.json.Decoder[T], event: bytes) -> T:
+    """Again, less strictly: models that emit bytes can split a character between two tokens."""
+    try:
+        value = json.loads(event.decode("utf-8", "replace"), strict=False)
+        return decoder.decode(storable(json.dumps(value, ensure_ascii=False)))
+    except (ValueError, RecursionError) as error:
+        raise Garbage from error

@@ -1,0 +1,77 @@
+"""The content blocks of the Anthropic messages wire."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from perdure.agents.chat.images import label, picture
+from perdure.agents.chat.tool_text import arguments_object, plain_id, tool_name
+from perdure.domain.prompt import Block, CallBlock, MediaBlock, Note, ResultBlock, TextBlock
+
+
+class CacheControl(msgspec.Struct, frozen=True):
+    type: Literal["ephemeral"] = "ephemeral"
+
+
+class WireBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    cache_control: CacheControl | None = None
+
+
+class Text(WireBlock, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class Base64Source(msgspec.Struct, frozen=True, tag_field="type", tag="base64"):
+    media_type: str
+    data: str
+
+
+class UrlSource(msgspec.Struct, frozen=True, tag_field="type", tag="url"):
+    url: str
+
+
+class Image(WireBlock, frozen=True, kw_only=True, tag="image"):
+    source: Base64Source | UrlSource
+
+
+class ToolUse(WireBlock, frozen=True, kw_only=True, tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+class ToolResult(WireBlock, frozen=True, kw_only=True, tag="tool_result"):
+    tool_use_id: str
+    content: str = ""
+    is_error: bool = False
+
+
+AnyBlock = Text | Image | ToolUse | ToolResult
+
+_MARK: Final = CacheControl()
+
+
+def marked(block: AnyBlock) -> AnyBlock:
+    """The same block, with the request up to here to be kept in the provider's cache."""
+    return msgspec.structs.replace(block, cache_control=_MARK)
+
+
+def tool_use(*, call_id: str, name: str, arguments: str) -> ToolUse:
+    return ToolUse(
+        id=plain_id(call_id),
+        name=tool_name(name),
+        input=msgspec.Raw(arguments_object(arguments).encode()),
+    )
+
+
+def wire_block(block: Block) -> AnyBlock:
+    match block:
+        case TextBlock(text) | Note(text):
+            return Text(text=text)
+        case MediaBlock():
+            seen = picture(block)
+            return Image(source=Base64Source(*seen)) if seen else Text(text=label(block))
+        case CallBlock(id=call_id, name=name, arguments=arguments):
+            return tool_use(call_id=call_id, name=name, arguments=arguments)
+        case ResultBlock(call=call, text=text, is_error=is_error):
+            return ToolResult(tool_use_id=plain_id(call), content=text, is_error=is_error)

@@ -1,0 +1,131 @@
+"""Messages that a caller sent in OpenAI's shape, for the Anthropic wire.
+
+That wire wants users and assistants in turn, a user first, system text elsewhere and tool results
+at the head of the user message after the calls; the caller's list has none of these habits.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from perdure.agents.chat.anthropic_blocks import (
+    AnyBlock,
+    Base64Source,
+    Image,
+    Text,
+    ToolResult,
+    UrlSource,
+    tool_use,
+)
+from perdure.agents.chat.tool_text import plain_id
+from perdure.domain.errors import Rejected
+from perdure.domain.prompt import Role
+
+_DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+_BEGINNING: Final = "[the conversation began earlier]"
+
+
+class _ImageUrl(msgspec.Struct):
+    url: str = ""
+
+
+class _Part(msgspec.Struct):
+    type: str = "text"
+    text: str = ""
+    refusal: str = ""
+    image_url: _ImageUrl | str | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _ToolCall(msgspec.Struct):
+    id: str = ""
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
+class _Earlier(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str = ""
+
+
+_earlier: Final = msgspec.json.Decoder(list[_Earlier])
+
+
+@dataclass(slots=True)
+class Turns:
+    """System text, and messages that alternate."""
+
+    system: list[str] = field(default_factory=list)
+    messages: list[tuple[Role, list[AnyBlock]]] = field(default_factory=list)
+
+    def add(self, role: Role, blocks: list[AnyBlock]) -> None:
+        if not blocks:
+            return
+        if not self.messages and role is Role.ASSISTANT:
+            self.messages.append((Role.USER, [Text(text=_BEGINNING)]))
+        if self.messages and self.messages[-1][0] is role:
+            self.messages[-1][1].extend(blocks)
+            # The sort is stable: results move to the front and nothing else changes its order.
+            self.messages[-1][1].sort(key=lambda block: not isinstance(block, ToolResult))
+        else:
+            self.messages.append((role, blocks))
+
+
+def turns(context: str) -> Turns:
+    """Read the earlier messages. Raises `Rejected` when they are not messages."""
+    result = Turns()
+    if not context.strip():
+        return result
+    try:
+        earlier = _earlier.decode(context)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the earlier messages cannot be read: {error}; fix them") from error
+    for message in earlier:
+        match message.role:
+            case "system" | "developer":
+                result.system += [b.text for b in _blocks(message) if isinstance(b, Text)]
+            case "assistant":
+                result.add(Role.ASSISTANT, [*_blocks(message), *_calls(message)])
+            case "tool" | "function":
+                result.add(Role.USER, [_result(message)])
+            case _:
+                result.add(Role.USER, _blocks(message))
+    return result
+
+
+def _blocks(message: _Earlier) -> list[AnyBlock]:
+    content = message.content
+    if isinstance(content, str):
+        return [Text(text=content)] if content.strip() else []
+    blocks = (_block(part) for part in content or ())
+    return [block for block in blocks if block is not None]
+
+
+def _block(part: _Part) -> AnyBlock | None:
+    if part.type == "image_url" and part.image_url is not None:
+        url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+        data = _DATA_URL.fullmatch(url)
+        return Image(source=Base64Source(data[1], data[2]) if data else UrlSource(url))
+    text = part.text or part.refusal
+    if text.strip():
+        return Text(text=text)
+    return None if part.type in ("text", "refusal") else Text(text=f"[attached: {part.type}]")
+
+
+def _calls(message: _Earlier) -> list[AnyBlock]:
+    return [
+        tool_use(call_id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for call in message.tool_calls or ()
+    ]
+
+
+def _result(message: _Earlier) -> ToolResult:
+    texts = [block.text for block in _blocks(message) if isinstance(block, Text)]
+    return ToolResult(tool_use_id=plain_id(message.tool_call_id), content="\n\n".join(texts))

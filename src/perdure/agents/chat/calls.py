@@ -1,0 +1,83 @@
+"""Tool calls out of fragments.
+
+The OpenAI wire sends a call as a first piece with its id and name and then pieces of its argument
+text, all under one index. Servers that only resemble it leave the index or the id out, send whole
+calls at once, put every call under index 0, or repeat the name in each piece; the rules in `_slot`
+tell a new call from more of the last one. Ids are made unique within the request, since some
+servers count from zero in every answer and strict ones refuse an id they have seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from perdure.domain.prompt import CallBlock, Request
+from perdure.domain.stream import Call
+from perdure.domain.text import storable
+
+
+@dataclass(slots=True)
+class _Slot:
+    index: int | None
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CallSlots:
+    _slots: list[_Slot] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def has(self, index: int) -> bool:
+        return any(slot.index == index for slot in self._slots)
+
+    def add(
+        self, *, index: int | None = None, call_id: str = "", name: str = "", arguments: str = ""
+    ) -> None:
+        slot = self._slot(index, call_id, name)
+        slot.id = slot.id or call_id
+        if name and name != slot.name and not slot.arguments:
+            slot.name += name
+        if arguments:
+            slot.arguments.append(arguments)
+
+    def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
+        """The newest call this piece can belong to, or a new one."""
+        for slot in reversed(self._slots):
+            if index is not None and slot.index != index:
+                continue
+            if call_id and slot.id and call_id != slot.id:
+                if index is None:
+                    continue
+                break
+            is_second_whole = index is None and not call_id and name and slot.arguments
+            if is_second_whole:
+                break
+            return slot
+        self._slots.append(_Slot(index=index))
+        return self._slots[-1]
+
+    def whole(self, request: Request) -> Iterator[Call]:
+        """The calls in the order they began, each with an id that the request does not hold."""
+        earlier = [
+            block.id
+            for message in request.messages
+            for block in message.blocks
+            if isinstance(block, CallBlock)
+        ]
+        taken = set(earlier)
+        for number, slot in enumerate(self._slots):
+            call_id = storable(slot.id)
+            if not call_id or call_id in taken or msgspec.json.encode(call_id) in request.prefix:
+                # The prefix only grows, so its length with a count of what follows is unused.
+                call_id = f"call_{len(request.prefix):x}_{len(earlier) + number}"
+            taken.add(call_id)
+            yield Call(
+                id=call_id,
+                name=storable(slot.name) or "unknown",
+                arguments=storable("".join(slot.arguments)) or "{}",
+            )

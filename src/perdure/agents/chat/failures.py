@@ -1,0 +1,220 @@
+"""What can go wrong at a model server, and what to do about it.
+
+Each function gives a `Failure`: the reason programs see, the words people see, and whether the
+same call may simply be made again. Words of the provider are quoted, short and without secrets.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.agents.chat.complaints import Complaint
+from perdure.domain.outcomes import StopReason
+from perdure.domain.text import storable
+
+_RETRIED: Final = frozenset({408, 409, 425, 429})
+_NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_not_active"})
+_TOO_LONG: Final = re.compile(
+    r"context.{0,3}(length|window)|maximum context|too long|too many tokens|too large",
+    re.IGNORECASE,
+)
+# Shorter ones are placeholders such as "none", and blotting them out would garble the words.
+_SECRET_MIN: Final = 8
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    reason: StopReason
+    detail: str
+    may_retry: bool = False
+    retry_after_s: float | None = None
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """What the words may mention: the agent, its model, the address; and what they must not."""
+
+    agent: str
+    model: str
+    url: str
+    secrets: tuple[str, ...] = ()
+
+    def failure(
+        self,
+        reason: StopReason,
+        words: str,
+        *,
+        may_retry: bool = False,
+        retry_after_s: float | None = None,
+    ) -> Failure:
+        for secret in self.secrets:
+            if len(secret) >= _SECRET_MIN:
+                words = words.replace(secret, "***")
+        return Failure(
+            reason=reason,
+            detail=storable(words),
+            may_retry=may_retry,
+            retry_after_s=retry_after_s,
+        )
+
+
+def refused(
+    server: Server,
+    status: int,
+    said: Complaint,
+    *,
+    location: str = "",
+    retry_after_s: float | None = None,
+) -> Failure:
+    """A response that is not a success."""
+    quoted = f": {said.text}" if said.text else ""
+    if status in _RETRIED or status >= 500:
+        return _overloaded(server, status, said, retry_after_s)
+    if 300 <= status < 400:
+        words = (
+            f"{server.url} redirects to {_bare(location)}, which is not followed because it would "
+            f"be told the key; set base_url of agent {server.agent} to the final address"
+        )
+    elif status == 401:
+        words = f"{server.url} refused the key (401); check api_key of agent {server.agent}"
+    elif status == 403:
+        words = f"{server.url} forbids this (403){quoted}; check api_key of agent {server.agent}"
+    elif status == 404:
+        words = (
+            f"{server.url} knows no such model or address (404){quoted}; check model "
+            f"({server.model!r}) and base_url of agent {server.agent}"
+        )
+    elif status == 413 or _TOO_LONG.search(f"{said.code} {said.text}"):
+        words = (
+            f"the conversation is too long for {server.model} ({status}){quoted}; "
+            "shorten it with /compact or start afresh with /new"
+        )
+    else:
+        words = (
+            f"{server.url} refused the request ({status}){quoted}; "
+            f"check the settings of agent {server.agent}"
+        )
+    return server.failure(StopReason.PROVIDER_REJECTED, words)
+
+
+def _overloaded(
+    server: Server, status: int, said: Complaint, retry_after_s: float | None
+) -> Failure:
+    quoted = f": {said.text}" if said.text else ""
+    if said.code in _NO_CREDIT:
+        words = f"{server.url} has no credit left for this key ({status}){quoted}; top it up"
+        return server.failure(StopReason.PROVIDER_REJECTED, words)
+    if status == 429:
+        wait = f" in {retry_after_s:.0f} s" if retry_after_s else " later"
+        words = f"{server.url} takes no more requests now (429){quoted}; /retry{wait}"
+    else:
+        words = f"{server.url} failed ({status}){quoted}; /retry, or look at the server"
+    return server.failure(
+        StopReason.PROVIDER_ERROR, words, may_retry=True, retry_after_s=retry_after_s
+    )
+
+
+def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
+    """The wait the server asked for, given in seconds or as a date."""
+    value = headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    return max(0.0, at_s - now_ms / 1000)
+
+
+def unreachable(server: Server, error: Exception) -> Failure:
+    words = f"nothing answers at {server.url} ({_plain(error)}); is the server running?"
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
+
+
+def unknown_host(server: Server) -> Failure:
+    host = urlsplit(server.url).hostname
+    words = f"the name {host!r} cannot be resolved; check base_url of agent {server.agent}"
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
+
+
+def untrusted(server: Server, error: Exception) -> Failure:
+    words = (
+        f"no safe connection to {server.url} ({_plain(error)}); "
+        f"check base_url of agent {server.agent} and the server's certificate"
+    )
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words)
+
+
+def no_connection_in_time(server: Server, seconds: float) -> Failure:
+    words = (
+        f"no connection to {server.url} within {seconds:g} s; is the server running? "
+        f"connect_timeout_s of agent {server.agent} sets the wait"
+    )
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
+
+
+def no_token_in_time(server: Server, seconds: float) -> Failure:
+    words = (
+        f"{server.url} sent no first word within {seconds:g} s; is {server.model} still loading? "
+        f"/retry, or raise first_token_timeout_s of agent {server.agent}"
+    )
+    return server.failure(StopReason.PROVIDER_TIMEOUT, words)
+
+
+def silent(server: Server, seconds: float) -> Failure:
+    words = (
+        f"{server.url} fell silent for {seconds:g} s in the middle of its answer; "
+        f"/retry, or raise silence_timeout_s of agent {server.agent}"
+    )
+    return server.failure(StopReason.PROVIDER_TIMEOUT, words)
+
+
+def cut(server: Server) -> Failure:
+    words = f"{server.url} broke off before it had finished; what came is kept, /retry asks again"
+    return server.failure(StopReason.PROVIDER_CUT, words)
+
+
+def gone(server: Server) -> Failure:
+    """The connection broke before any answer; the server may just have been restarted."""
+    words = f"{server.url} closed the connection without an answer; is the server healthy?"
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
+
+
+def garbage(server: Server) -> Failure:
+    words = (
+        f"{server.url} sent something that is not a model's answer; "
+        f"check base_url and api of agent {server.agent}"
+    )
+    return server.failure(StopReason.PROVIDER_ERROR, words)
+
+
+def said_error(server: Server, message: str) -> Failure:
+    words = f"{server.url} failed: {message or 'it gave no reason'}; /retry, or look at the server"
+    return server.failure(StopReason.PROVIDER_ERROR, words)
+
+
+def unusable(server: Server) -> Failure:
+    """The error itself may quote a header, and with it the key."""
+    words = (
+        f"no request can be made to {server.url}; "
+        f"check base_url, api_key and headers of agent {server.agent} for stray characters"
+    )
+    return server.failure(StopReason.PROVIDER_REJECTED, words)
+
+
+def _bare(location: str) -> str:
+    """An address without its query and user, which may be secrets."""
+    parts = urlsplit(location)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if host else parts.path or "unnamed"
+
+
+def _plain(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or type(error).__name__
+    return " ".join(str(text).split())[:200]

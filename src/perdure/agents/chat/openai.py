@@ -1,0 +1,173 @@
+"""The OpenAI chat-completions wire, outward: messages and requests as bytes.
+
+A request is joined from pieces and the encoded history among them is never opened: it can be a
+megabyte, and byte-equal beginnings are what providers' caches go by.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.agents.chat.images import label, picture
+from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.tool_text import arguments_object, tool_name
+from perdure.domain.errors import Rejected
+from perdure.domain.prompt import (
+    CallBlock,
+    MediaBlock,
+    Message,
+    Note,
+    Request,
+    ResultBlock,
+    Role,
+    TextBlock,
+)
+
+# The maker's own newer models refuse the name that every compatible server knows.
+_MAKER: Final = "api.openai.com"
+
+_json: Final = msgspec.json.Encoder().encode
+
+
+class _TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class _ImageUrl(msgspec.Struct, frozen=True):
+    url: str
+
+
+class _ImagePart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+    image_url: _ImageUrl
+
+
+_Part = _TextPart | _ImagePart
+
+
+class _UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
+    content: str | list[_Part]
+
+
+class _SystemMessage(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
+    content: str
+
+
+class _ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
+    tool_call_id: str
+    content: str
+
+
+class _Function(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class _ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: _Function
+
+
+class _AssistantMessage(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"
+):
+    content: str | None
+    tool_calls: list[_ToolCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+def url(base_url: str) -> str:
+    return f"{base_url.rstrip('/')}/chat/completions"
+
+
+def headers(settings: ChatSettings) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+
+
+def encode(message: Message) -> bytes:
+    if message.role is Role.ASSISTANT:
+        return _json(_assistant(message))
+    return b",".join(map(_json, _user(message)))
+
+
+def _user(message: Message) -> Iterator[_ToolMessage | _UserMessage]:
+    parts: list[_Part] = []
+    for block in message.blocks:
+        match block:
+            case ResultBlock(call=call, text=text):
+                yield _ToolMessage(tool_call_id=call, content=text)
+            case TextBlock(text) | Note(text):
+                parts.append(_TextPart(text))
+            case MediaBlock():
+                parts.append(_media(block))
+            case CallBlock():
+                raise Rejected("a user message cannot hold a tool call; report this as a bug")
+    match parts:
+        case []:
+            pass
+        case [_TextPart(text)]:
+            yield _UserMessage(content=text)
+        case _:
+            yield _UserMessage(content=parts)
+
+
+def _media(block: MediaBlock) -> _Part:
+    seen = picture(block)
+    if seen is None:
+        return _TextPart(label(block))
+    mime, data = seen
+    return _ImagePart(_ImageUrl(f"data:{mime};base64,{data}"))
+
+
+def _assistant(message: Message) -> _AssistantMessage:
+    texts = [block.text for block in message.blocks if isinstance(block, TextBlock | Note)]
+    calls = [
+        _ToolCall(
+            id=block.id,
+            function=_Function(tool_name(block.name), arguments_object(block.arguments)),
+        )
+        for block in message.blocks
+        if isinstance(block, CallBlock)
+    ]
+    return _AssistantMessage(
+        content="\n\n".join(texts) if texts else None, tool_calls=calls or msgspec.UNSET
+    )
+
+
+def body(request: Request, settings: ChatSettings) -> bytes:
+    messages = [_json(_SystemMessage(request.instructions))] if request.instructions else []
+    messages += [_inside(request.context), request.prefix, *map(encode, request.messages)]
+    return b"".join(
+        (
+            b'{"model":',
+            _json(settings.model),
+            b',"stream":true,"stream_options":{"include_usage":true}',
+            _options(settings),
+            b',"tools":' + request.tools.encode() if request.tools else b"",
+            b',"messages":[',
+            b",".join(filter(None, messages)),
+            b"]}",
+        )
+    )
+
+
+def _options(settings: ChatSettings) -> bytes:
+    options = b""
+    if settings.max_tokens is not None:
+        is_maker = urlsplit(settings.base_url).hostname == _MAKER
+        name = b"max_completion_tokens" if is_maker else b"max_tokens"
+        options += b',"%s":%d' % (name, settings.max_tokens)
+    if settings.temperature is not None:
+        options += b',"temperature":' + _json(settings.temperature)
+    return options
+
+
+def _inside(array: str) -> bytes:
+    """The items of a JSON array's text, still as text."""
+    text = array.strip()
+    if not text:
+        return b""
+    if not (text.startswith("[") and text.endswith("]")):
+        raise Rejected("the earlier messages are not a JSON array; send messages as a list")
+    return text[1:-1].strip().encode()

@@ -1,0 +1,183 @@
+"""The OpenAI chat-completions wire, inward: events into an `Answer`.
+
+Only what is needed is decoded, into typed structs; this runs once per token. The finish marker is
+a choice's `finish_reason`: `[DONE]` alone says that the stream is over, not that the model was.
+"""
+
+from typing import Final
+
+import msgspec
+
+from perdure.agents.chat.answer import Answer, Garbage, decode
+from perdure.agents.chat.complaints import complaint
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import StopReason
+
+_FINISHES: Final = {
+    "stop": StopReason.STOP,
+    "length": StopReason.LENGTH,
+    "content_filter": StopReason.CONTENT_FILTER,
+    "tool_calls": StopReason.TOOL_CALLS,
+    "function_call": StopReason.TOOL_CALLS,
+}
+_FAILURES: Final = frozenset({"abort", "error"})
+_NOTHING: Final = msgspec.Raw()
+
+
+class _Part(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+
+
+class _Function(msgspec.Struct):
+    """`arguments` is JSON text in a string; some servers send the object itself."""
+
+    name: str | None = None
+    arguments: msgspec.Raw = _NOTHING
+
+
+class _CallPiece(msgspec.Struct):
+    function: _Function | None = None
+    index: int | None = None
+    id: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    tool_calls: list[_CallPiece] | None = None
+    function_call: _Function | None = None
+    refusal: str | None = None
+    reasoning_content: msgspec.Raw = _NOTHING
+    reasoning: msgspec.Raw = _NOTHING
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    index: int | None = 0
+
+
+class _CachedTokens(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _CachedTokens | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = _NOTHING
+    object: str | None = None
+    message: str | None = None
+
+
+_chunk: Final = msgspec.json.Decoder(_Chunk)
+_text: Final = msgspec.json.Decoder(str)
+
+
+def read(event: bytes, answer: Answer) -> None:
+    """Take one event of a stream."""
+    if event == b"[DONE]":
+        answer.is_over = True
+        return
+    chunk = decode(_chunk, event)
+    if chunk.error is not _NOTHING or chunk.object == "error":
+        _fail(chunk, answer)
+    if chunk.choices:
+        for choice in chunk.choices:
+            if not choice.index:
+                _take(choice, choice.delta, answer)
+    if chunk.usage is not None:
+        answer.usage = _usage(chunk.usage)
+
+
+def read_whole(body: bytes, answer: Answer) -> None:
+    """Take an answer that came at once, from a server that does not stream."""
+    chunk = decode(_chunk, body)
+    _fail(chunk, answer)
+    if not chunk.choices and not answer.error:
+        raise Garbage
+    for choice in chunk.choices or ():
+        if not choice.index:
+            _take(choice, choice.message, answer)
+    if chunk.usage is not None:
+        answer.usage = _usage(chunk.usage)
+
+
+def _take(choice: _Choice, delta: _Delta | None, answer: Answer) -> None:
+    if delta is not None:
+        content = delta.content
+        if content:
+            answer.has_begun = True
+            if isinstance(content, str):
+                answer.texts.append(content)
+            else:
+                answer.texts.extend(part.text for part in content if part.type == "text")
+        else:
+            _take_rest(delta, answer)
+        if delta.tool_calls is not None or delta.function_call is not None:
+            _take_calls(delta, answer)
+    if choice.finish_reason:
+        _finish(choice.finish_reason, answer)
+
+
+def _take_rest(delta: _Delta, answer: Answer) -> None:
+    """A piece without text: a refusal in words, or thoughts, which only show that it works."""
+    if delta.refusal:
+        answer.texts.append(delta.refusal)
+    if delta.refusal or _holds(delta.reasoning_content) or _holds(delta.reasoning):
+        answer.has_begun = True
+
+
+def _take_calls(delta: _Delta, answer: Answer) -> None:
+    pieces = delta.tool_calls or []
+    if delta.function_call is not None:
+        pieces.append(_CallPiece(delta.function_call, index=0))
+    for piece in pieces:
+        function = piece.function or _Function()
+        answer.has_begun = True
+        answer.calls.add(
+            index=piece.index,
+            call_id=piece.id or "",
+            name=function.name or "",
+            arguments=_argument_text(bytes(function.arguments)),
+        )
+
+
+def _argument_text(raw: bytes) -> str:
+    if raw in (b"", b"null"):
+        return ""
+    return decode(_text, raw) if raw.startswith(b'"') else raw.decode("utf-8", "replace")
+
+
+def _finish(said: str, answer: Answer) -> None:
+    if said in _FAILURES:
+        answer.failed(answer.error or f"it stopped with {said!r}")
+        return
+    answer.finished(_FINISHES.get(said), said=said)
+
+
+def _usage(usage: _Usage) -> Usage:
+    details = usage.prompt_tokens_details
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cache_read_tokens=(details.cached_tokens or 0) if details else 0,
+        model_calls=1,
+    )
+
+
+def _fail(chunk: _Chunk, answer: Answer) -> None:
+    if _holds(chunk.error):
+        answer.failed(complaint(bytes(chunk.error)).text)
+    elif chunk.object == "error":
+        answer.failed(chunk.message or "no reason given")
+
+
+def _holds(raw: msgspec.Raw) -> bool:
+    return bytes(raw) not in (b"", b"null", b'""')

@@ -1,0 +1,169 @@
+"""HTTP to a model server: one request, and every failure before its answer in our own words.
+
+All turns of an agent share one pool without a limit on connections, since each turn under way
+holds one. Redirects are not followed: the next host would be told the key.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import aiohttp
+
+from perdure.agents.chat import failures
+from perdure.agents.chat.complaints import complaint
+from perdure.agents.chat.dialects import DIALECTS
+from perdure.agents.chat.exchange import Exchange
+from perdure.agents.chat.failures import Failure, Server
+from perdure.agents.chat.manifest import ChatSettings
+from perdure.domain.outcomes import StopReason
+from perdure.ports.clock import Clock
+
+# A larger body is handed over in pieces, so that writing it does not hold up the loop.
+_PIECE_BYTES: Final = 256 * 1024
+_COMPLAINT_BYTES_MAX: Final = 64 * 1024
+_COMPLAINT_TIMEOUT_S: Final = 5.0
+
+
+class Wire:
+    def __init__(
+        self, settings: ChatSettings, *, session: aiohttp.ClientSession | None, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._dialect = DIALECTS[settings.api]
+        self._session = session
+        self._owns_session = session is None
+        self._is_closed = False
+        self._clock = clock
+        self._url, user, password = _without_user(self._dialect.url(settings.base_url))
+        self._headers = self._all_headers(user, password)
+        keys = (settings.api_key or "", password, *settings.headers.values())
+        self.server = Server(
+            agent=settings.name,
+            model=settings.model,
+            url=_without_user(settings.base_url)[0],
+            secrets=keys,
+        )
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=settings.connect_timeout_s)
+
+    def _all_headers(self, user: str, password: str) -> Mapping[str, str]:
+        login = {"Authorization": _basic(user, password)} if user else {}
+        return {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            # Compressed streams arrive in lumps.
+            "Accept-Encoding": "identity",
+            "User-Agent": "perdure",
+            **login,
+            **self._dialect.headers(self._settings),
+            **self._settings.headers,
+        }
+
+    async def post(self, body: bytes) -> Exchange | Failure:
+        """Send a request; an exchange means that the server has begun a response of success."""
+        if self._is_closed:
+            return _closed(self.server)
+        deadline = asyncio.get_running_loop().time() + self._settings.first_token_timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                response = await self._ask(body)
+                if 200 <= response.status < 300:
+                    return Exchange(response, self._settings, self.server, deadline=deadline)
+                return await self._refused(response)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return self._translated(error)
+        except RuntimeError:
+            # What aiohttp raises when its session was closed meanwhile.
+            return _closed(self.server)
+
+    async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
+        return await self._opened_session().post(
+            self._url,
+            data=body if len(body) <= _PIECE_BYTES else _pieces(body),
+            headers={**self._headers, "Content-Length": str(len(body))},
+            allow_redirects=False,
+            timeout=self._timeout,
+        )
+
+    def _opened_session(self) -> aiohttp.ClientSession:
+        """Made late, because it belongs to the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> Failure:
+        body = bytearray()
+        content = response.content
+        try:
+            with suppress(aiohttp.ClientError, OSError):
+                async with asyncio.timeout(_COMPLAINT_TIMEOUT_S):
+                    while len(body) < _COMPLAINT_BYTES_MAX and (piece := await content.readany()):
+                        body += piece
+        finally:
+            response.close()
+        return failures.refused(
+            self.server,
+            response.status,
+            complaint(bytes(body)),
+            location=response.headers.get("Location", ""),
+            retry_after_s=failures.retry_after_s(response.headers, now_ms=self._clock.now_ms()),
+        )
+
+    def _translated(self, error: Exception) -> Failure:
+        """The one place where what aiohttp raises before a response becomes a failure."""
+        match error:
+            case aiohttp.ClientConnectorError() | aiohttp.ClientSSLError():
+                return self._not_connected(error)
+            case aiohttp.ConnectionTimeoutError():
+                return failures.no_connection_in_time(self.server, self._settings.connect_timeout_s)
+            case TimeoutError():
+                return failures.no_token_in_time(self.server, self._settings.first_token_timeout_s)
+            case aiohttp.ClientResponseError():
+                return failures.garbage(self.server)
+            case ValueError():
+                return failures.unusable(self.server)
+            case _:
+                return failures.gone(self.server)
+
+    def _not_connected(self, error: Exception) -> Failure:
+        match error:
+            case aiohttp.ClientConnectorDNSError():
+                return failures.unknown_host(self.server)
+            case aiohttp.ClientSSLError():
+                return failures.untrusted(self.server, error)
+            case _:
+                return failures.unreachable(self.server, error)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._session is not None and self._owns_session:
+            await self._session.close()
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), _PIECE_BYTES):
+        yield bytes(view[start : start + _PIECE_BYTES])
+
+
+def _without_user(url: str) -> tuple[str, str, str]:
+    """An address and the user and password that stood in it."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), unquote(name), unquote(password)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _closed(server: Server) -> Failure:
+    return server.failure(
+        StopReason.AGENT_ERROR, f"agent {server.agent} has been closed; is Perdure shutting down?"
+    )

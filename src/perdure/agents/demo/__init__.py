@@ -1,0 +1,1 @@
+"""The demo agent: it answers offline, the same way each time."""

@@ -1,0 +1,86 @@
+"""The demo agent streams what `questions` plans, word by word, and keeps nothing."""
+
+from collections.abc import AsyncGenerator
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from perdure.agents.demo.manifest import DemoSettings
+from perdure.agents.demo.questions import Heard, Plan, hear, plan
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
+from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.ports.clock import Clock
+
+# Quotes within JSON text are escaped, so these bytes stand for a call and for nothing else.
+_CALL_IN_JSON: Final = b'"arguments":'
+_DEFAULTS: Final = DemoSettings()
+
+
+class DemoAgent:
+    def __init__(self, *, clock: Clock, settings: DemoSettings = _DEFAULTS) -> None:
+        self._clock = clock
+        self._settings = settings
+
+    def encode(self, message: Message) -> bytes:
+        # A file's bytes say nothing here, and its name is in the attachment.
+        blocks = [
+            msgspec.structs.replace(block, data=None) if isinstance(block, MediaBlock) else block
+            for block in message.blocks
+        ]
+        return msgspec.json.encode({"role": message.role, "blocks": blocks})
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        heard = hear(request.messages)
+        answer = plan(heard)
+        if answer.fails:
+            detail = "the demo agent was asked to fail; ask something else"
+            yield Stopped(reason=StopReason.PROVIDER_ERROR, detail=detail)
+            return
+        for number, piece in enumerate(answer.pieces):
+            if number:
+                await self._clock.sleep(self._delay_s(answer))
+            yield Text(piece)
+        if answer.tool:
+            yield Call(id=_next_id(request, heard), name=answer.tool, arguments=answer.arguments)
+        yield Spent(_usage(request, answer))
+        yield _stopped(answer)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _delay_s(self, answer: Plan) -> float:
+        delay_ms = self._settings.delay_ms if answer.delay_ms is None else answer.delay_ms
+        return delay_ms / 1000
+
+
+def _stopped(answer: Plan) -> Stopped:
+    if answer.is_cut:
+        detail = "the demo agent was asked to break off; /retry starts it again"
+        return Stopped(reason=StopReason.PROVIDER_CUT, detail=detail)
+    return Stopped(reason=StopReason.TOOL_CALLS if answer.tool else StopReason.STOP)
+
+
+def _next_id(request: Request, heard: Heard) -> str:
+    """The call's place among all calls. A shortened history may still hold that number."""
+    place = request.prefix.count(_CALL_IN_JSON) + len(heard.call_ids)
+    ids = (f"demo_call_{number}" for number in count(place + 1))
+    return next(
+        call_id
+        for call_id in ids
+        if call_id not in heard.call_ids and f'"{call_id}"'.encode() not in request.prefix
+    )
+
+
+def _usage(request: Request, answer: Plan) -> Usage:
+    """Words stand for tokens; those of the encoded part are not counted again at each call."""
+    texts = [request.instructions]
+    for message in request.messages:
+        texts += [b.text for b in message.blocks if isinstance(b, TextBlock | ResultBlock)]
+    return Usage(
+        input_tokens=sum(len(text.split()) for text in texts),
+        output_tokens=len(answer.pieces) + len(answer.arguments.split()),
+        model_calls=1,
+    )

@@ -1,0 +1,132 @@
+"""What the demo agent was asked, and how far it has got with the answer.
+
+    demo words=N delay_ms=M    N words, M ms between them
+    demo fail                  no word, then a provider's error
+    demo cut                   some words, then the stream breaks off
+    demo tool NAME {json}      a tool call; its result is quoted in the next answer
+    anything else              is said back
+
+The last text that a person wrote is the question; notes are not. Words of the assistant that
+stand after it were said by an attempt that did not get to the end, so the answer goes on there.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Final
+
+import msgspec
+
+from perdure.domain.prompt import CallBlock, MediaBlock, Message, ResultBlock, Role, TextBlock
+
+WORDS_MAX: Final = 100_000
+DELAY_MAX_MS: Final = 60_000
+_WORDS_DEFAULT: Final = 50
+_WORDS_BEFORE_CUT: Final = 5
+_SYLLABLES: Final = (
+    "river", "stone", "lamp", "window", "paper", "garden", "bridge", "letter", "harbour", "clock",
+    "meadow", "thread", "copper", "island", "ladder", "orchard",
+)  # fmt: skip
+_OPTION: Final = re.compile(r"(?:(words|delay_ms)=(\d{1,9})|(fail|cut))")
+_TOOL: Final = re.compile(r"demo\s+tool\s+(\S+)\s*(.*)", re.DOTALL)
+_PIECE: Final = re.compile(r"\S+\s*")
+_OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer before it is given: words to stream, or a call, and how it ends."""
+
+    pieces: tuple[str, ...] = ()
+    delay_ms: int | None = None
+    tool: str = ""
+    arguments: str = ""
+    fails: bool = False
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
+class Heard:
+    """The question and what has happened since it was asked."""
+
+    question: str = ""
+    files: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    words_said: int = 0
+    call_ids: set[str] = field(default_factory=set)
+
+
+def hear(messages: Iterable[Message]) -> Heard:
+    heard = Heard()
+    for message in messages:
+        for block in message.blocks:
+            match block:
+                case TextBlock(text) if message.role is Role.USER:
+                    heard = Heard(question=text.strip(), call_ids=heard.call_ids)
+                case TextBlock(text):
+                    heard.words_said += len(text.split())
+                case MediaBlock(attachment=attachment):
+                    heard.files.append(attachment.name or attachment.mime or "a file")
+                case ResultBlock(text=text):
+                    heard.results.append(text)
+                    heard.words_said = 0
+                case CallBlock(id=call_id):
+                    heard.call_ids.add(call_id)
+                case _:
+                    pass
+    return heard
+
+
+def plan(heard: Heard) -> Plan:
+    tool = _TOOL.fullmatch(heard.question)
+    if tool and heard.results:
+        quoted = " and ".join(f'"{result}"' for result in heard.results)
+        return _rest(Plan(pieces=_pieces(f"The tool {tool[1]} answered: {quoted}.")), heard)
+    if tool:
+        return Plan(tool=tool[1], arguments=tool[2].strip() or "{}")
+    return _rest(_options(heard.question) or Plan(pieces=_pieces(_echo(heard))), heard)
+
+
+def _options(question: str) -> Plan | None:
+    """What `demo` was told to do; None when these are not its options."""
+    first, *rest = question.split() or [""]
+    options = [_OPTION.fullmatch(word) for word in rest]
+    if first != "demo" or not options:
+        return None
+    numbers: dict[str, int] = {}
+    flags: set[str] = set()
+    for option in options:
+        if option is None:
+            return None
+        if option[3]:
+            flags.add(option[3])
+        else:
+            numbers[option[1]] = int(option[2])
+    wanted = numbers.get("words", _WORDS_BEFORE_CUT if "cut" in flags else _WORDS_DEFAULT)
+    delay_ms = numbers.get("delay_ms")
+    return Plan(
+        pieces=_pieces(long_answer(min(wanted, WORDS_MAX))),
+        delay_ms=None if delay_ms is None else min(delay_ms, DELAY_MAX_MS),
+        fails="fail" in flags,
+        is_cut="cut" in flags,
+    )
+
+
+def long_answer(words: int) -> str:
+    """That many words, each different, so that a missing or repeated one shows."""
+    rounds = (f"{word}{number or ''}" for number in count() for word in _SYLLABLES)
+    return " ".join(islice(rounds, words))
+
+
+def _echo(heard: Heard) -> str:
+    said = f'You said: "{heard.question}".' if heard.question else "You said nothing."
+    sent = f" You sent: {', '.join(heard.files)}." if heard.files else ""
+    return f"{said}{sent} {_OFFLINE}"
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    return tuple(_PIECE.findall(text))
+
+
+def _rest(whole: Plan, heard: Heard) -> Plan:
+    return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :])

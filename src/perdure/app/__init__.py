@@ -1,0 +1,1 @@
+"""The app: configuration, wiring and life cycle; the one room that sees the others together."""

@@ -1,0 +1,276 @@
+"""A running node, spoken to over HTTP.
+
+`server.json` in the home is a hint: it outlives a killed node, and its port may by now belong to
+somebody else. So a node counts as running when the address answers as a Perdure that has the
+process id of the hint. A node that was restarted may sit at another port; `look_again` finds it.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from perdure.app.environment import TOKEN_FILE, TOKEN_VARIABLE
+from perdure.app.serve import SERVER_FILE
+from perdure.app.verify import Report
+from perdure.domain.errors import (
+    Ambiguous,
+    Conflict,
+    NotFound,
+    PerdureError,
+    Rejected,
+    Transient,
+)
+from perdure.domain.watching import NAMES, News, Position
+from perdure.web import wire
+
+T = TypeVar("T")
+CONNECT_S: Final = 2.0
+PROBE_S: Final = 5.0
+ANSWER_S: Final = 60.0
+VERIFY_S: Final = 3600.0
+# The longest line of an event stream: one message whole.
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Before everything: what a watcher sends who wants a conversation from its first event on.
+BEGINNING: Final = str(Position(0, 0))
+
+_NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
+
+
+class ServerFile(msgspec.Struct, frozen=True):
+    pid: int
+    port: int
+    url: str
+
+
+def hint(home: Path) -> ServerFile | None:
+    """What the node that started last wrote down; None when there is nothing of use."""
+    try:
+        return msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    """Does this process still work? One that only waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[:1] != ["Z"]
+
+
+@asynccontextmanager
+async def node_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient | None"]:
+    """The client of this home's node, or None when none runs."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+    headers = _authorization(home, environ)
+    async with aiohttp.ClientSession(
+        headers=headers, timeout=timeout, read_bufsize=LINE_BYTES_MAX
+    ) as http:
+        client = NodeClient(http, home)
+        yield client if await client.look_again() else None
+
+
+def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        try:
+            token = (home / TOKEN_FILE).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return {}
+    return {"Authorization": f"Bearer {token}"} if token.isprintable() else {}
+
+
+class NodeClient:
+    def __init__(self, http: aiohttp.ClientSession, home: Path) -> None:
+        self._http = http
+        self._home = home
+        self._base = ""
+        self.pid = 0
+
+    @property
+    def url(self) -> str:
+        return self._base
+
+    async def look_again(self) -> bool:
+        """Find where the node is now. Raises `Rejected` when it does not take our token."""
+        found = hint(self._home)
+        if found is None:
+            return False
+        self._base, self.pid = found.url, found.pid
+        try:
+            status = await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
+        except Rejected as error:
+            # Somebody answers there. A dead process cannot, so then it is somebody else.
+            if error.code == "unauthorized" and is_alive(found.pid):
+                raise Rejected(_unknown_token(found.url), code="unauthorized") from error
+            return False
+        except PerdureError:
+            return False
+        return status.pid == found.pid
+
+    async def status(self) -> wire.StatusOut:
+        return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
+
+    async def drain(self) -> None:
+        await self._ask(dict[str, str], "/api/drain", method="POST")
+
+    async def verify(self) -> Report | None:
+        """None: this node cannot do it."""
+        try:
+            return await self._ask(Report, "/api/verify", timeout_s=VERIFY_S)
+        except NotFound:
+            return None
+
+    async def sessions(self, *, limit: int, after: str | None) -> wire.SessionsOut:
+        return await self._ask(wire.SessionsOut, _path("sessions", limit=limit, after=after))
+
+    async def session(self, session: str) -> wire.SessionOut:
+        return await self._ask(wire.SessionOut, _path("sessions", session))
+
+    async def session_of(self, conversation: str) -> str:
+        """The live session of one of our own conversations."""
+        found = await self._ask(wire.ConversationOut, _path("conversations", conversation))
+        return found.session
+
+    async def journal(self, session: str, *, after: int, limit: int) -> wire.JournalOut:
+        path = _path("sessions", session, "journal", after=after, limit=limit)
+        return await self._ask(wire.JournalOut, path)
+
+    async def search(self, query: str, *, limit: int) -> wire.SearchOut:
+        return await self._ask(wire.SearchOut, _path("search", q=query, limit=limit))
+
+    async def explain(self, any_id: str) -> wire.ExplanationOut:
+        return await self._ask(wire.ExplanationOut, _path("explain", any_id))
+
+    async def tokens(self) -> wire.TokensOut:
+        return await self._ask(wire.TokensOut, _path("tokens"))
+
+    async def grant(self, name: str) -> wire.TokenOut:
+        body = wire.TokenIn(name=name)
+        return await self._ask(wire.TokenOut, _path("tokens"), method="POST", body=body)
+
+    async def revoke(self, token_id: str) -> wire.TokenOut:
+        return await self._ask(wire.TokenOut, _path("tokens", token_id), method="DELETE")
+
+    async def transcript(self, conversation: str, *, limit: int) -> wire.TranscriptOut:
+        path = _path("conversations", conversation, "transcript", limit=limit)
+        return await self._ask(wire.TranscriptOut, path)
+
+    async def post(self, conversation: str, text: str, *, client_id: str) -> wire.MessageOut:
+        """Safe to repeat with the same id: the node knows it."""
+        path = _path("conversations", conversation, "messages")
+        body = wire.MessageIn(text=text, id=client_id)
+        return await self._ask(wire.MessageOut, path, method="POST", body=body)
+
+    async def stop_turn(self, turn: str) -> wire.TurnOut:
+        return await self._ask(wire.TurnOut, _path("turns", turn, "stop"), method="POST")
+
+    async def watch(
+        self, conversation: str, *, after: str | None
+    ) -> AsyncIterator[tuple[str, News]]:
+        """What happens, each with the id to go on from. Ends with the connection."""
+        url = URL(self._base + _path("conversations", conversation, "events"), encoded=True)
+        headers = {"Last-Event-ID": after} if after else {}
+        try:
+            async with self._http.get(url, headers=headers) as response:
+                if response.status != 200:
+                    raise _refusal(response.status, await response.read())
+                async for told in _events(response.content):
+                    yield told
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _translated(error, self._base) from error
+
+    async def _ask(
+        self,
+        shape: type[T],
+        path: str,
+        *,
+        method: str = "GET",
+        body: msgspec.Struct | None = None,
+        timeout_s: float = ANSWER_S,
+    ) -> T:
+        data = None if body is None else msgspec.json.encode(body)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        try:
+            async with self._http.request(
+                method, URL(self._base + path, encoded=True), data=data, timeout=timeout
+            ) as response:
+                status, raw = response.status, await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error, self._base) from error
+        if status >= 300:
+            raise _refusal(status, raw)
+        return _decoded(raw, shape, self._base)
+
+
+def _path(*parts: str, **query: str | int | None) -> str:
+    path = "/".join(["/api", *(quote(part, safe="") for part in parts)])
+    given = [
+        f"{key}={quote(str(each), safe='')}" for key, each in query.items() if each is not None
+    ]
+    return f"{path}?{'&'.join(given)}" if given else path
+
+
+async def _events(lines: aiohttp.StreamReader) -> AsyncIterator[tuple[str, News]]:
+    """Server-sent events of kinds we know; an event counts once its blank line is there."""
+    fields: dict[str, str] = {}
+    async for raw in lines:
+        line = raw.decode().rstrip("\r\n")
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        decoder = _NEWS.get(fields.get("event", ""))
+        if decoder is not None:
+            yield fields.get("id", ""), decoder.decode(fields["data"])
+        fields = {}
+
+
+def _decoded(raw: bytes, shape: type[T], url: str) -> T:
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except msgspec.MsgspecError as error:
+        raise Transient(
+            f"what answers at {url} is not this version of Perdure ({error})", code="foreign"
+        ) from error
+
+
+def _refusal(status: int, raw: bytes) -> PerdureError:
+    """The node's own words, as the error that they were."""
+    try:
+        problem = msgspec.json.decode(raw, type=wire.ErrorOut).error
+    except msgspec.MsgspecError:
+        return Transient(f"the node answered with HTTP status {status}", code="foreign")
+    if problem.retryable:
+        return Transient(problem.message, code=problem.code)
+    if status == 409:
+        return Conflict(problem.message, code=problem.code)
+    return (NotFound if status == 404 else Rejected)(problem.message, code=problem.code)
+
+
+def _translated(error: Exception, url: str) -> PerdureError:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Transient(f"nothing answers at {url}; is the node running?", code="unreachable")
+    # Time-outs and resets land here: the request may have arrived.
+    return Ambiguous(f"the connection to {url} broke ({error!r}); look before you repeat")
+
+
+def _unknown_token(url: str) -> str:
+    return (
+        f"the node at {url} does not know the token of this home; set {TOKEN_VARIABLE} to the "
+        f"one it was started with, or check --home"
+    )

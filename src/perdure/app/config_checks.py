@@ -1,0 +1,80 @@
+"""Rules that span several keys: names that must exist elsewhere, choices that exclude each other.
+
+They run on a configuration whose every single value is already sound.
+"""
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from perdure.app.config_values import MAIN, AgentConfig, Config, McpServer
+from perdure.app.toml_errors import instead, nearest, quoted
+from perdure.app.toml_positions import KeyPath
+from perdure.app.toml_words import shown
+
+Finding = tuple[KeyPath, str]
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """What is wrong, each with the key to look at."""
+    yield from _store(config)
+    for name, agent in config.agents.items():
+        yield from _agent(config, name, agent)
+    for name, server in config.tools.mcp.items():
+        yield from _mcp(name, server)
+    for name, adapter in config.adapters.items():
+        if adapter.agent is not None:
+            yield from _known_agent(config, adapter.agent, ("adapters", name, "agent"))
+
+
+def _store(config: Config) -> Iterator[Finding]:
+    url = config.store.url.reveal()
+    # The address may hold a password, so the complaint never repeats it.
+    if url != "sqlite" and not _is_postgres(url):
+        rule = '"sqlite" or an address such as "postgresql://user@host/db"'
+        yield ("store", "url"), f"[store] url must be {rule}"
+
+
+def _is_postgres(url: str) -> bool:
+    if not url.startswith("postgresql://") or any(char.isspace() for char in url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.port != 0 and bool(parts.netloc or parts.path.strip("/") or parts.query)
+    except ValueError:
+        return False
+
+
+def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[Finding]:
+    path: KeyPath = ("agents", name)
+    for index, other in enumerate(agent.fallbacks):
+        at = (*path, "fallbacks", index)
+        yield from _known_agent(config, other, at)
+        if other == name:
+            yield at, f"{shown(at)} names the agent itself; name another one or leave it out"
+    if agent.compact_agent is not None:
+        yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
+    for index, tool in enumerate(agent.tools):
+        server = tool.removeprefix("mcp.")
+        if server != tool and server not in config.tools.mcp:
+            at = (*path, "tools", index)
+            yield at, f"{shown(at)} names an unknown tool server; {_add_server(config, server)}"
+
+
+def _add_server(config: Config, name: str) -> str:
+    add = f"add [tools.mcp.{name}]"
+    meant = nearest(name, config.tools.mcp)
+    return add if meant is None else f"did you mean {quoted(f'mcp.{meant}')}? Else {add}"
+
+
+def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[Finding]:
+    known = list(config.agents) or [MAIN]
+    if name not in known:
+        advice = instead(name, known, noun="agents")
+        yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
+
+
+def _mcp(name: str, server: McpServer) -> Iterator[Finding]:
+    path: KeyPath = ("tools", "mcp", name)
+    if (server.command is None) == (server.url is None):
+        which = "both" if server.command else "neither"
+        yield path, f"{shown(path)} takes either command or url, and has {which}"

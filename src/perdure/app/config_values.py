@@ -1,0 +1,249 @@
+"""The configuration as values.
+
+Each struct is one section of `perdure.toml`; a field's type says what is accepted, its default
+what holds when the key is left out. A type's description completes the sentence "it must be ...",
+so the complaint about a wrong value is written here, beside the rule.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from perdure.app.secret import Secret
+
+MAIN: Final = "main"
+
+Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z",
+        description="a name of letters, digits and . _ : - (at most 64)",
+    ),
+]
+Url = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://(?:[^\s/@]+@)?(?:\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]?#]+)(?::[0-9]{1,5})?"
+        r"(?:/[^\s?#]*)?\Z",
+        description='an address such as "http://127.0.0.1:11434/v1"',
+    ),
+]
+Port = Annotated[int, Meta(ge=0, le=65_535, description="a whole number from 0 to 65535")]
+# Sizes fit the signed 64 bits of both stores, and a century of seconds does so in milliseconds.
+Count = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of at least 1")]
+Amount = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
+Seconds = Annotated[float, Meta(ge=0, le=3.2e9, description="a number of seconds, 0 or more")]
+Patience = Annotated[float, Meta(gt=0, le=3.2e9, description="a number of seconds above 0")]
+Days = Annotated[float, Meta(ge=0, le=36_525, description="a number of days, 0 or more")]
+Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
+Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
+Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
+Command = Annotated[
+    tuple[Text, ...], Meta(min_length=1, description='a list such as ["program", "argument"]')
+]
+
+Busy = Literal["interrupt", "queue", "steer"]
+
+_NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the file. Unknown keys are refused by the reader."""
+
+
+class ServerConfig(Section, frozen=True, kw_only=True):
+    host: Text = "127.0.0.1"
+    port: Port = 8585
+    busy: Busy = "queue"
+    base_url: Url | None = None
+
+
+class StoreConfig(Section, frozen=True, kw_only=True):
+    """`url` is the word sqlite or a postgresql:// address, which may carry a password."""
+
+    url: Secret = Secret("sqlite")
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.reveal() == "sqlite"
+
+
+class Prices(Section, frozen=True, kw_only=True):
+    """Money per million tokens."""
+
+    input: Money = 0.0
+    output: Money = 0.0
+    cached: Money | None = None
+
+
+class AgentSection(Section, frozen=True, kw_only=True):
+    """What every kind of agent takes."""
+
+    instructions: str = ""
+    context_tokens: Count = 128_000
+    compact_at: Share = 0.75
+    compact_agent: Name | None = None
+    tools: tuple[Text, ...] = ()
+    fallbacks: tuple[Name, ...] = ()
+    concurrent: Count | None = None
+    prices: Prices | None = None
+
+
+class ChatAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="chat"):
+    """A model behind the OpenAI or the Anthropic wire. An empty `base_url` is the maker's own."""
+
+    api: Literal["openai", "anthropic"] = "openai"
+    base_url: Url = ""
+    model: Text
+    api_key: Secret | None = None
+    headers: Mapping[Text, Secret] = _NOTHING
+    max_tokens: Count | None = None
+    temperature: Temperature | None = None
+    connect_timeout_s: Patience = 10.0
+    first_token_timeout_s: Patience = 120.0
+    silence_timeout_s: Patience = 60.0
+
+    def __post_init__(self) -> None:
+        base_url = self.base_url.rstrip("/") or MAKERS[self.api]
+        msgspec.structs.force_setattr(self, "base_url", base_url)
+
+
+MAKERS: Final[Mapping[str, str]] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+}
+
+
+class Pool(Section, frozen=True, kw_only=True):
+    processes: Count = 1
+    prewarm: bool = True
+    sessions_per_process: Count = 64
+    idle_s: Seconds = 900.0
+
+
+class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="acp"):
+    """An external agent program that speaks ACP on its standard streams."""
+
+    command: Command
+    env: Mapping[Text, Secret] = _NOTHING
+    cwd: Text | None = None
+    pool: Pool = Pool()
+
+
+class DemoAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="demo"):
+    """The offline agent."""
+
+
+AgentConfig = ChatAgent | AcpAgent | DemoAgent
+
+
+class McpServer(Section, frozen=True, kw_only=True):
+    """A tool server: a program to start, or the address of a running one."""
+
+    command: Command | None = None
+    url: Url | None = None
+    approve: Literal["never", "always", "once"] = "never"
+
+
+class ToolsConfig(Section, frozen=True, kw_only=True):
+    mcp: Mapping[Name, McpServer] = MappingProxyType({})
+
+
+class AdapterConfig(Section, frozen=True, kw_only=True):
+    """What every platform takes. No `agent` means the default one."""
+
+    token: Secret | None = None
+    api_url: Url | None = None
+    allow: tuple[Text, ...] = ()
+    pairing: bool = True
+    agent: Name | None = None
+    busy: Busy = "interrupt"
+    stream: bool = True
+    groups: Literal["shared", "person"] = "shared"
+    mention: bool = True
+
+
+class TelegramConfig(AdapterConfig, frozen=True, kw_only=True):
+    token: Secret
+    api_url: Url = "https://api.telegram.org"
+
+
+# A platform whose section may stand in the file, and the keys it takes.
+ADAPTERS: Final[Mapping[str, type[AdapterConfig]]] = {"telegram": TelegramConfig}
+
+
+class RecoveryConfig(Section, frozen=True, kw_only=True):
+    resume: Literal["continue", "ask", "wait"] = "continue"
+    freshness_s: Seconds = 3600.0
+    attempts_max: Count = 3
+
+
+class DrainConfig(Section, frozen=True, kw_only=True):
+    timeout_s: Seconds = 30.0
+
+
+class SessionsConfig(Section, frozen=True, kw_only=True):
+    titles: bool = True
+    idle_reset_s: Seconds = 0.0
+
+
+class TurnsConfig(Section, frozen=True, kw_only=True):
+    concurrent: Count = 10_000
+    timeout_s: Patience = 1800.0
+    steps_max: Count = 50
+
+
+class DeliveryConfig(Section, frozen=True, kw_only=True):
+    expire_s: Patience = 86_400.0
+
+
+class LimitsConfig(Section, frozen=True, kw_only=True):
+    body_bytes: Count = 10_000_000
+    queued_per_conversation: Count = 100
+
+
+class RetentionConfig(Section, frozen=True, kw_only=True):
+    closed_days: Days = 0.0
+
+
+class Budget(Section, frozen=True, kw_only=True):
+    """What may be spent; a key left out is no limit, 0 allows nothing."""
+
+    tokens: Amount | None = None
+    money: Money | None = None
+
+
+class BudgetPeriods(Section, frozen=True, kw_only=True):
+    daily: Budget | None = None
+
+
+class BudgetsConfig(Section, frozen=True, kw_only=True):
+    person: BudgetPeriods = BudgetPeriods()
+    conversation: BudgetPeriods = BudgetPeriods()
+    agent: BudgetPeriods = BudgetPeriods()
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole file. `agents` keeps the file's order: the first is the default."""
+
+    server: ServerConfig = ServerConfig()
+    store: StoreConfig = StoreConfig()
+    agents: Mapping[Name, AgentConfig] = MappingProxyType({})
+    tools: ToolsConfig = ToolsConfig()
+    adapters: Mapping[Name, AdapterConfig] = MappingProxyType({})
+    recovery: RecoveryConfig = RecoveryConfig()
+    drain: DrainConfig = DrainConfig()
+    sessions: SessionsConfig = SessionsConfig()
+    turns: TurnsConfig = TurnsConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
+    limits: LimitsConfig = LimitsConfig()
+    retention: RetentionConfig = RetentionConfig()
+    budgets: BudgetsConfig = BudgetsConfig()
+
+    @property
+    def default_agent(self) -> str:
+        return next(iter(self.agents), MAIN)

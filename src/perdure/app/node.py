@@ -1,0 +1,208 @@
+"""The composition root: one node, from its parts to its end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from perdure import __version__
+from perdure.app.config import Config
+from perdure.domain.delivery import READ_BY_CLIENTS, Capabilities
+from perdure.domain.ids import RANDOM_BYTES, mint
+from perdure.engine.desk import Desk, Limits
+from perdure.engine.feed import Feed
+from perdure.engine.gateway import Gateway
+from perdure.engine.inbox import Door
+from perdure.engine.outbox import OutboxPump
+from perdure.engine.prompts import Prompts
+from perdure.engine.reaper import Reaper
+from perdure.engine.roster import Roster
+from perdure.engine.scribe import Flusher
+from perdure.engine.supervisor import Start, Supervisor
+from perdure.engine.turns import TurnPump
+from perdure.engine.watch import Watchers
+from perdure.ports.adapter import Adapter
+from perdure.ports.clock import Clock
+from perdure.ports.entropy import Entropy
+from perdure.ports.gateway import AgentView
+from perdure.store.store import Store
+from perdure.web.health import Tally
+from perdure.web.services import NodeInfo, Services
+
+POLL_S = 1.0
+NO_ADAPTERS: Mapping[str, Adapter] = {}
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is put together from."""
+
+    store: Store
+    roster: Roster
+    clock: Clock
+    entropy: Entropy
+    limits: Limits = Limits()
+    adapters: Mapping[str, Adapter] = NO_ADAPTERS
+    is_shared: bool = False
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine of a node, put together and not yet begun."""
+
+    feed: Feed
+    tally: Tally
+    turns: TurnPump
+    outbox: OutboxPump
+    reaper: Reaper
+    gateway: Gateway
+    door: Door
+    watchers: Watchers
+
+
+def limits_of(config: Config) -> Limits:
+    return Limits(
+        concurrent=config.turns.concurrent,
+        turn_timeout_s=config.turns.timeout_s,
+        steps_max=config.turns.steps_max,
+        attempts_max=config.recovery.attempts_max,
+        queue_max=config.limits.queued_per_conversation,
+        drain_timeout_s=config.drain.timeout_s,
+        delivery_expire_s=int(config.delivery.expire_s),
+    )
+
+
+def put_together(around: Surroundings, start: Start) -> Parts:
+    store, clock, limits = around.store, around.clock, around.limits
+    tally = Tally()
+    feed = Feed(tally.observe)
+    outbox = OutboxPump(
+        store.outbox, around.adapters, clock=clock, expire_s=limits.delivery_expire_s
+    )
+    reaper = Reaper(store.nodes, feed, attempts_max=limits.attempts_max)
+    turns = TurnPump(
+        _desk(around, feed, outbox, start),
+        reaper=reaper,
+        start=start,
+        capabilities=lambda adapter: _capabilities(around.adapters, adapter),
+        poll_s=POLL_S if around.is_shared else None,
+    )
+    return Parts(
+        feed=feed,
+        tally=tally,
+        turns=turns,
+        outbox=outbox,
+        reaper=reaper,
+        gateway=Gateway(
+            nodes=store.nodes,
+            turns=turns,
+            outbox=outbox,
+            reaper=reaper,
+            clock=clock,
+            limits=limits,
+            start=start,
+            is_shared=around.is_shared,
+        ),
+        door=Door(store.inbox, feed, turns, queue_max=limits.queue_max),
+        watchers=Watchers(feed, store.conversations, store.archive),
+    )
+
+
+def _desk(around: Surroundings, feed: Feed, outbox: OutboxPump, start: Start) -> Desk:
+    store, clock, entropy = around.store, around.clock, around.entropy
+    return Desk(
+        turns=store.turns,
+        conversations=store.conversations,
+        prompts=Prompts(store.conversations, store.media),
+        roster=around.roster,
+        flusher=Flusher(store.turns, clock=clock, start=start),
+        feed=feed,
+        clock=clock,
+        mint=lambda prefix: mint(
+            prefix, now_ms=clock.now_ms(), randomness=entropy.random_bytes(RANDOM_BYTES)
+        ),
+        limits=around.limits,
+        outbox_wake=outbox.wake,
+    )
+
+
+def _capabilities(adapters: Mapping[str, Adapter], name: str) -> Capabilities:
+    """Over HTTP clients read the journal; nothing is pushed."""
+    adapter = adapters.get(name)
+    return adapter.capabilities if adapter else READ_BY_CLIENTS
+
+
+class Node:
+    """A running gateway, as its surfaces and signals see it."""
+
+    def __init__(self, parts: Parts, roster: Roster) -> None:
+        self._gateway = parts.gateway
+        self._turns = parts.turns
+        self.roster = roster
+        self.drain_requested = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._gateway.is_ready
+
+    @property
+    def is_draining(self) -> bool:
+        return self._gateway.is_draining
+
+    @property
+    def running(self) -> int:
+        return self._turns.running
+
+    def agents(self) -> list[AgentView]:
+        return [AgentView(name=seat.name, kind=seat.kind) for seat in self.roster.seats]
+
+    def resolve_agent(self, name: str) -> str:
+        return self.roster.resolve(name)
+
+    def request_drain(self) -> None:
+        self.drain_requested.set()
+
+    def hurry(self) -> None:
+        self._gateway.hurry()
+
+    async def drain(self) -> None:
+        await self._gateway.drain()
+
+
+class Running(msgspec.Struct, frozen=True):
+    node: Node
+    services: Services
+    tally: Tally
+
+
+@asynccontextmanager
+async def running_node(around: Surroundings, *, body_bytes_max: int) -> AsyncIterator[Running]:
+    """A node on an open store, working until the block is left; leaving it drains."""
+    async with Supervisor() as supervisor:
+        parts = put_together(around, supervisor.start)
+        node = Node(parts, around.roster)
+        await parts.gateway.begin(name=os.uname().nodename)
+        try:
+            yield Running(node, _services(around, parts, node, body_bytes_max), parts.tally)
+        finally:
+            await node.drain()
+
+
+def _services(around: Surroundings, parts: Parts, node: Node, body_bytes_max: int) -> Services:
+    store, clock = around.store, around.clock
+    return Services(
+        door=parts.door,
+        watchers=parts.watchers,
+        control=node,
+        conversations=store.conversations,
+        archive=store.archive,
+        diagnostics=store.diagnostics,
+        principals=store.principals,
+        media=store.media,
+        clock=clock,
+        entropy=around.entropy,
+        info=NodeInfo(
+            version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
+        ),
+        body_bytes_max=body_bytes_max,
+    )

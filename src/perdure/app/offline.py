@@ -1,0 +1,127 @@
+"""The answers of a running node, straight from the store, for when none runs.
+
+Whoever can read the home is its operator. The store's own lock keeps two processes apart.
+"""
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from perdure.app import config, environment, storage
+from perdure.app.serve import OPERATOR
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.domain.errors import Rejected
+from perdure.domain.ids import SessionId
+from perdure.ports.history import Page
+from perdure.store.store import Store
+from perdure.web import wire
+from perdure.web.native import turn_out
+from perdure.web.records import (
+    NAME_MAX,
+    TOKEN_BYTES,
+    event_out,
+    hit_out,
+    part_out,
+    session_out,
+    token_out,
+)
+
+
+@asynccontextmanager
+async def opened_store(
+    home: Path, environ: Mapping[str, str], *, make: bool = False
+) -> AsyncIterator[Store]:
+    """This home's store, ours alone until the block is left. `make`: also where no home is yet."""
+    if not make and not home.is_dir():
+        raise Rejected(
+            f"there is no Perdure in {home}; `perdure serve` begins one there, or choose another "
+            "with --home",
+            code="no_home",
+        )
+    environment.prepare_home(home)
+    settings = config.load(home, environ)
+    store = storage.store(settings, home, clock=SystemClock(), entropy=SystemEntropy())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def is_store_shared(home: Path, environ: Mapping[str, str]) -> bool:
+    """May several processes have the store open at once?"""
+    return not config.load(home, environ).store.is_sqlite
+
+
+class StoreAnswers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def sessions(self, *, limit: int, after: str | None) -> wire.SessionsOut:
+        page = Page(limit=limit, after=_cursor(after) if after else None)
+        views = await self._store.archive.sessions(principal=None, page=page)
+        last = views[-1] if len(views) == limit else None
+        more = f"{last.active_at}:{last.id}" if last else None
+        return wire.SessionsOut(sessions=[session_out(view) for view in views], next=more)
+
+    async def session(self, session: str) -> wire.SessionOut:
+        return session_out(await self._store.archive.session(SessionId(session), principal=None))
+
+    async def session_of(self, conversation: str) -> str:
+        """The live session of one of the operator's own conversations."""
+        operator = await self._store.principals.ensure(OPERATOR, role="operator")
+        found = await self._store.conversations.find(conversation, principal=operator.id)
+        return found.view.standing.session
+
+    async def journal(self, session: str, *, after: int, limit: int) -> wire.JournalOut:
+        events = await self._store.archive.journal(SessionId(session), after=after, limit=limit)
+        more = str(events[-1].seq) if len(events) == limit else None
+        out = [event_out(each) for each in events]
+        return wire.JournalOut(session=session, events=out, next=more)
+
+    async def search(self, query: str, *, limit: int) -> wire.SearchOut:
+        hits = await self._store.archive.search(query, principal=None, before=None, limit=limit)
+        more = str(hits[-1].cursor) if len(hits) == limit else None
+        return wire.SearchOut(hits=[hit_out(hit) for hit in hits], next=more)
+
+    async def explain(self, any_id: str) -> wire.ExplanationOut:
+        found = await self._store.diagnostics.explain(any_id, principal=None)
+        arrivals = [
+            msgspec.convert(each, wire.ArrivalOut, from_attributes=True) for each in found.updates
+        ]
+        return wire.ExplanationOut(
+            conversation=found.conversation,
+            updates=arrivals,
+            turn=turn_out(found.turn),
+            events=[event_out(each) for each in found.events],
+            parts=[part_out(each) for each in found.parts],
+        )
+
+    async def tokens(self) -> wire.TokensOut:
+        views = await self._store.principals.tokens()
+        return wire.TokensOut(tokens=[token_out(view) for view in views])
+
+    async def grant(self, name: str) -> wire.TokenOut:
+        name = name.strip()
+        if not name or len(name) > NAME_MAX or not name.isprintable():
+            raise Rejected(f"a name has 1 to {NAME_MAX} printable characters", code="invalid_name")
+        secret = SystemEntropy().random_bytes(TOKEN_BYTES)
+        token = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
+        # In a new store the operator's name must not become a member's.
+        await self._store.principals.ensure(OPERATOR, role="operator")
+        principal = await self._store.principals.ensure(name, role="member")
+        view = await self._store.principals.grant(principal.id, token)
+        return token_out(view, token=token)
+
+    async def revoke(self, token_id: str) -> wire.TokenOut:
+        return token_out(await self._store.principals.revoke(token_id))
+
+
+def _cursor(after: str) -> tuple[int, str]:
+    at, _, last = after.partition(":")
+    if not at.isdigit():
+        raise Rejected("--after takes the `next` of an earlier page", code="invalid_query")
+    return int(at), last

@@ -1,0 +1,35 @@
+"""Values that must not be shown.
+
+A secret prints as a mask wherever it lands by accident: a log line, a traceback, a dump of the
+configuration. Reading it takes the explicit word `reveal`. It is no string and no struct, so
+encoders refuse it instead of writing it out.
+"""
+
+from typing import Final
+
+_MASK: Final = "********"
+
+
+class Secret:
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret is not serialised; pass its reveal() where it is needed")

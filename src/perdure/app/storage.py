@@ -1,0 +1,26 @@
+"""Opens the store that the configuration names."""
+
+from pathlib import Path
+
+from perdure.app.config import Config
+from perdure.ports.clock import Clock
+from perdure.ports.entropy import Entropy
+from perdure.store.driver import Driver
+from perdure.store.store import Store
+
+DATABASE = "perdure.db"
+
+
+def store(config: Config, home: Path, *, clock: Clock, entropy: Entropy) -> Store:
+    return Store(_driver(config, home), clock=clock, entropy=entropy, media=home / "media")
+
+
+def _driver(config: Config, home: Path) -> Driver:
+    """Each database's library is imported when it is used."""
+    if config.store.is_sqlite:
+        from perdure.store.sqlite import SqliteDriver  # noqa: PLC0415
+
+        return SqliteDriver(home / DATABASE)
+    from perdure.store.postgres import PostgresDriver  # noqa: PLC0415
+
+    return PostgresDriver(config.store.url.reveal(), backups=home)

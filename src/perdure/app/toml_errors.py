@@ -1,0 +1,96 @@
+"""What is wrong with a configuration file, said so that the next edit fixes it.
+
+A problem carries its file and line. Unknown names come with the nearest valid one, and the
+parser's own complaints with a hint at the slip that usually causes them.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+
+_PLACE: Final = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_HINTS: Final = (
+    ("Invalid value", 'text needs quotes: key = "value"'),
+    ("Expected '=' after a key", "a setting is written key = value, a section [name]"),
+    ("Cannot overwrite", "it is set twice; keep one of the two"),
+    ("Cannot declare", "this section is written twice; join the two"),
+    ("Cannot mutate immutable", "it is already written as { ... }; put the key inside the braces"),
+    ("Unclosed array", "end the list with ]"),
+    ("Unclosed inline table", "end the table with } on the same line"),
+    ("Unterminated string", "end the text with the quote it began with"),
+    ("Illegal character '\\n'", "end the text with the quote it began with, on the same line"),
+    ("Illegal character '\\r'", "end the line with a newline"),
+    ("Unescaped '\\'", "write \\\\ for a backslash, or use 'single quotes'"),
+    ("Expected ']'", "end the section's name with ]"),
+    ("Expected newline or end of document", "write one setting per line"),
+    ("Invalid statement", "a line is a section [name] or a setting key = value"),
+)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing to mend. Line 0 means the file as a whole."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.text}"
+
+
+class ConfigError(Rejected):
+    """The configuration cannot be used; every problem found is listed, one per line."""
+
+    default_code = "config"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that was most likely meant, if any is close."""
+    by_folded = {option.lower().replace("-", "_"): option for option in valid}
+    folded = name.lower().replace("-", "_")
+    close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
+    if close:
+        return by_folded[close[0]]
+    # "timeout" for "timeout_s": too short to be close, yet plainly meant.
+    whole = [option for key, option in by_folded.items() if folded in key or key in folded]
+    return whole[0] if folded and len(whole) == 1 else None
+
+
+def instead(name: str, valid: Sequence[str], *, noun: str = "keys") -> str:
+    """The second half of a complaint about an unknown name."""
+    meant = nearest(name, valid)
+    if meant is not None:
+        return f"did you mean {quoted(meant)}?"
+    if not valid:
+        return f"there are no {noun} to choose from"
+    return f"valid {noun}: {', '.join(valid)}"
+
+
+def quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def malformed(file: Path, text: str, error: tomllib.TOMLDecodeError) -> Problem:
+    """The parser's complaint with its line, and what usually causes it."""
+    match = _PLACE.match(str(error))
+    message, line, column = match.groups() if match else (str(error), None, None)
+    hint = next((hint for start, hint in _HINTS if message.startswith(start)), None)
+    where = f" at column {column}" if column else ""
+    advice = f"; {hint}" if hint else "; mend this line"
+    last_line = text.rstrip().count("\n") + 1
+    return Problem(
+        str(file), int(line) if line else last_line, f"not valid TOML{where}: {message}{advice}"
+    )

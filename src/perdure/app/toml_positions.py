@@ -1,0 +1,157 @@
+"""Where in a TOML file a key stands.
+
+The standard parser returns values without positions, and a complaint about a configuration is
+only half useful without its line. This scanner reads a text the parser has already accepted, so it
+never judges: it walks headers, keys and values just closely enough to know on which line each key
+starts. Whatever it cannot follow, it stops at; a key it has not seen is reported at its nearest
+table.
+"""
+
+import re
+import tomllib
+from typing import Final
+
+KeyPath = tuple[str | int, ...]
+
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_KEY: Final = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
+_SCALAR: Final = re.compile(
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'
+    r"|'''.*?'''(?:'{0,2})"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'"
+    r"|[^,\]}#\n]+",
+    re.DOTALL,
+)
+
+
+class Positions:
+    """The lines of one file's keys."""
+
+    def __init__(self, text: str) -> None:
+        self._scan = _Scan(text)
+        self._scan.run()
+
+    def line(self, path: KeyPath) -> int:
+        """The line of this key, else of the nearest table around it, else the first."""
+        for length in range(len(path), 0, -1):
+            found = self._scan.lines.get(path[:length])
+            if found is not None:
+                return found
+        return 1
+
+
+class _Lost(Exception):
+    """The scanner met something it does not follow; what it has so far stays true."""
+
+
+class _Scan:
+    def __init__(self, text: str) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self._text = text
+        self._at = 0
+        self._counted = (0, 1)
+        self._arrays: dict[KeyPath, int] = {}
+
+    def run(self) -> None:
+        table: KeyPath = ()
+        try:
+            while self._next():
+                if self._take("["):
+                    table = self._header()
+                else:
+                    self._pair(table)
+        except (_Lost, tomllib.TOMLDecodeError):
+            return
+
+    def _header(self) -> KeyPath:
+        is_array = self._take("[")
+        self._next()
+        line = self._line()
+        path = self._resolve(self._key(), is_array=is_array)
+        self._next()
+        self._expect("]]" if is_array else "]")
+        # A header outranks the line noted when a sub-table of it came first.
+        self.lines[path] = line
+        self._note((), path, line)
+        return path
+
+    def _resolve(self, parts: KeyPath, *, is_array: bool) -> KeyPath:
+        """A header below an array of tables means the newest element of that array."""
+        path: KeyPath = ()
+        for part in parts[:-1]:
+            path = (*path, part)
+            if path in self._arrays:
+                path = (*path, self._arrays[path])
+        path = (*path, parts[-1])
+        if is_array:
+            self._arrays[path] = self._arrays.get(path, -1) + 1
+            path = (*path, self._arrays[path])
+        return path
+
+    def _pair(self, table: KeyPath) -> None:
+        line = self._line()
+        path = table + self._key()
+        self._note(table, path, line)
+        self._next()
+        self._expect("=")
+        self._value(path)
+
+    def _value(self, path: KeyPath) -> None:
+        self._next()
+        if self._take("["):
+            index = 0
+            while not self._closes("]"):
+                self._note(path, (*path, index), self._line())
+                self._value((*path, index))
+                index += 1
+        elif self._take("{"):
+            while not self._closes("}"):
+                self._pair(path)
+        else:
+            self._match(_SCALAR)
+
+    def _closes(self, mark: str) -> bool:
+        self._next()
+        if self._take(","):
+            self._next()
+        return self._take(mark)
+
+    def _note(self, table: KeyPath, path: KeyPath, line: int) -> None:
+        for length in range(len(table) + 1, len(path) + 1):
+            self.lines.setdefault(path[:length], line)
+
+    def _key(self) -> KeyPath:
+        # The real parser undoes quotes and escapes: `a."b.c"` nests as a, then b.c.
+        inner: object = tomllib.loads(self._match(_KEY) + " = 0")
+        path: KeyPath = ()
+        while isinstance(inner, dict):
+            [(part, inner)] = inner.items()
+            path = (*path, part)
+        return path
+
+    def _next(self) -> bool:
+        self._match(_BLANK)
+        return self._at < len(self._text)
+
+    def _take(self, mark: str) -> bool:
+        found = self._text.startswith(mark, self._at)
+        self._at += len(mark) if found else 0
+        return found
+
+    def _expect(self, mark: str) -> None:
+        if not self._take(mark):
+            raise _Lost
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            raise _Lost
+        self._at = match.end()
+        return match.group()
+
+    def _line(self) -> int:
+        start, line = self._counted
+        self._counted = (self._at, line + self._text.count("\n", start, self._at))
+        return self._counted[1]

@@ -1,0 +1,1 @@
+"""The cli: parse, call the app or a running node, print."""

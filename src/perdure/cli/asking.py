@@ -1,0 +1,82 @@
+"""Where a verb gets its answers: from the running node, else straight from the store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from perdure.app.client import NodeClient, hint, is_alive, node_client
+from perdure.app.environment import home_folder, process_environ
+from perdure.app.offline import StoreAnswers, opened_store
+from perdure.cli.exits import conduct
+from perdure.domain.errors import Rejected
+
+Answers = NodeClient | StoreAnswers
+
+
+class Place(NamedTuple):
+    """Which Perdure is meant, and how to speak."""
+
+    home: Path
+    environ: Mapping[str, str]
+    is_json: bool
+
+
+def ask(
+    home: Path | None, *, is_json: bool, verb: Callable[[Place], Awaitable[int | None]]
+) -> NoReturn:
+    """Run a verb on the Perdure that was meant, and leave with its code."""
+
+    async def work() -> int | None:
+        environ = process_environ()
+        return await verb(Place(home_folder(home, environ), environ, is_json))
+
+    conduct(lambda: asyncio.run(work()))
+
+
+@asynccontextmanager
+async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answers]:
+    async with node_client(place.home, place.environ) as node:
+        if node is not None:
+            yield node
+            return
+        async with _store(place, make=make) as answers:
+            yield answers
+
+
+@asynccontextmanager
+async def _store(place: Place, *, make: bool) -> AsyncIterator[StoreAnswers]:
+    try:
+        async with opened_store(place.home, place.environ, make=make) as store:
+            yield StoreAnswers(store)
+    except Rejected as error:
+        if error.code != "in_use":
+            raise
+        raise Rejected(
+            f"{error.message.partition(';')[0]}, but it does not answer over HTTP: it may be "
+            "starting or stopping; try again in a moment, and see `perdure logs`",
+            code="in_use",
+        ) from error
+
+
+@asynccontextmanager
+async def running(place: Place) -> AsyncIterator[NodeClient]:
+    """The node, for verbs that make no sense without one."""
+    async with node_client(place.home, place.environ) as node:
+        if node is None:
+            raise not_running(place)
+        yield node
+
+
+def not_running(place: Place) -> Rejected:
+    found = hint(place.home)
+    if found is not None and is_alive(found.pid):
+        return Rejected(
+            f"process {found.pid} seems to be the node of {place.home}, but nothing of ours "
+            f"answers at {found.url}; see `perdure logs`, and stop that process if it hangs",
+            code="unreachable",
+        )
+    return Rejected(
+        f"no node is running in {place.home}; start one with `perdure serve`", code="not_running"
+    )

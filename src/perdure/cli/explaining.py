@@ -1,0 +1,109 @@
+"""`perdure explain`: the chain behind one id, as a tree."""
+
+from rich.text import Text
+from rich.tree import Tree
+
+from perdure.cli.asking import Place, answering
+from perdure.cli.printing import clean, console, lasting, one_line, print_json, when
+from perdure.cli.records import recorded
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    InterruptionAcknowledged,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.web import wire
+
+
+async def explain(place: Place, *, any_id: str) -> None:
+    async with answering(place) as answers:
+        found = await answers.explain(any_id)
+    if place.is_json:
+        print_json(found)
+    else:
+        console().print(_tree(found))
+
+
+def _tree(found: wire.ExplanationOut) -> Tree:
+    turn = found.turn
+    root = Tree(_line(f"conversation {found.conversation}", turn.session))
+    for update in found.updates:
+        name = update.external_id.rpartition("\n")[2]
+        root.add(_line(f"update {update.id}", f"{update.adapter} {name!r} {when(update.at)}"))
+    branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
+    names: dict[str, str] = {}
+    attempt = branch
+    for each in found.events:
+        event = recorded(turn.session, each).event
+        if isinstance(event, TurnStarted):
+            started = f"{when(each.at)} on {event.node}"
+            attempt = branch.add(_line(f"attempt {event.attempt}", started))
+        elif (line := _fact(event, names)) is not None:
+            (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(line)
+    for part in found.parts:
+        _add_part(root, part)
+    return root
+
+
+def _line(head: str, rest: str, *, style: str = "bold") -> Text:
+    return Text(clean(head), style).append(f"  {one_line(rest, length=200)}", "not bold dim")
+
+
+def _ending(turn: wire.TurnOut) -> str:
+    parts = [turn.outcome or turn.state, turn.reason]
+    if turn.started_at is not None:
+        parts.append(f"waited {lasting((turn.started_at - turn.queued_at) / 1000)}")
+        if turn.settled_at is not None:
+            parts.append(f"took {lasting((turn.settled_at - turn.started_at) / 1000)}")
+    return ", ".join(part for part in parts if part)
+
+
+def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
+    """One journalled fact; `names` remembers what the calls of this turn are called."""
+    match event:
+        case TurnQueued():
+            return _line(f"message {event.message}", event.text)
+        case AssistantSaid():
+            names.update({call.id: call.name for call in event.calls})
+            mark = "said, cut short" if event.is_interrupted else "said"
+            calls = "".join(f" → {call.name} {call.arguments}" for call in event.calls)
+            return _line(f"{mark} {event.message}", event.text + calls)
+        case ToolStarted():
+            return _line(f"call {names.get(event.call, '')} started", event.call, style="cyan")
+        case ToolFinished():
+            head = f"call {names.get(event.call, '')} {event.ending}"
+            return _line(head, f"{event.call} {event.result}", style="cyan")
+        case AttemptInterrupted():
+            return _line("interrupted", event.reason, style="red")
+        case InterruptionAcknowledged():
+            return _line("the model was told of the interruption", "")
+        case TurnRequeued():
+            return _line("queued again", "")
+        case TurnSettled():
+            return _settled(event)
+        case _:
+            return None
+
+
+def _settled(event: TurnSettled) -> Text:
+    usage = event.usage
+    tokens = (
+        f"{usage.input_tokens} tokens in, {usage.output_tokens} out" if usage.model_calls else ""
+    )
+    rest = ", ".join(part for part in (event.reason, event.detail, event.agent, tokens) if part)
+    return _line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
+
+
+def _add_part(root: Tree, part: wire.PartOut) -> None:
+    text = f"{part.adapter} {part.state}, {part.attempts} tries"
+    branch = root.add(_line(f"part {part.id}", text))
+    if part.receipt:
+        branch.add(_line("receipt", part.receipt, style="green"))
+    if part.error:
+        branch.add(_line("error", part.error, style="red"))

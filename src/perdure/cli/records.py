@@ -1,0 +1,184 @@
+"""Sessions and tokens: list, show, search, add, revoke."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from rich.padding import Padding
+from rich.text import Text
+
+from perdure.cli.asking import Answers, Place, answering
+from perdure.cli.printing import clean, console, one_line, print_json, print_table, when
+from perdure.domain.codec import decode
+from perdure.domain.errors import NotFound
+from perdure.domain.events import Recorded
+from perdure.domain.ids import SessionId
+from perdure.domain.transcript import Entry, entries_of
+from perdure.web import wire
+
+PAGE: Final = 1000
+
+
+async def list_sessions(place: Place, *, limit: int, after: str | None) -> None:
+    async with answering(place) as answers:
+        found = await answers.sessions(limit=limit, after=after)
+    if place.is_json:
+        print_json(found)
+    elif not found.sessions:
+        print("no sessions yet; `perdure chat` begins one")
+    else:
+        rows = [_row(each) for each in found.sessions]
+        print_table(["ID", "CONVERSATION", "STATE", "EVENTS", "LAST ACTIVE", "TITLE"], rows)
+        if found.next:
+            print(f"more with: perdure sessions list --after {found.next}")
+
+
+def _row(session: wire.SessionOut) -> list[str]:
+    state = session.state if session.live or session.state != "open" else "closed"
+    return [
+        session.id,
+        session.conversation,
+        state,
+        str(session.events),
+        when(session.active_at),
+        session.title,
+    ]
+
+
+async def search(place: Place, *, words: Sequence[str], limit: int) -> None:
+    async with answering(place) as answers:
+        found = await answers.search(" ".join(words), limit=limit)
+    if place.is_json:
+        print_json(found)
+        return
+    out = console()
+    for hit in found.hits:
+        out.print(Text(f"{when(hit.at)}  {hit.conversation}  {hit.role}  {hit.message}", "dim"))
+        out.print(Text(f"  {one_line(hit.text, length=200)}"))
+    if not found.hits:
+        print("nothing found; all the words must stand in one message")
+
+
+async def show(place: Place, *, which: str, is_raw: bool) -> None:
+    async with answering(place) as answers:
+        session = await answers.session(await _session_named(answers, which))
+        journal = await _whole_journal(answers, session.id)
+    if is_raw:
+        print_json(journal)
+        return
+    entries = _entries(journal)
+    if place.is_json:
+        print_json(wire.TranscriptOut(session=session.id, messages=entries, next=None))
+    else:
+        _print_transcript(session, entries)
+
+
+async def _session_named(answers: Answers, which: str) -> str:
+    """A session's id, or the name of a conversation: one's own first, then anybody's."""
+    if which.startswith("ses_"):
+        return which
+    try:
+        return await answers.session_of(which)
+    except NotFound:
+        return await _live_session(answers, which)
+
+
+async def _live_session(answers: Answers, conversation: str) -> str:
+    after: str | None = None
+    while True:
+        page = await answers.sessions(limit=PAGE, after=after)
+        for session in page.sessions:
+            if session.conversation == conversation and session.live:
+                return session.id
+        after = page.next
+        if after is None:
+            raise NotFound(
+                f"there is no session or conversation {conversation!r}; "
+                "`perdure sessions list` shows them"
+            )
+
+
+async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
+    events: list[wire.EventOut] = []
+    after = 0
+    while True:
+        page = await answers.journal(session, after=after, limit=PAGE)
+        events += page.events
+        if page.next is None:
+            return wire.JournalOut(session=session, events=events, next=None)
+        after = int(page.next)
+
+
+def recorded(session: str, event: wire.EventOut) -> Recorded:
+    fact = decode(event.kind, bytes(event.body).decode())
+    return Recorded(session=SessionId(session), seq=event.seq, at=event.at, event=fact)
+
+
+def _entries(journal: wire.JournalOut) -> list[Entry]:
+    """Every turn that ever started, in the order in which they were asked for."""
+    turns: dict[str, list[Recorded]] = {}
+    for event in journal.events:
+        fact = recorded(journal.session, event)
+        if fact.turn is not None:
+            turns.setdefault(fact.turn, []).append(fact)
+    return [entry for turn in turns.values() for entry in entries_of(turn)]
+
+
+def _print_transcript(session: wire.SessionOut, entries: Sequence[Entry]) -> None:
+    out = console()
+    out.print(Text(f"{session.conversation}  {session.id}", "bold"))
+    if session.title:
+        out.print(Text(clean(session.title)))
+    for entry in entries:
+        out.print()
+        out.print(heading(entry))
+        if entry.text.strip():
+            out.print(Padding(Text(clean(entry.text.strip())), (0, 0, 0, 2), expand=False))
+        for call in entry.tool_calls:
+            out.print(Text(f"  → {one_line(f'{call.name} {call.arguments}', length=200)}", "cyan"))
+
+
+def heading(entry: Entry) -> Text:
+    style = {"user": "bold green", "assistant": "bold blue"}.get(entry.role, "bold cyan")
+    line = Text(entry.role, style).append(f"  {when(entry.at)}  {entry.id}", "dim")
+    if entry.outcome is not None and entry.outcome != "done":
+        line.append(f"  {entry.outcome}" + (f": {entry.reason}" if entry.reason else ""), "red")
+    return line
+
+
+async def list_tokens(place: Place) -> None:
+    async with answering(place) as answers:
+        found = await answers.tokens()
+    if place.is_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            token.id,
+            token.principal,
+            token.role,
+            when(token.created_at),
+            when(token.revoked_at) if token.revoked_at is not None else "",
+        ]
+        for token in found.tokens
+    ]
+    print_table(["ID", "NAME", "ROLE", "CREATED", "REVOKED"], rows)
+
+
+async def add_token(place: Place, *, name: str) -> None:
+    async with answering(place, make=True) as answers:
+        token = await answers.grant(name)
+    if place.is_json:
+        print_json(token)
+    else:
+        print(f"{token.id} for {clean(token.principal)}; the token is shown this once:")
+        print(token.token)
+
+
+async def revoke_token(place: Place, *, token_id: str) -> None:
+    async with answering(place) as answers:
+        token = await answers.revoke(token_id)
+    if place.is_json:
+        print_json(msgspec.structs.replace(token, token=""))
+    else:
+        print(f"{token.id} of {clean(token.principal)} is revoked")

@@ -1,0 +1,1 @@
+"""The domain: values, events, state machines and deciders, pure."""

@@ -1,0 +1,225 @@
+"""What must hold of everything stored, as one pure function.
+
+The simulator, the chaos runs and `perdure verify` all call it. It trusts nothing: rows are compared
+with what the journal says they should be, and the journal with the machines of the domain.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from perdure.domain.errors import Corrupt
+from perdure.domain.events import (
+    AssistantSaid,
+    AttemptInterrupted,
+    InterruptionAcknowledged,
+    Recorded,
+    ToolFinished,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import TurnId
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.records import SessionRecord, TurnView
+from perdure.domain.standing import Standing, after
+from perdure.domain.transcript import reply_text
+from perdure.domain.turn import State, Turn, evolve, opened
+
+_FINISHES = frozenset(reason for reason in StopReason if reason.is_finish)
+_AT_WORK = (State.RUNNING, State.WAITING)
+
+
+def violations(record: SessionRecord) -> list[str]:
+    """Every broken rule of one session, in words. Empty means sound."""
+    by_turn = _by_turn(record.events)
+    found = [
+        *_journal_is_gapless(record),
+        *_rows_follow_the_journal(record, by_turn),
+        *_session_follows_the_journal(record),
+        *_calls_are_answered(by_turn),
+        *_endings_are_honest(by_turn),
+        *_interruptions_are_told_once(by_turn),
+        *_partials_belong_to_work(record),
+        *_replies_are_whole(record, by_turn),
+        *_updates_have_turns(record),
+        *_history_is_valid(record, by_turn),
+    ]
+    return [f"{record.session.id}: {each}" for each in found]
+
+
+def _by_turn(events: Sequence[Recorded]) -> dict[TurnId, list[Recorded]]:
+    turns: dict[TurnId, list[Recorded]] = {}
+    for recorded in events:
+        if recorded.turn is not None:
+            turns.setdefault(recorded.turn, []).append(recorded)
+    return turns
+
+
+def _journal_is_gapless(record: SessionRecord) -> Iterator[str]:
+    seqs = [recorded.seq for recorded in record.events]
+    if seqs != list(range(1, len(seqs) + 1)):
+        yield "the journal's numbers have a gap"
+    if len(seqs) != record.session.events:
+        yield f"the journal holds {len(seqs)} events, the session says {record.session.events}"
+
+
+def _rows_follow_the_journal(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
+    rows = {turn.id: turn for turn in record.turns}
+    for turn_id in rows.keys() ^ by_turn.keys():
+        yield f"{turn_id} is in the journal or among the rows, not in both"
+    for turn_id in rows.keys() & by_turn.keys():
+        try:
+            folded = _folded(by_turn[turn_id])
+        except Corrupt as error:
+            yield error.message
+            continue
+        if _differs(rows[turn_id], folded):
+            yield f"{turn_id}: the row says {rows[turn_id]}, the journal {folded}"
+    if sum(turn.state in _AT_WORK for turn in record.turns) > 1:
+        yield "two turns are at work at once"
+
+
+def _folded(events: Sequence[Recorded]) -> Turn:
+    first = events[0].event
+    if not isinstance(first, TurnQueued):
+        raise Corrupt(f"{events[0].turn} begins with {type(first).__name__}")
+    turn = opened(first)
+    for recorded in events[1:]:
+        event = recorded.event
+        if isinstance(event, TurnQueued):
+            raise Corrupt(f"{turn.id} was queued twice")
+        if isinstance(event, TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled):
+            turn = evolve(turn, event)
+        elif turn.state is State.SETTLED:
+            raise Corrupt(f"{turn.id}: {type(event).__name__} after it was settled")
+    return turn
+
+
+def _differs(row: TurnView, turn: Turn) -> bool:
+    return (row.state, row.outcome, row.attempts, row.parent) != (
+        turn.state,
+        turn.outcome,
+        turn.attempts,
+        turn.parent,
+    )
+
+
+def _session_follows_the_journal(record: SessionRecord) -> Iterator[str]:
+    standing = Standing(session=record.session.id)
+    strikes = 0
+    for recorded in record.events:
+        standing = after(standing, recorded.event)
+        match recorded.event:
+            case AttemptInterrupted(reason=reason):
+                strikes += reason.counts_towards_limit
+            case TurnSettled(outcome=Outcome.DONE):
+                strikes = 0
+            case _:
+                pass
+    if standing.head != record.head:
+        yield f"the head is {record.head}, by the journal {standing.head}"
+    if strikes != record.strikes:
+        yield f"{record.strikes} strikes are counted, by the journal {strikes}"
+    waits = bool(standing.queued)
+    blocked = any(turn.state is not State.QUEUED for turn in standing.open_turns)
+    should_be_ready = waits and not blocked and record.session.state == "open"
+    if should_be_ready != (record.ready_at is not None):
+        yield f"ready is {record.ready_at is not None}, by the journal {should_be_ready}"
+
+
+def _calls_are_answered(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
+    for turn_id, events in by_turn.items():
+        asked = Counter(
+            call.id
+            for recorded in events
+            if isinstance(recorded.event, AssistantSaid)
+            for call in recorded.event.calls
+        )
+        answered = Counter(r.event.call for r in events if isinstance(r.event, ToolFinished))
+        settled = _settled(events)
+        is_over = settled is not None and settled.reason != StopReason.TOOL_CALLS
+        if any(count > 1 for count in answered.values()) or answered - asked:
+            yield f"{turn_id}: a call was answered twice, or never made"
+        if is_over and asked - answered:
+            yield f"{turn_id}: calls {sorted(asked - answered)} were never answered"
+
+
+def _settled(events: Sequence[Recorded]) -> TurnSettled | None:
+    return next((r.event for r in events if isinstance(r.event, TurnSettled)), None)
+
+
+def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
+    for turn_id, events in by_turn.items():
+        settled = _settled(events)
+        if settled and settled.outcome is Outcome.DONE and settled.reason not in _FINISHES:
+            yield f"{turn_id}: done without the provider's finish marker ({settled.reason})"
+        said = Counter(r.event.message for r in events if isinstance(r.event, AssistantSaid))
+        if any(count > 1 for count in said.values()):
+            yield f"{turn_id}: a message was written twice"
+
+
+def _interruptions_are_told_once(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
+    for turn_id, events in by_turn.items():
+        happened = {r.seq for r in events if isinstance(r.event, AttemptInterrupted)}
+        told = Counter(
+            r.event.interruption for r in events if isinstance(r.event, InterruptionAcknowledged)
+        )
+        if told.keys() - happened or any(count > 1 for count in told.values()):
+            yield f"{turn_id}: an interruption was acknowledged twice, or never happened"
+
+
+def _partials_belong_to_work(record: SessionRecord) -> Iterator[str]:
+    at_work = {turn.id for turn in record.turns if turn.state in _AT_WORK}
+    for turn in record.partials:
+        if turn not in at_work:
+            yield f"{turn} left unfinished text behind"
+
+
+def _replies_are_whole(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
+    parts: dict[TurnId, list[str]] = {}
+    for part in record.parts:
+        texts = parts.setdefault(part.turn, [])
+        if part.part != len(texts):
+            yield f"{part.turn}: part {len(texts)} of the reply is missing"
+        texts.append(part.text)
+    for turn, texts in parts.items():
+        if "".join(texts) != reply_text(by_turn.get(turn, [])):
+            yield f"{turn}: the reply's parts are not its text"
+
+
+def _updates_have_turns(record: SessionRecord) -> Iterator[str]:
+    known = Counter(turn.id for turn in record.turns)
+    claimed = Counter(turn for _, turn in record.updates if turn is not None)
+    for turn, count in claimed.items():
+        if count > 1 or turn not in known:
+            yield f"{turn} belongs to {count} updates"
+
+
+def _history_is_valid(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
+    """The next request, whatever it says, would be one that strict providers take."""
+    parents = {turn.id: turn.parent for turn in record.turns}
+    chain: list[list[Message]] = []
+    turn = record.head
+    while turn is not None and turn in by_turn and len(chain) <= len(parents):
+        settled = _settled(by_turn[turn])
+        if settled and settled.reason == StopReason.TOOL_CALLS:
+            return  # its calls are the caller's to answer; nothing follows in this session
+        chain.append(messages_of(by_turn[turn]))
+        turn = parents[turn]
+    history = [message for messages in reversed(chain) for message in messages]
+    if not history:
+        return
+    something = Message(role=Role.USER, blocks=(TextBlock("next"),))
+    final, newest = weave(None, [*history, something])
+    try:
+        assert_valid([*final, *([newest] if newest else [])], begins=True)
+    except Corrupt as error:
+        yield f"the history is not valid: {error.message}"

@@ -1,0 +1,189 @@
+"""The facts a session's journal holds.
+
+Each event is immutable, in the past tense, and carries its format version as `v`. Bodies are JSON;
+`domain/codec.py` reads every version ever written. Notes for the model are not here, and nothing
+here can hold one.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from perdure.domain.ids import CallId, MediaId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that came with a message: stored here (`media`), or still elsewhere (`url`)."""
+
+    media: MediaId | None = None
+    url: str | None = None
+    mime: str = ""
+    name: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as the model asked for it. `arguments` is the JSON text exactly as it came."""
+
+    id: CallId
+    name: str
+    arguments: str
+    repeat: Repeat = Repeat.ONCE
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    model_calls: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            model_calls=self.model_calls + other.model_calls,
+        )
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    v: int = 1
+
+
+class SessionOpened(Event, frozen=True, kw_only=True):
+    by: PrincipalId
+    reason: str
+    parent: SessionId | None = None
+
+
+class TurnQueued(Event, frozen=True, kw_only=True):
+    """A user's message was accepted and its turn waits for a slot.
+
+    `instructions`, `context` and `tools` serve calls that bring their own: a system message for
+    this call only, the earlier messages of a call without a conversation, and the caller's tools
+    (the last two as the JSON text that came).
+    """
+
+    turn: TurnId
+    message: MessageId
+    text: str
+    agent: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    instructions: str = ""
+    context: str = ""
+    tools: str = ""
+
+
+class TurnStarted(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    attempt: int
+    parent: TurnId | None
+    node: NodeId
+
+
+class AssistantSaid(Event, frozen=True, kw_only=True):
+    """One assistant message. `is_interrupted`: it is what had been shown when the attempt ended."""
+
+    turn: TurnId
+    attempt: int
+    message: MessageId
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    is_interrupted: bool = False
+
+
+class ToolStarted(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    call: CallId
+
+
+class ToolFinished(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    call: CallId
+    ending: Ending
+    result: str
+
+
+class AttemptInterrupted(Event, frozen=True, kw_only=True):
+    """`tail` names the trailing batch of tool results that the interruption covers, or is empty."""
+
+    turn: TurnId
+    attempt: int
+    reason: Interruption
+    tail: str = ""
+
+
+class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
+    """The model has been told of the interruption journalled at `interruption`."""
+
+    turn: TurnId
+    interruption: int
+
+
+class TurnRequeued(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    reason: Interruption
+
+
+class TurnSettled(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    outcome: Outcome
+    reason: str = ""
+    detail: str = ""
+    agent: str = ""
+    usage: Usage = Usage()
+
+
+class CommandTaken(Event, frozen=True, kw_only=True):
+    command: str
+    arguments: str
+    by: PrincipalId
+    message: MessageId
+    reply: str
+
+
+TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
+AnyEvent = (
+    SessionOpened
+    | TurnQueued
+    | TurnStarted
+    | AssistantSaid
+    | ToolStarted
+    | ToolFinished
+    | AttemptInterrupted
+    | InterruptionAcknowledged
+    | TurnRequeued
+    | TurnSettled
+    | CommandTaken
+)
+
+KINDS: Final[Mapping[str, type[AnyEvent]]] = {
+    "session_opened": SessionOpened,
+    "turn_queued": TurnQueued,
+    "turn_started": TurnStarted,
+    "assistant_said": AssistantSaid,
+    "tool_started": ToolStarted,
+    "tool_finished": ToolFinished,
+    "attempt_interrupted": AttemptInterrupted,
+    "interruption_acknowledged": InterruptionAcknowledged,
+    "turn_requeued": TurnRequeued,
+    "turn_settled": TurnSettled,
+    "command_taken": CommandTaken,
+}
+KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """An event where it stands in a session's journal."""
+
+    session: SessionId
+    seq: int
+    at: int
+    event: AnyEvent
+
+    @property
+    def turn(self) -> TurnId | None:
+        return getattr(self.event, "turn", None)

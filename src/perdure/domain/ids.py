@@ -1,0 +1,30 @@
+"""Opaque, sortable, prefixed identifiers.
+
+An id is a prefix, 48 bits of milliseconds and 80 random bits in Crockford's base 32, so ids sort by
+the time they were minted and can be minted anywhere without asking. Nothing parses one back.
+"""
+
+from typing import Final, NewType
+
+ConversationId = NewType("ConversationId", str)
+SessionId = NewType("SessionId", str)
+TurnId = NewType("TurnId", str)
+MessageId = NewType("MessageId", str)
+CallId = NewType("CallId", str)
+UpdateId = NewType("UpdateId", str)
+PartId = NewType("PartId", str)
+PrincipalId = NewType("PrincipalId", str)
+NodeId = NewType("NodeId", str)
+MediaId = NewType("MediaId", str)
+
+RANDOM_BYTES: Final = 10
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_LENGTH: Final = 26
+
+
+def mint(prefix: str, *, now_ms: int, randomness: bytes) -> str:
+    """Make an id such as `trn_01h…` from a time and ten random bytes."""
+    assert len(randomness) == RANDOM_BYTES
+    number = (now_ms << 80) | int.from_bytes(randomness, "big")
+    digits = [_ALPHABET[(number >> shift) & 31] for shift in range(5 * (_LENGTH - 1), -1, -5)]
+    return f"{prefix}_{''.join(digits)}"

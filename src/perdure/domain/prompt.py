@@ -1,0 +1,213 @@
+"""From journal to request.
+
+A request alternates user and assistant messages, begins with a user's and ends with a user's. Tool
+results are blocks at the start of the user message that follows the calls. `weave` keeps that shape
+by one rule, used always so that bytes stay stable: adjacent messages of one role become one message
+with several blocks. `assert_valid` checks the result and repairs nothing: a request that would be
+refused by a strict provider is a bug here.
+
+Every message but the newest is final, so its encoded bytes can be kept (`Window`); a request is
+those bytes, the few messages after them, and the notes, which exist nowhere else.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from perdure.domain.errors import Corrupt
+from perdure.domain.events import (
+    AssistantSaid,
+    Attachment,
+    Recorded,
+    ToolFinished,
+    TurnQueued,
+)
+from perdure.domain.ids import MediaId
+from perdure.domain.outcomes import Ending
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class TextBlock(msgspec.Struct, frozen=True):
+    text: str
+
+
+class MediaBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A file. `data` is filled in by the engine for what the model can see."""
+
+    attachment: Attachment
+    data: bytes | None = None
+
+
+class CallBlock(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class ResultBlock(msgspec.Struct, frozen=True, kw_only=True):
+    call: str
+    text: str
+    is_error: bool
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Guidance for the model. It lives in a request and has no way into the journal."""
+
+    text: str
+
+
+Block = TextBlock | MediaBlock | CallBlock | ResultBlock | Note
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    role: Role
+    blocks: tuple[Block, ...]
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """History up to some turn: final messages as bytes, and the newest, which may still grow."""
+
+    encoded: bytes = b""
+    count: int = 0
+    newest: Message | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything an agent needs for one model call, in no provider's words.
+
+    `prefix` is the agent's own encoding of all messages before `messages`, joined with commas.
+    `context` and `tools` are JSON text that a caller without a conversation brought along.
+    """
+
+    instructions: str
+    prefix: bytes
+    messages: tuple[Message, ...]
+    context: str = ""
+    tools: str = ""
+
+
+Encode = Callable[[Message], bytes]
+
+
+def messages_of(turn: Iterable[Recorded]) -> list[Message]:
+    """One turn's events, in seq order, as messages. The user's message comes first."""
+    messages: list[Message] = []
+    for recorded in turn:
+        match recorded.event:
+            case TurnQueued() as queued:
+                _add(messages, Role.USER, _user_blocks(queued))
+            case AssistantSaid(text=text, calls=calls):
+                said: list[Block] = [TextBlock(text)] if text.strip() else []
+                said += [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
+                _add(messages, Role.ASSISTANT, said)
+            case ToolFinished(call=call, ending=ending, result=result):
+                block = ResultBlock(call=call, text=result, is_error=ending is not Ending.RETURNED)
+                _add(messages, Role.USER, [block])
+            case _:
+                pass
+    return messages
+
+
+def _user_blocks(queued: TurnQueued) -> list[Block]:
+    blocks: list[Block] = [TextBlock(queued.text)] if queued.text.strip() else []
+    return blocks + [MediaBlock(attachment=attachment) for attachment in queued.attachments]
+
+
+def _add(messages: list[Message], role: Role, blocks: Sequence[Block]) -> None:
+    if not blocks:
+        return
+    if messages and messages[-1].role is role:
+        messages[-1] = Message(role=role, blocks=(*messages[-1].blocks, *blocks))
+    else:
+        messages.append(Message(role=role, blocks=tuple(blocks)))
+
+
+def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Window:
+    """The window after some more messages: whatever became final is encoded, once."""
+    final, newest = weave(window.newest, messages)
+    pieces = [encode(message) for message in final]
+    if window.encoded:
+        pieces.insert(0, window.encoded)
+    return Window(encoded=b",".join(pieces), count=window.count + len(final), newest=newest)
+
+
+def weave(
+    newest: Message | None, messages: Iterable[Message]
+) -> tuple[list[Message], Message | None]:
+    """Join messages to the newest one; return those that are final now, and the new newest."""
+    woven = [newest] if newest else []
+    for message in messages:
+        _add(woven, message.role, message.blocks)
+    return (woven[:-1], woven[-1]) if woven else ([], None)
+
+
+def assemble(
+    window: Window,
+    messages: Sequence[Message],
+    *,
+    instructions: str = "",
+    context: str = "",
+    tools: str = "",
+) -> Request:
+    """The request for one model call of the turn whose messages (notes among them) are given."""
+    final, newest = weave(window.newest, messages)
+    tail = (*final, newest) if newest else ()
+    if tail or not context:  # a caller's own messages may end with its tool results
+        assert_valid(tail, begins=not window.count and not context)
+    return Request(
+        instructions=instructions,
+        prefix=window.encoded,
+        messages=tail,
+        context=context,
+        tools=tools,
+    )
+
+
+def assert_valid(messages: Sequence[Message], *, begins: bool) -> None:
+    """Every rule of the strict providers, as far as these messages can break it."""
+    if not messages or messages[-1].role is not Role.USER:
+        raise Corrupt("a request must end with a user message")
+    if begins and messages[0].role is not Role.USER:
+        raise Corrupt("a request must begin with a user message")
+    open_calls: set[str] | None = None
+    for before, message in zip((None, *messages), messages, strict=False):
+        if before is not None and before.role is message.role:
+            raise Corrupt("two messages of one role stand side by side")
+        open_calls = _check_blocks(message, open_calls)
+
+
+def _check_blocks(message: Message, open_calls: set[str] | None) -> set[str]:
+    """Check one message; return the calls that the next message must answer.
+
+    `open_calls` is None for the first message, whose calls stand in the encoded part.
+    """
+    results = [block.call for block in message.blocks if isinstance(block, ResultBlock)]
+    calls = [block.id for block in message.blocks if isinstance(block, CallBlock)]
+    blank = any(isinstance(b, TextBlock) and not b.text.strip() for b in message.blocks)
+    if blank or not message.blocks:
+        raise Corrupt("a message must not be blank")
+    if open_calls is not None and (len(results) != len(open_calls) or set(results) != open_calls):
+        raise Corrupt(f"tool calls {sorted(open_calls)} are answered by {results}")
+    if len(calls) != len(set(calls)):
+        raise Corrupt("a tool call id stands twice in one message")
+    if (calls and message.role is Role.USER) or (results and message.role is Role.ASSISTANT):
+        raise Corrupt("a tool block stands in a message of the wrong role")
+    leading = message.blocks[: len(results)]
+    if not all(isinstance(block, ResultBlock) for block in leading):
+        raise Corrupt("tool results must come first in their message")
+    return set(calls)
+
+
+def media_ids(messages: Iterable[Message]) -> list[MediaId]:
+    """The stored files these messages refer to."""
+    return [
+        block.attachment.media
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, MediaBlock) and block.attachment.media
+    ]

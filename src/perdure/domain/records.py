@@ -1,0 +1,59 @@
+"""Stored rows as values: what the history port shows and the checker judges."""
+
+import msgspec
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import MessageId, SessionId, TurnId
+
+
+class TurnView(msgspec.Struct, frozen=True, kw_only=True):
+    id: TurnId
+    session: SessionId
+    state: str
+    outcome: str | None
+    reason: str
+    attempts: int
+    parent: TurnId | None
+    message: MessageId
+    queued_at: int
+    started_at: int | None
+    settled_at: int | None
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    id: SessionId
+    conversation: str
+    state: str
+    title: str
+    parent: SessionId | None
+    is_live: bool
+    events: int
+    opened_at: int
+    active_at: int
+
+
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    turn: TurnId
+    part: int
+    adapter: str
+    state: str
+    attempts: int
+    receipt: str
+    error: str
+    text: str
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything stored of one session, for the checker."""
+
+    session: SessionView
+    epoch: int
+    head: TurnId | None
+    ready_at: int | None
+    strikes: int
+    turns: tuple[TurnView, ...]
+    events: tuple[Recorded, ...]
+    partials: tuple[TurnId, ...]
+    parts: tuple[PartView, ...]
+    updates: tuple[tuple[str, TurnId | None], ...]

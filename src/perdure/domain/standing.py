@@ -1,0 +1,113 @@
+"""Where a conversation stands: what its state is called, and how events change it."""
+
+import msgspec
+
+from perdure.domain.events import (
+    AnyEvent,
+    AttemptInterrupted,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.outcomes import Outcome
+from perdure.domain.turn import State
+
+
+class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is not settled. `reason` says why its last attempt ended."""
+
+    id: TurnId
+    state: State = State.QUEUED
+    attempts: int = 0
+    reason: str = ""
+
+    @property
+    def is_resuming(self) -> bool:
+        return self.state is State.INTERRUPTED or (self.state is State.QUEUED and self.attempts > 0)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """`open_turns` are in arrival order; at most one of them has started."""
+
+    session: SessionId
+    head: TurnId | None = None
+    open_turns: tuple[OpenTurn, ...] = ()
+    is_suspended: bool = False
+
+    @property
+    def current(self) -> OpenTurn | None:
+        """The turn the state speaks of: at work, else to be resumed, else the next in line."""
+        at_work = [t for t in self.open_turns if t.state in (State.RUNNING, State.WAITING)]
+        resuming = [t for t in self.open_turns if t.is_resuming]
+        return next(iter([*at_work, *resuming, *self.open_turns]), None)
+
+    @property
+    def state(self) -> str:
+        """Precedence: suspended, running, waiting, resume_pending, idle. A queued turn that only
+        waits for a slot counts as running."""
+        if self.is_suspended:
+            return "suspended"
+        current = self.current
+        if current is None:
+            return "idle"
+        if current.is_resuming:
+            return "resume_pending"
+        return "waiting" if current.state is State.WAITING else "running"
+
+    @property
+    def turn(self) -> TurnId | None:
+        return self.current.id if self.current else None
+
+    @property
+    def queued(self) -> int:
+        return sum(1 for turn in self.open_turns if turn.state is State.QUEUED)
+
+    @property
+    def resume_reason(self) -> str:
+        current = self.current
+        return current.reason if current and current.is_resuming else ""
+
+    @property
+    def tip(self) -> TurnId | None:
+        """The newest turn a transcript shows: the one that has started, else the head."""
+        started = [turn.id for turn in self.open_turns if turn.attempts]
+        return started[0] if started else self.head
+
+
+def after(standing: Standing, event: AnyEvent) -> Standing:
+    """The standing once this event has happened."""
+    match event:
+        case TurnQueued(turn=turn):
+            turns = (*standing.open_turns, OpenTurn(id=turn))
+            return msgspec.structs.replace(standing, open_turns=turns)
+        case TurnStarted(turn=turn, attempt=attempt):
+            return _changed(standing, turn, state=State.RUNNING, attempts=attempt, reason="")
+        case AttemptInterrupted(turn=turn, reason=reason):
+            return _changed(standing, turn, state=State.INTERRUPTED, reason=reason)
+        case TurnRequeued(turn=turn):
+            return _changed(standing, turn, state=State.QUEUED)
+        case TurnSettled(turn=turn, outcome=outcome):
+            return _settled(standing, turn, outcome)
+        case _:
+            return standing
+
+
+def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:
+    turns = tuple(
+        msgspec.structs.replace(each, **changes) if each.id == turn else each
+        for each in standing.open_turns
+    )
+    return msgspec.structs.replace(standing, open_turns=turns)
+
+
+def _settled(standing: Standing, turn: TurnId, outcome: Outcome) -> Standing:
+    """A turn that had started becomes the head; one that never did leaves no trace on the chain."""
+    ended = next((each for each in standing.open_turns if each.id == turn), None)
+    return msgspec.structs.replace(
+        standing,
+        open_turns=tuple(each for each in standing.open_turns if each.id != turn),
+        head=turn if ended and ended.attempts else standing.head,
+        is_suspended=standing.is_suspended or outcome is Outcome.SUSPENDED,
+    )

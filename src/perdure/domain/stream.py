@@ -1,0 +1,36 @@
+"""What an agent says while it works.
+
+An agent's stream never raises: whatever goes wrong is its last event. It ends with exactly one
+`Stopped`, and only the provider's own finish marker makes that a success.
+"""
+
+import msgspec
+
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import StopReason
+
+
+class Text(msgspec.Struct, frozen=True):
+    text: str
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole tool call: the fragments are put together by the agent's wire."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Spent(msgspec.Struct, frozen=True):
+    usage: Usage
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """`detail` says in words what happened, for the person and the log; empty on a finish."""
+
+    reason: StopReason
+    detail: str = ""
+
+
+AgentEvent = Text | Call | Spent | Stopped

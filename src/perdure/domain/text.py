@@ -1,0 +1,20 @@
+"""What text may hold.
+
+PostgreSQL cannot store U+0000 and UTF-8 cannot carry lone surrogates; platforms and models send
+both now and then. They are replaced once, at the edge, so that every later layer can trust text.
+"""
+
+from typing import Final
+
+REPLACEMENT: Final = "\ufffd"
+
+
+def storable(text: str) -> str:
+    """The same text with what no store can hold replaced by U+FFFD."""
+    if text.isascii():
+        return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
+    return (
+        text.encode("utf-16-le", "surrogatepass")
+        .decode("utf-16-le", "replace")
+        .replace("\x00", REPLACEMENT)
+    )

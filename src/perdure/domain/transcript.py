@@ -1,0 +1,141 @@
+"""From journal to what a person reads.
+
+Entries are what stands at the head: user messages, assistant messages with their tool calls, tool
+results, oldest first. Turns that only wait, command replies and summaries are not in it. The last
+assistant entry of a settled turn carries the turn's outcome; a turn that ended without text is an
+empty assistant entry, so that no ending is invisible.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from perdure.domain.events import (
+    AssistantSaid,
+    Attachment,
+    Recorded,
+    ToolCall,
+    ToolFinished,
+    TurnQueued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import CallId, MessageId, TurnId
+from perdure.domain.outcomes import Outcome
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    role: str
+    text: str
+    turn: TurnId | None
+    at: int
+    outcome: Outcome | None = None
+    reason: str = ""
+    name: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """The flushed text of the message that is being written."""
+
+    turn: TurnId
+    message: MessageId
+    text: str
+    at: int
+
+
+def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list[Entry]:
+    """One turn's entries. A turn that never started has none: it is on no chain."""
+    if not any(isinstance(recorded.event, TurnStarted) for recorded in turn):
+        return []
+    names = {
+        call.id: call.name
+        for recorded in turn
+        if isinstance(recorded.event, AssistantSaid)
+        for call in recorded.event.calls
+    }
+    entries = [entry for recorded in turn for entry in _entries(recorded, names)]
+    settled = next((r for r in turn if isinstance(r.event, TurnSettled)), None)
+    if settled is not None:
+        return _with_outcome(entries, settled)
+    if running is not None:
+        entries.append(
+            Entry(
+                id=running.message,
+                role="assistant",
+                text=running.text,
+                turn=running.turn,
+                at=running.at,
+            )
+        )
+    return entries
+
+
+def _entries(recorded: Recorded, names: Mapping[CallId, str]) -> Iterable[Entry]:
+    match recorded.event:
+        case TurnQueued() as queued:
+            yield Entry(
+                id=queued.message,
+                role="user",
+                text=queued.text,
+                turn=queued.turn,
+                at=recorded.at,
+                attachments=queued.attachments,
+            )
+        case AssistantSaid() as said:
+            yield Entry(
+                id=said.message,
+                role="assistant",
+                text=said.text,
+                turn=said.turn,
+                at=recorded.at,
+                tool_calls=said.calls,
+                outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
+            )
+        case ToolFinished() as tool:
+            yield Entry(
+                id=tool.call,
+                role="tool",
+                text=tool.result,
+                turn=tool.turn,
+                at=recorded.at,
+                name=names.get(tool.call, ""),
+            )
+        case _:
+            return
+
+
+def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
+    event = settled.event
+    assert isinstance(event, TurnSettled)
+    if entries and entries[-1].role == "assistant":
+        entries[-1] = msgspec.structs.replace(
+            entries[-1], outcome=event.outcome, reason=event.reason
+        )
+        return entries
+    empty = Entry(
+        id=f"{event.turn}.end",
+        role="assistant",
+        text="",
+        turn=event.turn,
+        at=settled.at,
+        outcome=event.outcome,
+        reason=event.reason,
+    )
+    return [*entries, empty]
+
+
+def page(entries: Sequence[Entry], *, before: str | None, limit: int) -> list[Entry]:
+    """The newest entries, or the newest before one of them."""
+    end = len(entries)
+    if before is not None:
+        end = next((n for n, entry in enumerate(entries) if entry.id == before), 0)
+    return list(entries[max(end - limit, 0) : end])
+
+
+def reply_text(turn: Iterable[Recorded]) -> str:
+    """The turn's whole text, as it is delivered: attempts and steps joined by a blank line."""
+    said = [r.event.text for r in turn if isinstance(r.event, AssistantSaid)]
+    return "\n\n".join(text for text in said if text.strip())

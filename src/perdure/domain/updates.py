@@ -1,0 +1,47 @@
+"""What comes in from outside, and what became of it."""
+
+import hashlib
+
+import msgspec
+
+from perdure.domain.address import Address
+from perdure.domain.events import Attachment, Recorded
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """One message from a platform or a program, validated at the edge.
+
+    (adapter, account, external id, kind) is its identity: the same one again is the same update.
+    """
+
+    address: Address
+    external_id: str
+    kind: str
+    principal: PrincipalId
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    agent: str = ""
+    instructions: str = ""
+    context: str = ""
+    tools: str = ""
+    is_listed: bool = True
+
+    def digest(self) -> str:
+        """Tells a repeat of the same message from a different one under the same id."""
+        body = msgspec.json.encode(
+            [self.text, self.attachments, self.agent, self.instructions, self.context, self.tools]
+        )
+        return hashlib.sha256(body).hexdigest()
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The update is committed. `is_duplicate`: it had been before, and these are its ids."""
+
+    conversation: ConversationId
+    session: SessionId
+    turn: TurnId | None
+    message: MessageId
+    is_duplicate: bool = False
+    queue_position: int = 0
+    recorded: tuple[Recorded, ...] = ()

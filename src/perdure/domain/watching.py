@@ -1,0 +1,170 @@
+"""What a watcher of a conversation is told, and where it can go on after a lost connection.
+
+A position names the last thing seen: the journal entry, how many of its events, and how far into
+the message being written. Positions sort as text. Replaying the journal from a position gives the
+same events as having watched, except that states in between are skipped: only the present one
+matters.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+from perdure.domain.events import (
+    AssistantSaid,
+    AttemptInterrupted,
+    CommandTaken,
+    Recorded,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.outcomes import Ending, Outcome
+from perdure.domain.standing import Standing
+from perdure.domain.transcript import Entry
+
+ALL_SUBS: Final = 99
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of the running message, from `offset` (in code points) on. Already durable."""
+
+    turn: TurnId
+    message: MessageId
+    offset: int
+    text: str
+
+
+class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    turn: TurnId
+    call: str
+    name: str
+    state: str
+    result: str | None = None
+
+
+class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    turn: TurnId
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+
+
+class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    state: str
+    session: str
+    head: TurnId | None
+    turn: TurnId | None
+    queued: int
+    resume_reason: str = ""
+
+
+News = Entry | Delta | ToolNews | OutcomeNews | StateNews
+NAMES: Final[dict[type[News], str]] = {
+    Entry: "message",
+    Delta: "delta",
+    ToolNews: "tool",
+    OutcomeNews: "outcome",
+    StateNews: "state",
+}
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    generation: int
+    seq: int
+    sub: int = ALL_SUBS
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.generation:06d}-{self.seq:010d}-{self.sub:02d}-{self.offset:09d}"
+
+
+def position(text: str) -> Position:
+    """Read a `Last-Event-ID`."""
+    try:
+        generation, seq, sub, offset = (int(part) for part in text.split("-"))
+    except ValueError as error:
+        raise Rejected(f"{text!r} is not an event id of this server") from error
+    return Position(generation, seq, sub, offset)
+
+
+def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
+    """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
+    match recorded.event:
+        case TurnQueued() as queued:
+            return [
+                Entry(
+                    id=queued.message,
+                    role="user",
+                    text=queued.text,
+                    turn=queued.turn,
+                    at=recorded.at,
+                    attachments=queued.attachments,
+                )
+            ]
+        case AssistantSaid() as said:
+            calls.update({call.id: call.name for call in said.calls})
+            return [
+                Entry(
+                    id=said.message,
+                    role="assistant",
+                    text=said.text,
+                    turn=said.turn,
+                    at=recorded.at,
+                    tool_calls=said.calls,
+                    outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
+                )
+            ]
+        case ToolStarted(turn=turn, call=call):
+            return [ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")]
+        case ToolFinished(turn=turn, call=call, ending=ending, result=result):
+            state = "unknown" if ending is Ending.UNKNOWN else "finished"
+            name = calls.pop(call, "")
+            return [ToolNews(turn=turn, call=call, name=name, state=state, result=result)]
+        case TurnSettled() as settled:
+            return [
+                OutcomeNews(
+                    turn=settled.turn,
+                    outcome=settled.outcome,
+                    reason=settled.reason,
+                    detail=settled.detail,
+                )
+            ]
+        case CommandTaken() as command:
+            return [
+                Entry(
+                    id=command.message,
+                    role="notice",
+                    text=command.reply,
+                    turn=None,
+                    at=recorded.at,
+                )
+            ]
+        case _:
+            return []
+
+
+def state_of(standing: Standing) -> StateNews:
+    return StateNews(
+        state=standing.state,
+        session=standing.session,
+        head=standing.head,
+        turn=standing.turn,
+        queued=standing.queued,
+        resume_reason=standing.resume_reason,
+    )
+
+
+def ends_message(events: Iterable[Recorded]) -> bool:
+    """Did the message that was being written become final in one of these?"""
+    enders = (AssistantSaid, AttemptInterrupted, TurnSettled)
+    return any(isinstance(recorded.event, enders) for recorded in events)
+
+
+def unseen(group: Sequence[News], *, recorded: Recorded, seen: Position) -> Sequence[News]:
+    """The part of one fact's news that lies beyond a position."""
+    return group[seen.sub :] if recorded.seq == seen.seq else group

@@ -1,0 +1,1 @@
+"""The engine: the pumps and the turn runner, speaking only to ports."""

@@ -1,0 +1,36 @@
+"""What every runner works with."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from perdure.engine.feed import Feed
+from perdure.engine.prompts import Prompts
+from perdure.engine.roster import Roster
+from perdure.engine.scribe import Flusher
+from perdure.ports.clock import Clock
+from perdure.ports.history import Conversations
+from perdure.ports.turns import Turns
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    concurrent: int = 10_000
+    turn_timeout_s: float = 1800
+    steps_max: int = 50
+    attempts_max: int = 3
+    queue_max: int = 100
+    drain_timeout_s: float = 30
+    delivery_expire_s: int = 86_400
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    turns: Turns
+    conversations: Conversations
+    prompts: Prompts
+    roster: Roster
+    flusher: Flusher
+    feed: Feed
+    clock: Clock
+    mint: Callable[[str], str]
+    limits: Limits
+    outbox_wake: Callable[[], None]

@@ -1,0 +1,102 @@
+"""Tells watchers in this process what has just become durable.
+
+Nothing here is truth: a watcher that misses something (too slow, other node) reads the store from
+its position again. Publishing happens after the commit, in the order of the commits of one writer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import ConversationId, SessionId
+from perdure.domain.watching import Delta
+
+Item = Recorded | Delta
+BACKLOG_MAX = 1_000
+
+
+class Subscription:
+    """One watcher's queue. `is_behind`: items were dropped, read the store again."""
+
+    def __init__(self, conversation: ConversationId, session: SessionId) -> None:
+        self.conversation = conversation
+        self.session = session
+        self.is_behind = False
+        self._items: deque[Item] = deque()
+        self._news = asyncio.Event()
+
+    def put(self, item: Item) -> None:
+        if len(self._items) >= BACKLOG_MAX:
+            self.fall_behind()
+            return
+        self._items.append(item)
+        self._news.set()
+
+    def fall_behind(self) -> None:
+        self._items.clear()
+        self.is_behind = True
+        self._news.set()
+
+    async def next(self, timeout_s: float) -> list[Item]:
+        """Everything since the last call; waits for an item, or for falling behind. Empty when
+        nothing came for a while."""
+        if not self._news.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        self._news.clear()
+        items = list(self._items)
+        self._items.clear()
+        return items
+
+
+class Feed:
+    """`observers` see every fact that this process made durable."""
+
+    def __init__(self, *observers: Callable[[Recorded], None]) -> None:
+        self._observers = observers
+        self._by_session: dict[SessionId, set[Subscription]] = {}
+        self._by_conversation: dict[ConversationId, set[Subscription]] = {}
+
+    def subscribe(self, conversation: ConversationId, session: SessionId) -> Subscription:
+        subscription = Subscription(conversation, session)
+        self._by_session.setdefault(session, set()).add(subscription)
+        self._by_conversation.setdefault(conversation, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        _discard(self._by_session, subscription.session, subscription)
+        _discard(self._by_conversation, subscription.conversation, subscription)
+
+    def publish(self, session: SessionId, items: Sequence[Item]) -> None:
+        for observe in self._observers:
+            for item in items:
+                if isinstance(item, Recorded):
+                    observe(item)
+        for subscription in self._by_session.get(session, ()):
+            for item in items:
+                subscription.put(item)
+
+    def publish_recorded(self, recorded: Iterable[Recorded]) -> None:
+        for each in recorded:
+            self.publish(each.session, (each,))
+
+    def moved(self, conversation: ConversationId, session: SessionId) -> None:
+        """The conversation's live session is this one: watchers of another must look again."""
+        for subscription in self._by_conversation.get(conversation, ()):
+            if subscription.session != session:
+                subscription.fall_behind()
+
+
+K = TypeVar("K")
+
+
+def _discard(groups: dict[K, set[Subscription]], key: K, value: Subscription) -> None:
+    group = groups.get(key, set())
+    group.discard(value)
+    if not group:
+        groups.pop(key, None)

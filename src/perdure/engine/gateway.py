@@ -1,0 +1,106 @@
+"""One node's life: join, reap, serve, and the three phases of its end.
+
+1. Stop taking: no more claims; accepting goes on, what comes waits for the next start.
+2. Finish or park: turns get `drain_timeout_s` to end; what is left is interrupted, durably.
+3. Close: leave the nodes, let go of the store (its owner does that).
+"""
+
+import asyncio
+
+import structlog
+
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.outcomes import Interruption
+from perdure.engine.desk import Limits
+from perdure.engine.outbox import OutboxPump
+from perdure.engine.reaper import Reaper
+from perdure.engine.supervisor import Start
+from perdure.engine.turns import TurnPump
+from perdure.ports.clock import Clock
+from perdure.ports.turns import Nodes
+
+BEAT_S = 4.0
+log = structlog.get_logger("gateway")
+
+
+class Gateway:
+    def __init__(  # noqa: PLR0913 - the parts of a node
+        self,
+        *,
+        nodes: Nodes,
+        turns: TurnPump,
+        outbox: OutboxPump,
+        reaper: Reaper,
+        clock: Clock,
+        limits: Limits,
+        start: Start,
+        is_shared: bool,
+    ) -> None:
+        self._nodes = nodes
+        self._turns = turns
+        self._outbox = outbox
+        self._reaper = reaper
+        self._clock = clock
+        self._limits = limits
+        self._start = start
+        self._is_shared = is_shared
+        self._hurry = asyncio.Event()
+        self.is_ready = False
+        self.is_draining = False
+
+    async def begin(self, *, name: str) -> None:
+        """Ready when this returns: what earlier lives left behind is queued again."""
+        await self._nodes.join(name=name)
+        while await self._reaper.step():
+            pass
+        self._start(self._turns.run(), name="turn pump")
+        self._start(self._outbox.run(), name="outbox pump")
+        if self._is_shared:
+            self._start(self._watch_over(), name="heartbeat")
+        self.is_ready = True
+
+    async def _watch_over(self) -> None:
+        """On a shared store: keep our lease, and look for owners who lost theirs."""
+        while not self.is_draining:
+            try:
+                if not await self._nodes.beat():
+                    log.error("this node lost its lease; its turns belong to others now")
+                if await self._reaper.step():
+                    self._turns.wake()
+            except (Transient, Ambiguous) as error:
+                log.warning("heartbeat failed", error=error.message)
+            await self._clock.sleep(BEAT_S)
+
+    def hurry(self) -> None:
+        """A second signal: do not wait for turns any longer."""
+        self._hurry.set()
+
+    async def drain(self) -> None:
+        """Safe to call twice: the second finds nothing left to do."""
+        if self.is_draining:
+            return
+        self.is_ready = False
+        self.is_draining = True
+        self._turns.stop_claiming()
+        reason = await self._wait_for_turns()
+        if self._turns.running:
+            log.info("parking turns", turns=self._turns.running, reason=reason)
+            self._turns.interrupt_all(reason)
+            await self._turns.finished()
+        self._outbox.stop()
+        await self._nodes.leave()
+
+    async def _wait_for_turns(self) -> Interruption:
+        waits = [self._turns.finished(), self._hurry.wait()]
+        tasks = [asyncio.ensure_future(wait) for wait in waits]  # noqa: TID251 - both end below
+        try:
+            await asyncio.wait(
+                tasks,
+                timeout=self._limits.drain_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            for task in tasks:
+                task.cancel()
+        is_skipped = self._hurry.is_set() or self._limits.drain_timeout_s == 0
+        return Interruption.SHUTDOWN if is_skipped else Interruption.DRAIN_TIMEOUT

@@ -1,0 +1,46 @@
+"""One table decides what happens when the store does not take a write.
+
+| it said     | did it happen | we                                            |
+|-------------|---------------|-----------------------------------------------|
+| `Transient` | no            | wait and try again, for as long as we live    |
+| `Ambiguous` | maybe         | look; if it is not there, try again           |
+| the rest    | no            | give up: the caller must know                 |
+
+A turn never goes on past a write that is not durable, so waiting here loses nothing: what could not
+be stored has not been shown.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.ports.clock import Clock
+
+T = TypeVar("T")
+WAITS_S = (0.05, 0.2, 1.0, 2.0, 5.0)
+log = structlog.get_logger("store")
+
+
+async def persist(
+    write: Callable[[], Awaitable[T]],
+    *,
+    clock: Clock,
+    happened: Callable[[], Awaitable[T | None]] | None = None,
+) -> T:
+    """Write until it is durable. `happened` looks for the result of a write of unknown fate;
+    without it the write must be one that may be repeated."""
+    tries = 0
+    while True:
+        try:
+            return await write()
+        except (Transient, Ambiguous) as error:
+            if isinstance(error, Ambiguous) and happened is not None:
+                found = await happened()
+                if found is not None:
+                    return found
+            wait_s = WAITS_S[min(tries, len(WAITS_S) - 1)]
+            tries += 1
+            log.warning("store did not take a write", error=error.message, wait_s=wait_s)
+            await clock.sleep(wait_s)

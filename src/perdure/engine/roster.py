@@ -1,0 +1,52 @@
+"""The agents of this gateway, by name."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+from perdure.ports.agent import Agent
+from perdure.ports.tools import Tools
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent with what it was configured to say and use."""
+
+    name: str
+    kind: str
+    agent: Agent
+    tools: Tools
+    instructions: str = ""
+    fallbacks: tuple[str, ...] = ()
+
+
+class Roster:
+    """The first agent is the default."""
+
+    def __init__(self, seats: Mapping[str, Seat]) -> None:
+        assert seats
+        self._seats = dict(seats)
+        self.default = next(iter(self._seats))
+
+    @property
+    def seats(self) -> list[Seat]:
+        return list(self._seats.values())
+
+    def replace(self, seats: Mapping[str, Seat]) -> None:
+        """Take over a new configuration; turns under way keep the seat they have."""
+        assert seats
+        self._seats = dict(seats)
+        self.default = next(iter(self._seats))
+
+    def resolve(self, name: str) -> str:
+        """The name of a configured agent; empty means the default."""
+        chosen = name or self.default
+        if chosen not in self._seats:
+            known = ", ".join(self._seats)
+            raise Rejected(f"there is no agent {chosen!r}; choose one of: {known}", code="no_agent")
+        return chosen
+
+    def candidates(self, name: str) -> list[Seat]:
+        """The agent and those that stand in when its provider fails before the first token."""
+        first = self._seats.get(name) or self._seats[self.default]
+        return [first, *(self._seats[each] for each in first.fallbacks if each in self._seats)]

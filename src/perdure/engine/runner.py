@@ -1,0 +1,310 @@
+"""Runs one attempt of one turn, from its claim to its settlement.
+
+The runner holds no truth: it reads the chain, lets the agent speak, and writes each thing down
+before it goes on. It may be cancelled or die between any two lines. If its lease is stale (the turn
+was stopped, or another node took over), the next write says `Fenced` and it simply ends: whoever
+moved the epoch has already written the ending.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+
+import msgspec
+import structlog
+
+from perdure.domain.delivery import Capabilities, plan
+from perdure.domain.errors import Corrupt, Fenced
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    InterruptionAcknowledged,
+    Recorded,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnSettled,
+    Usage,
+)
+from perdure.domain.ids import CallId, MessageId
+from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.stream import Call, Spent, Stopped, Text
+from perdure.domain.transcript import reply_text
+from perdure.engine.desk import Desk
+from perdure.engine.persist import persist
+from perdure.engine.prompts import untold
+from perdure.engine.roster import Seat
+from perdure.engine.scribe import Scribe
+from perdure.ports.tools import Caller
+from perdure.ports.turns import Claimed, Settlement
+
+log = structlog.get_logger("turn")
+
+
+class Step(msgspec.Struct, kw_only=True):
+    """What one model call gave."""
+
+    stopped: Stopped
+    seat: Seat
+    scribe: Scribe
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+class Runner:
+    """One attempt. `interruption` is set by the pump before it cancels us at a drain."""
+
+    def __init__(self, desk: Desk, claimed: Claimed, capabilities: Capabilities) -> None:
+        self._desk = desk
+        self._claimed = claimed
+        self._capabilities = capabilities
+        self._lease = claimed.lease
+        self._events: list[Recorded] = list(claimed.events)
+        self._usage = Usage()
+        self._untold = untold(claimed.events)
+        self._note_after = self._untold
+        self._scribe: Scribe | None = None
+        self.interruption: Interruption | None = None
+
+    async def run(self) -> None:
+        try:
+            await self._run_unless_fenced()
+        except asyncio.CancelledError:
+            if self.interruption is None:
+                raise
+            await self._interrupt(self.interruption)
+
+    async def _run_unless_fenced(self) -> None:
+        try:
+            await self._run_in_time()
+        except* Fenced:
+            log.info("turn was taken from us", turn=self._lease.turn)
+
+    async def _run_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._desk.limits.turn_timeout_s):
+                async with asyncio.TaskGroup() as scribbling:
+                    await self._converse(scribbling)
+        except TimeoutError:
+            detail = f"the turn took longer than {self._desk.limits.turn_timeout_s:g} s"
+            await self._fail(StopReason.TURN_TIMEOUT, detail)
+
+    async def _converse(self, scribbling: asyncio.TaskGroup) -> None:
+        """Model calls and tool calls in turn, until the model is finished or something failed."""
+        queued = self._queued
+        seats = self._desk.roster.candidates(queued.agent)
+        for _ in range(self._desk.limits.steps_max):
+            step = await self._step_with_fallbacks(seats, scribbling)
+            is_ours = bool(step.calls) and not queued.tools
+            if step.stopped.reason is not StopReason.TOOL_CALLS or not is_ours:
+                await self._settle(step)
+                return
+            await self._append(
+                [
+                    *self._acknowledgement(step.scribe),
+                    AssistantSaid(
+                        turn=self._lease.turn,
+                        attempt=self._lease.attempt,
+                        message=step.scribe.message,
+                        text=step.text,
+                        calls=step.calls,
+                    ),
+                ]
+            )
+            self._scribe = None
+            for call in step.calls:
+                await self._call_tool(step.seat, call)
+            seats = [step.seat]
+        limit = self._desk.limits.steps_max
+        await self._fail(StopReason.STEPS_EXCEEDED, f"the turn took more than {limit} steps")
+
+    @property
+    def _queued(self) -> TurnQueued:
+        return next(r.event for r in self._events if isinstance(r.event, TurnQueued))
+
+    async def _step_with_fallbacks(
+        self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup
+    ) -> Step:
+        """One model call. The next agent is tried only while nobody has seen anything."""
+        for seat in seats:
+            step = await self._step(seat, scribbling)
+            is_silent = not step.text and not step.calls
+            if step.stopped.reason.is_finish or not is_silent or seat is seats[-1]:
+                return step
+            log.warning(
+                "agent failed before its first token, trying the next",
+                turn=self._lease.turn,
+                agent=seat.name,
+                reason=step.stopped.reason,
+                detail=step.stopped.detail,
+            )
+        raise AssertionError("a turn has at least one agent")
+
+    async def _step(self, seat: Seat, scribbling: asyncio.TaskGroup) -> Step:
+        scribe = self._scribe = self._new_scribe(scribbling)
+        try:
+            request = await self._desk.prompts.request(
+                seat,
+                parent=self._claimed.parent,
+                turn=self._events,
+                note_after=self._note_after,
+            )
+        except Corrupt as error:
+            stopped = Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
+            return Step(stopped=stopped, seat=seat, scribe=scribe)
+        calls: list[ToolCall] = []
+        stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
+        async with aclosing(seat.agent.run(request)) as stream:
+            async for event in stream:
+                match event:
+                    case Text(text=text):
+                        scribe.add(text)
+                    case Call() as call:
+                        calls.append(self._tool_call(seat, call))
+                    case Spent(usage=usage):
+                        self._usage += usage
+                    case Stopped():
+                        stopped = event
+        text = await scribe.finish()
+        return Step(stopped=stopped, seat=seat, scribe=scribe, text=text, calls=tuple(calls))
+
+    def _new_scribe(self, scribbling: asyncio.TaskGroup) -> Scribe:
+        desk = self._desk
+        return Scribe(
+            self._lease,
+            MessageId(desk.mint("msg")),
+            turns=desk.turns,
+            flusher=desk.flusher,
+            feed=desk.feed,
+            clock=desk.clock,
+            scribbling=scribbling,
+            acknowledges=self._untold,
+        )
+
+    def _tool_call(self, seat: Seat, call: Call) -> ToolCall:
+        """Our own id: providers' ids repeat between calls, and everything here is found by id."""
+        return ToolCall(
+            id=CallId(self._desk.mint("call")),
+            name=call.name,
+            arguments=call.arguments,
+            repeat=seat.tools.repeat(call.name),
+        )
+
+    async def _call_tool(self, seat: Seat, call: ToolCall) -> None:
+        """The call is a fact before it runs, its result before the next model call."""
+        await self._append([ToolStarted(turn=self._lease.turn, call=call.id)])
+        caller = Caller(
+            principal=self._claimed.principal,
+            conversation=self._claimed.conversation,
+            session=self._lease.session,
+            turn=self._lease.turn,
+        )
+        result = await seat.tools.call(call, caller)
+        assert result.ending in (Ending.RETURNED, Ending.FAILED)
+        finished = ToolFinished(
+            turn=self._lease.turn, call=call.id, ending=result.ending, result=result.text
+        )
+        await self._append([finished])
+
+    def _acknowledgement(self, scribe: Scribe) -> list[AnyEvent]:
+        """For the first model event of the attempt, if no flush has carried it yet."""
+        self._untold = None
+        if scribe.acknowledges is None:
+            return []
+        told = InterruptionAcknowledged(turn=self._lease.turn, interruption=scribe.acknowledges)
+        return [told]
+
+    async def _append(self, events: Sequence[AnyEvent]) -> None:
+        recorded = await persist(
+            partial(self._desk.turns.append, self._lease, events),
+            clock=self._desk.clock,
+            happened=partial(self._find_written, events[-1]),
+        )
+        self._took_effect(recorded)
+
+    async def _find_written(self, last: AnyEvent) -> list[Recorded] | None:
+        """After a write of unknown fate: what of it is in the journal."""
+        known = self._events[-1].seq
+        (stored,) = await self._desk.conversations.chain(self._lease.turn, limit=1)
+        new = [recorded for recorded in stored if recorded.seq > known]
+        return new if any(recorded.event == last for recorded in new) else None
+
+    def _took_effect(self, recorded: Sequence[Recorded]) -> None:
+        self._events += recorded
+        self._desk.feed.publish(self._lease.session, recorded)
+
+    async def _settle(self, step: Step) -> None:
+        stopped = step.stopped
+        outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
+        settlement = Settlement(
+            outcome=outcome,
+            reason=stopped.reason,
+            detail=stopped.detail,
+            agent=step.seat.name,
+            usage=self._usage,
+            message=step.scribe.message,
+            text=step.text,
+            calls=step.calls,
+            acknowledges=step.scribe.acknowledges if step.text or step.calls else None,
+        )
+        await self._commit(settlement, step.seat)
+
+    async def _fail(self, reason: StopReason, detail: str) -> None:
+        """End the turn as failed, keeping what was said."""
+        scribe = self._scribe
+        text = await scribe.finish() if scribe else ""
+        settlement = Settlement(
+            outcome=Outcome.FAILED,
+            reason=reason,
+            detail=detail,
+            usage=self._usage,
+            message=scribe.message if scribe else None,
+            text=text,
+        )
+        await self._commit(settlement, None)
+
+    async def fail_unforeseen(self, error: Exception) -> None:
+        """The last resort for a failure nobody foresaw: the person sees it, the chat goes on."""
+        try:
+            await self._fail(StopReason.AGENT_ERROR, f"internal error: {type(error).__name__}")
+        except Fenced:
+            log.info("turn was taken from us", turn=self._lease.turn)
+
+    async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
+        said = [reply_text(self._events), settlement.text.strip() and settlement.text]
+        whole = "\n\n".join(text for text in said if text)
+        parts = plan(whole, self._capabilities)
+        final = msgspec.structs.replace(settlement, parts=parts)
+        recorded = await asyncio.shield(
+            persist(
+                partial(self._desk.turns.settle, self._lease, final),
+                clock=self._desk.clock,
+                happened=self._find_settled,
+            )
+        )
+        self._took_effect(recorded)
+        if parts:
+            self._desk.outbox_wake()
+        if seat is not None:
+            await self._desk.prompts.settled(seat, parent=self._claimed.parent, turn=self._events)
+
+    async def _find_settled(self) -> list[Recorded] | None:
+        known = self._events[-1].seq
+        (stored,) = await self._desk.conversations.chain(self._lease.turn, limit=1)
+        new = [recorded for recorded in stored if recorded.seq > known]
+        return new if any(isinstance(r.event, TurnSettled) for r in new) else None
+
+    async def _interrupt(self, reason: Interruption) -> None:
+        """Park the turn for the next start. What was not yet flushed is kept too."""
+        try:
+            if self._scribe is not None:
+                await self._scribe.finish()
+                await self._scribe.flush()
+            recorded = await self._desk.turns.interrupt(
+                self._lease, reason, attempts_max=self._desk.limits.attempts_max
+            )
+        except Fenced:
+            return
+        self._took_effect(recorded)

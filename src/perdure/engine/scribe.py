@@ -1,0 +1,160 @@
+"""Makes an agent's text durable before anyone sees it.
+
+The first piece is flushed at once; then at most one flush of a turn is under way, and none begins
+sooner than `CADENCE_S` after the last one was committed. So the cadence stretches with load and
+there is never a commit per token. Text that is still in the buffer when the message ends goes into
+the transaction that makes the message final.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from perdure.domain.errors import Fenced, PerdureError
+from perdure.domain.events import AnyEvent, InterruptionAcknowledged
+from perdure.domain.ids import MessageId
+from perdure.domain.watching import Delta
+from perdure.engine.feed import Feed
+from perdure.engine.persist import persist
+from perdure.engine.supervisor import Start
+from perdure.ports.clock import Clock
+from perdure.ports.turns import Lease, Piece, Turns
+
+CADENCE_S = 0.03
+FLUSH_BATCH_MAX = 500
+
+
+class Flusher:
+    """Sends the flushes of many turns to the store together: one statement, one commit."""
+
+    def __init__(self, turns: Turns, *, clock: Clock, start: Start) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._start = start
+        self._waiting: list[tuple[Piece, asyncio.Future[None]]] = []
+        self._is_flushing = False
+
+    async def flush(self, piece: Piece) -> None:
+        """Durable when it returns; `Fenced` when the turn is no longer ours."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((piece, done))
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._start(self._flush_all(), name="flush")
+        await done
+
+    async def _flush_all(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[:FLUSH_BATCH_MAX]
+                del self._waiting[:FLUSH_BATCH_MAX]
+                await self._flush_batch(batch)
+        finally:
+            self._is_flushing = False
+
+    async def _flush_batch(self, batch: Sequence[tuple[Piece, "asyncio.Future[None]"]]) -> None:
+        pieces = [piece for piece, _ in batch]
+        try:
+            stale = await persist(partial(self._turns.flush, pieces), clock=self._clock)
+        except PerdureError as error:
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        fenced = {lease.turn for lease in stale}
+        for piece, done in batch:
+            if done.done():
+                continue
+            if piece.lease.turn in fenced:
+                done.set_exception(Fenced(f"turn {piece.lease.turn} is no longer ours"))
+            else:
+                done.set_result(None)
+
+
+class Scribe:
+    """Writes down one assistant message while it streams."""
+
+    def __init__(  # noqa: PLR0913 - all of a message's surroundings
+        self,
+        lease: Lease,
+        message: MessageId,
+        *,
+        turns: Turns,
+        flusher: Flusher,
+        feed: Feed,
+        clock: Clock,
+        scribbling: asyncio.TaskGroup,
+        acknowledges: int | None,
+    ) -> None:
+        self.lease = lease
+        self.message = message
+        self.acknowledges = acknowledges
+        self._turns = turns
+        self._flusher = flusher
+        self._feed = feed
+        self._clock = clock
+        self._scribbling = scribbling
+        self._buffer: list[str] = []
+        self._flushed: list[str] = []
+        self._flushed_length = 0
+        self._in_flight = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self._flushed) + "".join(self._buffer)
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self._buffer or self._flushed)
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self._buffer.append(text)
+        if self._task is None:
+            self._task = self._scribbling.create_task(self._flush_at_cadence())
+
+    async def _flush_at_cadence(self) -> None:
+        while self._buffer:
+            await self.flush()
+            await self._clock.sleep(CADENCE_S)
+        self._task = None
+
+    async def flush(self) -> None:
+        """Make the buffer durable, then show it."""
+        async with self._in_flight:
+            text = "".join(self._buffer)
+            self._buffer.clear()
+            if not text:
+                return
+            piece = Piece(
+                lease=self.lease, message=self.message, start=self._flushed_length, text=text
+            )
+            # Counted before the write returns: if we are cancelled in between, the text may be
+            # stored, and the final message must hold it.
+            self._flushed.append(text)
+            self._flushed_length += len(text)
+            await self._write(piece)
+            delta = Delta(turn=self.lease.turn, message=self.message, offset=piece.start, text=text)
+            self._feed.publish(self.lease.session, (delta,))
+
+    async def _write(self, piece: Piece) -> None:
+        if self.acknowledges is None:
+            await self._flusher.flush(piece)
+            return
+        # The first model event of an attempt that carried a note: told and text, together.
+        told: list[AnyEvent] = [
+            InterruptionAcknowledged(turn=self.lease.turn, interruption=self.acknowledges)
+        ]
+        recorded = await self._turns.append(self.lease, told, piece=piece)
+        self.acknowledges = None
+        self._feed.publish(self.lease.session, recorded)
+
+    async def finish(self) -> str:
+        """Stop flushing; the whole text, of which the unflushed rest is the caller's to store."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        async with self._in_flight:
+            return self.text

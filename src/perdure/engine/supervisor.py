@@ -1,0 +1,56 @@
+"""Owns every task of the process, and its end.
+
+Nothing else starts tasks and nothing else catches what nobody foresaw: a unit of work that fails in
+an unforeseen way is logged, answered with what its owner asked for, and never takes its neighbours
+along. Shutdown has three phases: stop taking, finish or park, close.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol, Self
+
+import structlog
+
+log = structlog.get_logger("supervisor")
+
+
+class Start(Protocol):
+    """Starts a task that the supervisor owns."""
+
+    def __call__(
+        self, work: Coroutine[object, object, None], *, name: str
+    ) -> "asyncio.Task[None]": ...
+
+
+class Supervisor:
+    """Use as a context manager: leaving it waits for every task it owns."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._group.__aexit__(*error)  # type: ignore[arg-type]
+
+    def start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
+        return self._group.create_task(self._guarded(work, name), name=name)
+
+    async def _guarded(self, work: Awaitable[None], name: str) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("task failed", task=name)
+
+
+async def attempt(
+    work: Awaitable[None], on_failure: Callable[[Exception], Awaitable[None]]
+) -> None:
+    """Do a unit of work; what nobody foresaw becomes its owner's business, not a dead pump."""
+    try:
+        await work
+    except Exception as error:
+        log.exception("unforeseen failure")
+        await on_failure(error)

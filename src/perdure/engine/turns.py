@@ -1,0 +1,128 @@
+"""The turn pump: takes queued turns as long as there is room, and lets runners run them."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from perdure.domain.delivery import Capabilities
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.ids import TurnId
+from perdure.domain.outcomes import Interruption
+from perdure.engine.desk import Desk
+from perdure.engine.reaper import Reaper
+from perdure.engine.runner import Runner
+from perdure.engine.supervisor import Start, attempt
+from perdure.ports.turns import Claimed
+
+CLAIM_MAX = 64
+log = structlog.get_logger("turns")
+
+
+class TurnPump:
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        reaper: Reaper,
+        start: Start,
+        capabilities: Callable[[str], Capabilities],
+        poll_s: float | None = None,
+    ) -> None:
+        self._desk = desk
+        self._reaper = reaper
+        self._start = start
+        self._capabilities = capabilities
+        self._poll_s = poll_s
+        self._wake = asyncio.Event()
+        self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_draining = False
+        self._is_unsure = False
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until the drain: step while there is work, else wait for a wake-up."""
+        while not self._is_draining:
+            self._wake.clear()
+            if not await self._safe_step():
+                await self._wait()
+
+    async def _safe_step(self) -> bool:
+        try:
+            return await self.step()
+        except (Transient, Ambiguous) as error:
+            log.warning("claiming failed", error=error.message)
+            await self._desk.clock.sleep(1)
+            return True
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def step(self) -> bool:
+        """Claim what there is room for and start it. False when there was nothing to claim."""
+        room = min(self._desk.limits.concurrent - len(self._running), CLAIM_MAX)
+        if room <= 0 or self._is_draining:
+            return False
+        if self._is_unsure:
+            await self._reaper.reclaim(tuple(self._running))
+            self._is_unsure = False
+        try:
+            claimed = await self._desk.turns.claim(limit=room)
+        except Ambiguous:
+            # It may have given us turns we do not know of: look before claiming more.
+            self._is_unsure = True
+            raise
+        for each in claimed:
+            self._begin(each)
+        return bool(claimed)
+
+    def _begin(self, claimed: Claimed) -> None:
+        capabilities = self._capabilities(claimed.address.adapter)
+        runner = Runner(self._desk, claimed, capabilities)
+        turn = claimed.lease.turn
+        started = claimed.events[-1:]
+        self._desk.feed.publish(claimed.lease.session, started)
+        task = self._start(self._run(turn, runner), name=turn)
+        self._running[turn] = (runner, task)
+        self._idle.clear()
+
+    async def _run(self, turn: TurnId, runner: Runner) -> None:
+        try:
+            await attempt(runner.run(), runner.fail_unforeseen)
+        finally:
+            self._running.pop(turn, None)
+            if not self._running:
+                self._idle.set()
+            self.wake()
+
+    def abandon(self, turn: TurnId) -> None:
+        """The turn was settled by someone else's transaction: end the work at once."""
+        found = self._running.get(turn)
+        if found is not None:
+            found[1].cancel()
+
+    def stop_claiming(self) -> None:
+        self._is_draining = True
+        self.wake()
+
+    async def finished(self) -> None:
+        """Wait until no turn runs."""
+        await self._idle.wait()
+
+    def interrupt_all(self, reason: Interruption) -> None:
+        """Park what still runs."""
+        for runner, task in list(self._running.values()):
+            runner.interruption = reason
+            task.cancel()

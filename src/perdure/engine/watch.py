@@ -1,0 +1,273 @@
+"""Watching: the store up to now, then what is published, with nothing between.
+
+A watcher subscribes first and reads the store after, so that what becomes durable meanwhile is seen
+at least once; the journal's gapless numbers and the offsets of text make it exactly once. Whenever
+the numbers do not fit (too slow, another node's turn), it reads the store again from its position.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+from perdure.domain.errors import NotFound
+from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
+from perdure.domain.ids import ConversationId, MessageId, TurnId
+from perdure.domain.standing import Standing
+from perdure.domain.standing import after as standing_after
+from perdure.domain.updates import Accepted
+from perdure.domain.watching import (
+    ALL_SUBS,
+    Delta,
+    News,
+    Position,
+    StateNews,
+    ends_message,
+    news_of,
+    state_of,
+    unseen,
+)
+from perdure.engine.feed import Feed, Item
+from perdure.ports.gateway import Ended
+from perdure.ports.history import Archive, Conversations, Snapshot
+
+JOURNAL_PAGE = 500
+QUIET_S = 15.0
+
+
+class Watchers:
+    def __init__(self, feed: Feed, conversations: Conversations, archive: Archive) -> None:
+        self._feed = feed
+        self._conversations = conversations
+        self._archive = archive
+
+    async def conversation(
+        self, conversation: ConversationId, *, after: Position | None
+    ) -> AsyncGenerator[tuple[Position, News] | None, None]:
+        position = after
+        while True:
+            session = (await self._conversations.snapshot(conversation)).view.standing.session
+            subscription = self._feed.subscribe(conversation, session)
+            try:
+                snapshot = await self._conversations.snapshot(conversation)
+                if snapshot.view.standing.session != session:
+                    continue
+                view = ConversationView(snapshot)
+                async for told in self._catch_up(view, position):
+                    position = told[0]
+                    yield told
+                while not subscription.is_behind:
+                    items = await subscription.next(QUIET_S)
+                    if not items:
+                        yield None
+                    for item in items:
+                        for told in view.take(item):
+                            position = told[0]
+                            yield told
+            finally:
+                self._feed.unsubscribe(subscription)
+
+    async def _catch_up(
+        self, view: "ConversationView", seen: Position | None
+    ) -> AsyncIterator[tuple[Position, News]]:
+        """What happened since the position; then the present state and text."""
+        offset = 0
+        if seen is not None and view.has_reached(seen):
+            start = seen.seq if seen.generation == view.generation else 0
+            missed = await self._missed(view, start)
+            fresh = [recorded for recorded in missed if recorded.seq > start]
+            if seen.generation == view.generation and not ends_message(fresh):
+                offset = seen.offset
+            for recorded in missed:
+                news = unseen(news_of(recorded, view.calls), recorded=recorded, seen=seen)
+                first = seen.sub if recorded.seq == seen.seq else 0
+                for sub, each in enumerate(news, start=first + 1):
+                    yield Position(view.generation, recorded.seq, sub), each
+        yield view.now(), state_of(view.standing)
+        for told in view.begin_text(offset):
+            yield told
+
+    async def _missed(self, view: "ConversationView", start: int) -> list[Recorded]:
+        """From the position's own entry (some of its news may be unseen) to the snapshot's end."""
+        missed: list[Recorded] = []
+        after = max(start - 1, 0)
+        while after < view.seq:
+            page = await self._archive.journal(
+                view.standing.session, after=after, limit=JOURNAL_PAGE
+            )
+            missed += [recorded for recorded in page if recorded.seq <= view.seq]
+            if len(page) < JOURNAL_PAGE:
+                break
+            after = page[-1].seq
+        return missed
+
+    async def turn(
+        self, accepted: Accepted, *, is_fresh: bool
+    ) -> AsyncGenerator[str | Ended, None]:
+        assert accepted.turn is not None
+        subscription = self._feed.subscribe(accepted.conversation, accepted.session)
+        try:
+            view = TurnView(accepted.turn)
+            view.is_sound = is_fresh
+            while view.ended is None:
+                if not view.is_sound or subscription.is_behind:
+                    subscription.is_behind = False
+                    view.is_sound = True
+                    for piece in await self._read_turn(view, accepted.conversation):
+                        yield piece
+                    continue
+                items = await subscription.next(QUIET_S)
+                if not items:
+                    # Nothing was published here; another node may be at work, so look.
+                    view.is_sound = False
+                    yield ""
+                for item in items:
+                    for piece in view.take(item):
+                        yield piece
+            yield view.ended
+        finally:
+            self._feed.unsubscribe(subscription)
+
+    async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> list[str]:
+        chain = await self._conversations.chain(view.turn, limit=1)
+        if not chain:
+            raise NotFound(f"there is no turn {view.turn}")
+        snapshot = await self._conversations.snapshot(conversation)
+        running = snapshot.running
+        is_ours = running is not None and running.turn == view.turn
+        text = (running.message, running.text) if running and is_ours else None
+        return view.reread(chain[0], text)
+
+
+class ConversationView:
+    """One watcher's picture of a conversation's live session."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.generation = snapshot.view.generation
+        self.standing: Standing = snapshot.view.standing
+        self.seq = snapshot.last_seq
+        self.calls: dict[str, str] = {}
+        self._said = set(snapshot.said)
+        self._running = snapshot.running
+        self._message: MessageId | None = None
+        self._length = 0
+
+    def has_reached(self, seen: Position) -> bool:
+        """False for positions of another database's life: such a watcher begins anew."""
+        return (seen.generation, seen.seq) <= (self.generation, self.seq)
+
+    def now(self) -> Position:
+        return Position(self.generation, self.seq, ALL_SUBS, self._length)
+
+    def begin_text(self, offset: int) -> list[tuple[Position, News]]:
+        """The running message's text beyond what the watcher has."""
+        running = self._running
+        if running is None:
+            return []
+        self._message, self._length = running.message, len(running.text)
+        rest = running.text[offset:]
+        if not rest:
+            return []
+        delta = Delta(turn=running.turn, message=running.message, offset=offset, text=rest)
+        return [(self.now(), delta)]
+
+    def take(self, item: Item) -> list[tuple[Position, News]]:
+        return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)
+
+    def _take_delta(self, delta: Delta) -> list[tuple[Position, News]]:
+        if delta.message in self._said:
+            return []
+        if delta.message != self._message:
+            self._message, self._length = delta.message, 0
+        new = delta.text[max(self._length - delta.offset, 0) :]
+        if not new or delta.offset > self._length:
+            return []
+        told = Delta(turn=delta.turn, message=delta.message, offset=self._length, text=new)
+        self._length += len(new)
+        return [(self.now(), told)]
+
+    def _take_fact(self, recorded: Recorded) -> list[tuple[Position, News]]:
+        if recorded.seq <= self.seq:
+            return []
+        self.seq = recorded.seq
+        if isinstance(recorded.event, AssistantSaid):
+            self._said.add(recorded.event.message)
+        if ends_message([recorded]):
+            self._message, self._length = None, 0
+        news: list[News] = news_of(recorded, self.calls)
+        told: list[tuple[Position, News]] = [
+            (Position(self.generation, recorded.seq, sub), each)
+            for sub, each in enumerate(news, start=1)
+        ]
+        before, self.standing = self.standing, standing_after(self.standing, recorded.event)
+        if self.standing != before:
+            state: StateNews = state_of(self.standing)
+            told.append((self.now(), state))
+        return told
+
+
+class TurnView:
+    """One turn's reply as it grows: its messages in order, joined by a blank line."""
+
+    def __init__(self, turn: TurnId) -> None:
+        self.turn = turn
+        self.ended: Ended | None = None
+        self.is_sound = True
+        self._texts: dict[str, str] = {}
+        self._told = 0
+        self._reply_length = 0
+        self._calls: AssistantSaid | None = None
+
+    def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> list[str]:
+        """Begin from the store, telling only what has not been told."""
+        self._texts = {}
+        for recorded in events:
+            if isinstance(recorded.event, AssistantSaid):
+                self._said(recorded.event)
+        if running is not None and running[0] not in self._texts:
+            self._texts[running[0]] = running[1]
+        for recorded in events:
+            self._note_end(recorded)
+        return self._untold()
+
+    def take(self, item: Item) -> list[str]:
+        if isinstance(item, Delta):
+            return self._take_delta(item) if item.turn == self.turn else []
+        if item.turn != self.turn:
+            return []
+        if isinstance(item.event, AssistantSaid):
+            self._said(item.event)
+        self._note_end(item)
+        return self._untold()
+
+    def _said(self, said: AssistantSaid) -> None:
+        self._texts[said.message] = said.text
+        self._calls = said if said.calls else None
+
+    def _take_delta(self, delta: Delta) -> list[str]:
+        text = self._texts.get(delta.message, "")
+        if delta.offset > len(text):
+            self.is_sound = False
+            return []
+        new = delta.text[len(text) - delta.offset :]
+        if not new:
+            return []
+        self._texts[delta.message] = text + new
+        if text.strip():  # the common case: one more piece of the message that grows
+            self._told += len(new)
+            return [new]
+        return self._untold()
+
+    def _untold(self) -> list[str]:
+        reply = "\n\n".join(text for text in self._texts.values() if text.strip())
+        new = reply[self._told :]
+        self._told = max(self._told, len(reply))
+        return [new] if new else []
+
+    def _note_end(self, recorded: Recorded) -> None:
+        if isinstance(recorded.event, TurnSettled):
+            settled = recorded.event
+            self.ended = Ended(
+                outcome=settled.outcome,
+                reason=settled.reason,
+                detail=settled.detail,
+                usage=settled.usage,
+                calls=self._calls.calls if self._calls else (),
+            )

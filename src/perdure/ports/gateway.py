@@ -1,0 +1,86 @@
+"""The running engine, as the surfaces see it."""
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import msgspec
+
+from perdure.domain.events import ToolCall, Usage
+from perdure.domain.ids import ConversationId, PrincipalId, TurnId
+from perdure.domain.outcomes import Outcome
+from perdure.domain.updates import Accepted, Update
+from perdure.domain.watching import News, Position
+
+
+class Door(Protocol):
+    """The one way in for every surface.
+
+    Guarantees and errors are those of the `Inbox` port; afterwards whoever has work is awake.
+    Requires: text that passed `storable`.
+    Raises: as `Inbox`.
+    After a crash: as `Inbox`; the wake-up is not needed, the next start looks at the rows.
+    """
+
+    async def accept(self, update: Update) -> Accepted: ...
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn's end, with what its last message asked of the caller's own tools."""
+
+    outcome: Outcome
+    reason: str
+    detail: str
+    usage: Usage
+    calls: tuple[ToolCall, ...] = ()
+
+
+class Watchers(Protocol):
+    """Live views of what becomes durable.
+
+    Guarantees: `conversation` tells everything after a position without gap or repetition, or the
+    present state and then everything; `turn` gives the reply's text from its beginning, piece by
+    piece, and `Ended` last. Only durable text is told. Nothing for a while is told too (None, an
+    empty piece), so that surfaces can keep connections alive.
+    Requires: the caller closes the generator when its client is gone; `is_fresh` only if nothing
+    was awaited since the turn was accepted.
+    Raises: `NotFound`.
+    After a crash: the same position goes on where it was.
+    """
+
+    def conversation(
+        self, conversation: ConversationId, *, after: Position | None
+    ) -> AsyncGenerator[tuple[Position, News] | None, None]: ...
+
+    def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[str | Ended, None]: ...
+
+
+class AgentView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    kind: str
+
+
+class Control(Protocol):
+    """The node as a whole.
+
+    Guarantees: `request_drain` returns at once, the drain goes on by itself.
+    Requires: nothing.
+    Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
+    After a crash: nothing is kept.
+    """
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    @property
+    def running(self) -> int: ...
+
+    def agents(self) -> list[AgentView]: ...
+
+    def resolve_agent(self, name: str) -> str: ...
+
+    def request_drain(self) -> None: ...

@@ -1,0 +1,136 @@
+"""Reading what is stored."""
+
+from typing import Protocol
+
+import msgspec
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import (
+    ConversationId,
+    MessageId,
+    PrincipalId,
+    SessionId,
+    TurnId,
+)
+from perdure.domain.records import PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.standing import Standing
+from perdure.domain.transcript import Running
+
+
+class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
+    id: ConversationId
+    name: str
+    principal: PrincipalId
+    generation: int
+    standing: Standing
+    title: str
+    at: int
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One instant of a conversation: where its live journal ends, what is being written, and which
+    messages of the turn under way are already final."""
+
+    view: ConversationView
+    last_seq: int
+    running: Running | None
+    said: tuple[MessageId, ...] = ()
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """`cursor` is where the next page begins."""
+
+    cursor: int
+    recorded: Recorded
+    conversation: str
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    adapter: str
+    account: str
+    external_id: str
+    kind: str
+    at: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole chain of one message: update, turn, attempts, calls, parts, receipts."""
+
+    turn: TurnView
+    conversation: str
+    updates: tuple[Arrival, ...]
+    events: tuple[Recorded, ...]
+    parts: tuple[PartView, ...]
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    queued: int
+    running: int
+    interrupted: int
+    outbox_pending: int
+    outbox_parked: int
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """`after`: the cursor a previous page ended with; None begins at the newest."""
+
+    after: tuple[int, str] | None = None
+    limit: int = 50
+
+
+class Conversations(Protocol):
+    """What a person sees. `principal` None reads everything (operators).
+
+    Guarantees: each answer is one snapshot. `chain` is the turns from `head` back through their
+    parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
+    Requires: nothing.
+    Raises: `NotFound` for what is not there or not the caller's.
+    After a crash: nothing is kept.
+    """
+
+    async def find(self, name: str, *, principal: PrincipalId) -> Snapshot: ...
+
+    async def snapshot(self, conversation: ConversationId) -> Snapshot: ...
+
+    async def recent(
+        self, *, principal: PrincipalId | None, page: Page
+    ) -> list[ConversationView]: ...
+
+    async def chain(
+        self, head: TurnId, *, limit: int, until: TurnId | None = None
+    ) -> list[list[Recorded]]: ...
+
+    async def turn_of_message(self, message: str) -> TurnId: ...
+
+
+class Archive(Protocol):
+    """Sessions, turns and journals, live and closed. The parts of the contract are as above."""
+
+    async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
+
+    async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]: ...
+
+    async def session(
+        self, session: SessionId, *, principal: PrincipalId | None
+    ) -> SessionView: ...
+
+    async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
+
+    async def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> list[Hit]: ...
+
+
+class Diagnostics(Protocol):
+    """For operators: what happened to one message, how much waits, is everything sound."""
+
+    async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation: ...
+
+    async def counts(self) -> Counts: ...
+
+    async def record(self, session: SessionId) -> SessionRecord: ...
+
+    async def parked(self, *, limit: int) -> list[PartView]: ...
+
+    async def integrity(self) -> list[str]: ...

@@ -1,0 +1,26 @@
+"""The one way in."""
+
+from typing import Protocol
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.updates import Accepted, Update
+
+
+class Inbox(Protocol):
+    """Stores what people send, and what they want stopped.
+
+    Guarantees: `accept` has committed the update, its conversation, session, user message and
+    queued turn when it returns; the same identity again changes nothing and returns the first ids.
+    `stop` settles the turn in its own transaction: flushed text becomes the final message, open
+    calls are closed, the epoch moves so that nothing late is written; it returns what it appended.
+    `by` None may stop any turn (operators), a principal only its own.
+    Requires: text that passed `storable`.
+    Raises: `Conflict` code `id_conflict` for another body under a known id; `Rejected` code
+    `queue_full`; `NotFound` for an unknown turn; `Conflict` for one that is settled.
+    After a crash: either all of it is there or none; the sender repeats with the same id.
+    """
+
+    async def accept(self, update: Update, *, queue_max: int) -> Accepted: ...
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]: ...

@@ -1,0 +1,51 @@
+"""Who rows belong to."""
+
+from typing import Protocol
+
+import msgspec
+
+from perdure.domain.ids import PrincipalId
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    id: PrincipalId
+    name: str
+    role: str
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role == "operator"
+
+    @property
+    def scope(self) -> PrincipalId | None:
+        """What reads are limited to: operators see everything."""
+        return None if self.is_operator else self.id
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    principal: str
+    role: str
+    created_at: int
+    revoked_at: int | None
+
+
+class Principals(Protocol):
+    """Principals and the tokens that stand for them.
+
+    Guarantees: a token is stored as a digest only; `by_token` returns None for unknown and revoked
+    ones. `ensure` makes the principal if it is not there.
+    Requires: tokens of at least 128 random bits, made by the caller.
+    Raises: `Conflict` when a principal of that name exists; `NotFound` for an unknown token id.
+    After a crash: a token that was shown is valid.
+    """
+
+    async def ensure(self, name: str, *, role: str) -> Principal: ...
+
+    async def by_token(self, token: str) -> Principal | None: ...
+
+    async def grant(self, principal: PrincipalId, token: str) -> TokenView: ...
+
+    async def revoke(self, token_id: str) -> TokenView: ...
+
+    async def tokens(self) -> list[TokenView]: ...

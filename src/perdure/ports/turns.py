@@ -1,0 +1,110 @@
+"""The turn runner's writes. Each carries the lease's epoch and fails once it is stale."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from perdure.domain.address import Address
+from perdure.domain.events import AnyEvent, Recorded, ToolCall, Usage
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Interruption, Outcome
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to run one turn: every write of the runner carries it."""
+
+    session: SessionId
+    turn: TurnId
+    epoch: int
+    attempt: int
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is ours now, with all the runner needs to begin.
+
+    `events` are the turn's own so far; `parent` is the head it stands on.
+    """
+
+    lease: Lease
+    conversation: ConversationId
+    principal: PrincipalId
+    address: Address
+    parent: TurnId | None
+    events: tuple[Recorded, ...]
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of the running message, from `start` (in code points) on."""
+
+    lease: Lease
+    message: MessageId
+    start: int
+    text: str
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ends: the final message if there is one, the outcome, the reply's parts."""
+
+    outcome: Outcome
+    reason: str
+    detail: str = ""
+    agent: str = ""
+    usage: Usage = Usage()
+    message: MessageId | None = None
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    acknowledges: int | None = None
+    parts: tuple[str, ...] = ()
+
+
+class Turns(Protocol):
+    """Takes queued turns and records what their runners do.
+
+    Guarantees: one running turn per session; `claim` gives each queued turn to one node, in arrival
+    order per session; what `flush`, `append` and `settle` return from is durable; pieces of one
+    `flush` are independent, and the answer names those that were stale.
+    Requires: a lease from `claim`; pieces of a message in order and without gaps.
+    Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
+    that is unknown.
+    After a crash: the reaper finds the turn still running and ends the attempt.
+    """
+
+    async def claim(self, *, limit: int) -> list[Claimed]: ...
+
+    async def flush(self, pieces: Sequence[Piece]) -> list[Lease]: ...
+
+    async def append(
+        self, lease: Lease, events: Sequence[AnyEvent], *, piece: Piece | None = None
+    ) -> list[Recorded]: ...
+
+    async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]: ...
+
+    async def interrupt(
+        self, lease: Lease, reason: Interruption, *, attempts_max: int
+    ) -> list[Recorded]: ...
+
+
+class Nodes(Protocol):
+    """This process among those that share the store.
+
+    Guarantees: `join` makes this node known; `beat` renews its lease and is False once it ran out;
+    `reap` ends the attempts of turns whose owner is gone (the last allowed one suspends its
+    session), `reclaim` those of turns that are ours by the rows but not known to us (a claim whose
+    answer was lost), `resume` queues interrupted turns again; all return what they appended.
+    Requires: `join` before anything else.
+    Raises: `Transient`.
+    After a crash: the next node's `reap` does it all again, from the rows.
+    """
+
+    async def join(self, *, name: str) -> None: ...
+
+    async def beat(self) -> bool: ...
+
+    async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]: ...
+
+    async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]: ...
+
+    async def resume(self, *, limit: int) -> list[Recorded]: ...
+
+    async def leave(self) -> None: ...

@@ -1,0 +1,53 @@
+"""Where the two databases differ, all of it."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import MessageId, PrincipalId
+from perdure.ports.turns import Piece
+from perdure.store.statement import Op, Rows
+
+INDEXED_TEXT_MAX = 100_000
+_IDEOGRAPH = re.compile("([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
+
+
+def words_of(text: str) -> str:
+    """Text as both indexes take it: no case, no accents, each ideograph a word of its own."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    kept = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return _IDEOGRAPH.sub(r" \1 ", unicodedata.normalize("NFC", kept))
+
+
+class Searchable(NamedTuple):
+    """A message as the full-text index takes it."""
+
+    recorded: Recorded
+    principal: PrincipalId
+    message: MessageId
+    role: str
+    text: str
+
+
+class Dialect(Protocol):
+    """What a driver must say in its own words.
+
+    `is_exclusive`: holding the database open is itself the lease, so every other node is gone.
+    `now_ms` is SQL for the clock that leases are measured with.
+    """
+
+    name: str
+    is_exclusive: bool
+    now_ms: str
+
+    def index(self, message: Searchable) -> Op[None]: ...
+
+    def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> Op[Rows]: ...
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[str]]: ...

@@ -1,0 +1,174 @@
+-- The tables of the durable core. BIGINT and /* keyed */ are put into SQLite's words by the driver.
+
+CREATE TABLE nodes (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    started_at BIGINT NOT NULL,
+    lease_until BIGINT NOT NULL,
+    beat_at BIGINT NOT NULL,
+    left_at BIGINT
+);
+
+CREATE TABLE principals (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    role TEXT NOT NULL CHECK (role IN ('operator', 'member')),
+    created_at BIGINT NOT NULL
+);
+
+-- A token is known by its digest only.
+CREATE TABLE tokens (
+    id TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    created_at BIGINT NOT NULL,
+    revoked_at BIGINT
+);
+
+CREATE TABLE conversations (
+    id TEXT NOT NULL PRIMARY KEY,
+    adapter TEXT NOT NULL,
+    account TEXT NOT NULL,
+    place TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    person TEXT NOT NULL,
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    session_id TEXT NOT NULL,
+    -- Grows each time another session becomes the live one; orders the conversation's events.
+    generation BIGINT NOT NULL,
+    is_listed BIGINT NOT NULL CHECK (is_listed IN (0, 1)),
+    created_at BIGINT NOT NULL,
+    active_at BIGINT NOT NULL,
+    UNIQUE (adapter, account, place, thread, person)
+);
+CREATE INDEX conversations_of ON conversations (principal_id, active_at);
+CREATE INDEX conversations_recent ON conversations (active_at);
+
+CREATE TABLE sessions (
+    id TEXT NOT NULL PRIMARY KEY,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id),
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    state TEXT NOT NULL CHECK (state IN ('open', 'suspended', 'closed')),
+    epoch BIGINT NOT NULL,
+    last_seq BIGINT NOT NULL,
+    head_turn TEXT,
+    -- Set while a queued turn could be claimed: since when. The checker proves it from the turns.
+    ready_at BIGINT,
+    -- Interruptions that nobody planned, since the last turn that was done.
+    strikes BIGINT NOT NULL,
+    title TEXT NOT NULL,
+    parent_id TEXT,
+    opened_at BIGINT NOT NULL,
+    active_at BIGINT NOT NULL,
+    closed_at BIGINT
+);
+CREATE INDEX sessions_ready ON sessions (ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX sessions_of ON sessions (conversation_id, opened_at);
+CREATE INDEX sessions_recent ON sessions (active_at);
+
+CREATE TABLE turns (
+    id TEXT NOT NULL PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions (id),
+    parent_id TEXT,
+    message_id TEXT NOT NULL,
+    state TEXT NOT NULL
+        CHECK (state IN ('queued', 'running', 'waiting', 'interrupted', 'settled')),
+    outcome TEXT
+        CHECK (outcome IN ('done', 'failed', 'refused', 'stopped', 'superseded', 'interrupted',
+                           'suspended')),
+    reason TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    node_id TEXT,
+    queued_seq BIGINT NOT NULL,
+    queued_at BIGINT NOT NULL,
+    started_at BIGINT,
+    settled_at BIGINT,
+    CHECK ((state = 'settled') = (outcome IS NOT NULL)),
+    CHECK (state NOT IN ('running', 'waiting') OR node_id IS NOT NULL)
+);
+CREATE UNIQUE INDEX turns_one_at_work ON turns (session_id) WHERE state IN ('running', 'waiting');
+CREATE INDEX turns_open ON turns (session_id, queued_seq) WHERE outcome IS NULL;
+CREATE INDEX turns_owned ON turns (node_id) WHERE state IN ('running', 'waiting');
+CREATE INDEX turns_interrupted ON turns (queued_at) WHERE state = 'interrupted';
+CREATE INDEX turns_of ON turns (session_id, queued_seq);
+CREATE INDEX turns_message ON turns (message_id);
+
+CREATE TABLE journal (
+    session_id TEXT NOT NULL REFERENCES sessions (id),
+    seq BIGINT NOT NULL CHECK (seq > 0),
+    turn_id TEXT,
+    message_id TEXT,
+    kind TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (session_id, seq)
+) /* keyed */;
+CREATE INDEX journal_turn ON journal (turn_id, seq);
+CREATE INDEX journal_message ON journal (message_id) WHERE message_id IS NOT NULL;
+
+-- Text that was shown and is not yet an assistant message in the journal.
+CREATE TABLE partials (
+    turn_id TEXT NOT NULL REFERENCES turns (id),
+    attempt BIGINT NOT NULL,
+    message_id TEXT NOT NULL,
+    start BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (turn_id, attempt, message_id, start)
+) /* keyed */;
+
+CREATE TABLE inbox (
+    id TEXT NOT NULL PRIMARY KEY,
+    adapter TEXT NOT NULL,
+    account TEXT NOT NULL,
+    external_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id),
+    session_id TEXT NOT NULL REFERENCES sessions (id),
+    turn_id TEXT,
+    message_id TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    UNIQUE (adapter, account, external_id, kind)
+);
+CREATE INDEX inbox_message ON inbox (message_id);
+
+CREATE TABLE outbox (
+    id TEXT NOT NULL PRIMARY KEY,
+    message_id TEXT NOT NULL,
+    part BIGINT NOT NULL,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id),
+    session_id TEXT NOT NULL REFERENCES sessions (id),
+    turn_id TEXT NOT NULL REFERENCES turns (id),
+    adapter TEXT NOT NULL,
+    -- Order within the conversation: a part waits for those before it.
+    place_in_line BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    state TEXT NOT NULL
+        CHECK (state IN ('pending', 'attempting', 'sent', 'unknown', 'failed', 'expired')),
+    attempts BIGINT NOT NULL,
+    node_id TEXT,
+    due_at BIGINT NOT NULL,
+    receipt TEXT NOT NULL,
+    error TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    UNIQUE (message_id, part),
+    UNIQUE (conversation_id, place_in_line),
+    CHECK (state <> 'sent' OR receipt <> '')
+);
+CREATE INDEX outbox_due ON outbox (adapter, due_at) WHERE state = 'pending';
+CREATE INDEX outbox_open ON outbox (conversation_id, place_in_line)
+    WHERE state IN ('pending', 'attempting');
+CREATE INDEX outbox_attempting ON outbox (adapter) WHERE state = 'attempting';
+CREATE INDEX outbox_turn ON outbox (turn_id);
+
+CREATE TABLE media (
+    id TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL,
+    mime TEXT NOT NULL,
+    name TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    created_at BIGINT NOT NULL
+);
+CREATE INDEX media_digest ON media (digest);

@@ -1,0 +1,64 @@
+"""Numbered, forward-only migrations. A file without a database in its name serves both."""
+
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+from perdure.domain.errors import Corrupt, Rejected
+from perdure.store.statement import Op, rows, run
+
+_CREATE = """
+    CREATE TABLE IF NOT EXISTS schema_migrations (
+        number BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
+        applied_at BIGINT NOT NULL)"""
+_APPLIED = "SELECT number, checksum FROM schema_migrations ORDER BY number"
+_RECORD = """
+    INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES ($1, $2, $3, $4)"""
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    sql: str
+    is_shared: bool = True
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def shipped(database: str) -> list[Migration]:
+    """The migrations this version brings for one database, in order."""
+    found = []
+    for file in files(__name__).iterdir():
+        number, _, rest = file.name.partition("_")
+        name, _, suffix = rest.partition(".")
+        if suffix in ("sql", f"{database}.sql"):
+            is_shared = suffix == "sql"
+            found.append(Migration(int(number), name, file.read_text("utf-8"), is_shared))
+    return sorted(found)
+
+
+def pending(migrations: list[Migration]) -> Op[list[Migration]]:
+    """What is still to be applied. A newer or altered schema is refused before anything is done."""
+    yield from run(_CREATE)
+    applied: dict[int, str] = dict((yield from rows(_APPLIED)))
+    known = {migration.number: migration for migration in migrations}
+    newer = sorted(set(applied) - set(known))
+    if newer:
+        raise Rejected(
+            f"this database was written by a newer Perdure (schema {newer[-1]}, this one knows up "
+            f"to {max(known)}); upgrade Perdure or restore the backup made before the upgrade",
+            code="newer_schema",
+        )
+    for number, checksum in applied.items():
+        if known[number].checksum != checksum:
+            raise Corrupt(
+                f"migration {number} ({known[number].name}) was applied in another form than this "
+                "Perdure ships; install the version that made this database"
+            )
+    return [migration for migration in migrations if migration.number not in applied]
+
+
+def record(migration: Migration, *, at: int) -> Op[None]:
+    yield from run(_RECORD, migration.number, migration.name, migration.checksum, at)

@@ -1,0 +1,21 @@
+"""Ids and the time, as the store stamps them on rows."""
+
+from perdure.domain.ids import RANDOM_BYTES, mint
+from perdure.ports.clock import Clock
+from perdure.ports.entropy import Entropy
+
+
+class Mint:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def id(self, prefix: str) -> str:
+        return mint(
+            prefix,
+            now_ms=self._clock.now_ms(),
+            randomness=self._entropy.random_bytes(RANDOM_BYTES),
+        )

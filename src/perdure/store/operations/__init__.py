@@ -1,0 +1,1 @@
+"""Each public function here is one transaction, as a generator of statements."""

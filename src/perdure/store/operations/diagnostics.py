@@ -1,0 +1,137 @@
+"""For operators: the chain behind one id, how much waits, and everything the checker needs."""
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.records import PartView, SessionRecord
+from perdure.ports.history import Arrival, Counts, Explanation
+from perdure.store.dialect import Dialect
+from perdure.store.operations import history, journal
+from perdure.store.statement import Op, Row, row, rows
+
+_PARTS = """
+    SELECT id, turn_id, part, adapter, state, attempts, receipt, error, text FROM outbox """
+_PARTS_OF_TURN = _PARTS + "WHERE turn_id = $1 ORDER BY place_in_line"
+_PARTS_OF_SESSION = _PARTS + "WHERE session_id = $1 ORDER BY place_in_line"
+_PARKED = (
+    _PARTS
+    + """
+    WHERE state IN ('unknown', 'failed', 'expired') ORDER BY changed_at DESC LIMIT $1"""
+)
+_TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
+_TURN_OF_UPDATE = "SELECT turn_id FROM inbox WHERE id = $1 OR external_id = $1"
+_UPDATES = """
+    SELECT id, adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
+_UPDATES_OF_SESSION = "SELECT id, turn_id FROM inbox WHERE session_id = $1"
+_SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
+_PARTIALS = """
+    SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
+    WHERE t.session_id = $1"""
+_COUNTS = """
+    SELECT (SELECT count(*) FROM turns WHERE outcome IS NULL AND state = 'queued'),
+           (SELECT count(*) FROM turns WHERE state IN ('running', 'waiting')),
+           (SELECT count(*) FROM turns WHERE state = 'interrupted'),
+           (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
+           (SELECT count(*) FROM outbox WHERE state IN ('unknown', 'failed', 'expired'))"""
+
+
+def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
+    turn_id = yield from _turn_behind(any_id)
+    turn = yield from history.turn(turn_id, principal=principal)
+    session = yield from history.session(turn.session, principal=principal)
+    updates = yield from rows(_UPDATES, turn.message)
+    events = yield from journal.of_turn(turn_id)
+    parts = yield from rows(_PARTS_OF_TURN, turn_id)
+    return Explanation(
+        turn=turn,
+        conversation=session.conversation,
+        updates=tuple(_arrival(each) for each in updates),
+        events=tuple(events),
+        parts=tuple(_part(each) for each in parts),
+    )
+
+
+def _turn_behind(any_id: str) -> Op[TurnId]:
+    """A turn, message, part or update id, or the id its sender gave it."""
+    if any_id.startswith("trn_"):
+        return TurnId(any_id.removesuffix(".end"))
+    for sql in (_TURN_OF_PART, _TURN_OF_UPDATE):
+        found = yield from row(sql, any_id)
+        if found is not None and found[0]:
+            return TurnId(found[0])
+    try:
+        return (yield from history.turn_of_message(any_id))
+    except NotFound:
+        raise NotFound(
+            f"nothing here has the id {any_id}; give a message, turn, part or update id"
+        ) from None
+
+
+def _arrival(found: Row) -> Arrival:
+    update, adapter, account, external_id, kind, at = found
+    return Arrival(
+        id=update, adapter=adapter, account=account, external_id=external_id, kind=kind, at=at
+    )
+
+
+def _part(found: Row) -> PartView:
+    part, turn, index, adapter, state, attempts, receipt, error, text = found
+    return PartView(
+        id=part,
+        turn=turn,
+        part=index,
+        adapter=adapter,
+        state=state,
+        attempts=attempts,
+        receipt=receipt,
+        error=error,
+        text=text,
+    )
+
+
+def counts() -> Op[Counts]:
+    found = yield from row(_COUNTS)
+    assert found is not None
+    queued, running, interrupted, pending, parked = found
+    return Counts(
+        queued=queued,
+        running=running,
+        interrupted=interrupted,
+        outbox_pending=pending,
+        outbox_parked=parked,
+    )
+
+
+def parked_parts(*, limit: int) -> Op[list[PartView]]:
+    return [_part(each) for each in (yield from rows(_PARKED, limit))]
+
+
+def record(session_id: SessionId) -> Op[SessionRecord]:
+    session = yield from history.session(session_id, principal=None)
+    columns = yield from row(_SESSION, session_id)
+    assert columns is not None
+    epoch, head, ready_at, strikes = columns
+    turns = yield from rows(history.TURNS_OF, session_id)
+    events = yield from journal.since(session_id, 0, limit=2**31)
+    partials = yield from rows(_PARTIALS, session_id)
+    parts = yield from rows(_PARTS_OF_SESSION, session_id)
+    updates = yield from rows(_UPDATES_OF_SESSION, session_id)
+    return SessionRecord(
+        session=session,
+        epoch=epoch,
+        head=head,
+        ready_at=ready_at,
+        strikes=strikes,
+        turns=tuple(history.turn_view(each) for each in turns),
+        events=tuple(events),
+        partials=tuple(each[0] for each in partials),
+        parts=tuple(_part(each) for each in parts),
+        updates=tuple((each[0], each[1]) for each in updates),
+    )
+
+
+def integrity(dialect: Dialect) -> Op[list[str]]:
+    """The database's own check of itself; PostgreSQL has none that a client may run."""
+    if dialect.name != "sqlite":
+        return []
+    found = yield from rows("PRAGMA integrity_check")
+    return [each[0] for each in found if each[0] != "ok"]

@@ -1,0 +1,229 @@
+"""Reads. Each is one snapshot, by index, and bounded."""
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.errors import NotFound
+from perdure.domain.events import Recorded
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.records import SessionView, TurnView
+from perdure.domain.standing import OpenTurn, Standing
+from perdure.domain.transcript import Running
+from perdure.domain.turn import State
+from perdure.ports.history import ConversationView, Hit, Page, Snapshot
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.statement import Op, Row, row, rows
+
+_CONVERSATION = """
+    SELECT c.id, c.adapter, c.account, c.place, c.thread, c.person, c.principal_id, c.session_id,
+           c.generation, c.active_at, s.state, s.head_turn, s.title, s.last_seq
+    FROM conversations c JOIN sessions s ON s.id = c.session_id """
+_BY_ID = _CONVERSATION + "WHERE c.id = $1"
+_BY_NAME = (
+    _CONVERSATION
+    + """
+    WHERE c.adapter = $1 AND c.account = $2 AND c.place = $3 AND c.thread = '' AND c.person = ''"""
+)
+_LISTED = (
+    _CONVERSATION
+    + """
+    WHERE c.is_listed = 1 AND (CAST($1 AS TEXT) IS NULL OR c.principal_id = $1)
+      AND (c.active_at < $2 OR (c.active_at = $2 AND c.id < $3))
+    ORDER BY c.active_at DESC, c.id DESC LIMIT $4"""
+)
+_OPEN_TURNS = """
+    SELECT id, state, attempts, reason FROM turns
+    WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
+_RUNNING_TEXT = """
+    SELECT p.message_id, p.text, t.started_at FROM partials p JOIN turns t ON t.id = p.turn_id
+    WHERE p.turn_id = $1 AND p.attempt = t.attempts ORDER BY p.message_id, p.start"""
+_SAID = "SELECT message_id FROM journal WHERE turn_id = $1 AND kind = 'assistant_said'"
+_CHAIN = """
+    WITH RECURSIVE chain (id, parent_id, depth) AS (
+        SELECT id, parent_id, 0 FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
+        WHERE chain.depth + 1 < $2 AND t.id <> $3)
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain JOIN journal j ON j.turn_id = chain.id
+    ORDER BY chain.depth DESC, j.seq"""
+_TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
+_TURN_COLUMNS = """
+    SELECT t.id, t.session_id, t.state, t.outcome, t.reason, t.attempts, t.parent_id,
+           t.message_id, t.queued_at, t.started_at, t.settled_at
+    FROM turns t JOIN sessions s ON s.id = t.session_id """
+_TURN = _TURN_COLUMNS + "WHERE t.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
+TURNS_OF = _TURN_COLUMNS + "WHERE t.session_id = $1 ORDER BY t.queued_seq"
+_SESSION_COLUMNS = """
+    SELECT s.id, c.adapter, c.account, c.place, c.thread, c.person, s.state, s.title, s.parent_id,
+           c.session_id, s.last_seq, s.opened_at, s.active_at
+    FROM sessions s JOIN conversations c ON c.id = s.conversation_id """
+_SESSION = (
+    _SESSION_COLUMNS + "WHERE s.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
+)
+_SESSIONS = (
+    _SESSION_COLUMNS
+    + """
+    WHERE c.is_listed = 1 AND (CAST($1 AS TEXT) IS NULL OR s.principal_id = $1)
+      AND (s.active_at < $2 OR (s.active_at = $2 AND s.id < $3))
+    ORDER BY s.active_at DESC, s.id DESC LIMIT $4"""
+)
+_END_OF_TIME = (2**62, "")
+
+
+def find(name: str, *, principal: PrincipalId) -> Op[Snapshot]:
+    """A conversation of this principal's over HTTP, by its plain name."""
+    found = yield from row(_BY_NAME, HTTP, principal, name)
+    if found is None:
+        raise NotFound(f"there is no conversation {name!r}; a first message creates it")
+    return (yield from _snapshot(found))
+
+
+def snapshot(conversation: ConversationId) -> Op[Snapshot]:
+    found = yield from row(_BY_ID, conversation)
+    if found is None:
+        raise NotFound(f"there is no conversation {conversation}")
+    return (yield from _snapshot(found))
+
+
+def _snapshot(found: Row) -> Op[Snapshot]:
+    view = yield from _view(found)
+    running, said = None, ()
+    if view.standing.turn is not None:
+        running = yield from _running(view.standing.turn)
+        said = tuple(each[0] for each in (yield from rows(_SAID, view.standing.turn)))
+    return Snapshot(view=view, last_seq=found[13], running=running, said=said)
+
+
+def _running(turn: TurnId) -> Op[Running | None]:
+    pieces = yield from rows(_RUNNING_TEXT, turn)
+    if not pieces:
+        return None
+    message, _, started_at = pieces[-1]
+    text = "".join(text for each, text, _ in pieces if each == message)
+    return Running(turn=turn, message=message, text=text, at=started_at)
+
+
+def list_conversations(*, principal: PrincipalId | None, page: Page) -> Op[list[ConversationView]]:
+    at, last = page.after or _END_OF_TIME
+    found = yield from rows(_LISTED, principal, at, last, page.limit)
+    views: list[ConversationView] = []
+    for each in found:
+        views += [(yield from _view(each))]
+    return views
+
+
+def _open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
+    found = yield from rows(_OPEN_TURNS, session_id)
+    return tuple(
+        OpenTurn(id=turn_id, state=State(state), attempts=attempts, reason=reason)
+        for turn_id, state, attempts, reason in found
+    )
+
+
+def _view(found: Row) -> Op[ConversationView]:
+    (conversation, adapter, account, place, thread, person, principal, session, generation, at,
+     session_state, head, title, _) = found  # fmt: skip
+    is_suspended = session_state == "suspended"
+    turns = yield from _open_turns(session)
+    standing = Standing(session=session, head=head, open_turns=turns, is_suspended=is_suspended)
+    return ConversationView(
+        id=conversation,
+        name=_name(adapter, account, place, thread, person),
+        principal=principal,
+        generation=generation,
+        standing=standing,
+        title=title,
+        at=at,
+    )
+
+
+def _name(adapter: str, account: str, place: str, thread: str, person: str) -> str:
+    return Address(adapter=adapter, account=account, place=place, thread=thread, person=person).name
+
+
+def chain(head: TurnId, *, limit: int, until: TurnId | None) -> Op[list[list[Recorded]]]:
+    found = yield from rows(_CHAIN, head, limit, until or "")
+    turns: dict[int, list[Recorded]] = {}
+    for *columns, depth in found:
+        turns.setdefault(depth, []).append(journal.read_row(tuple(columns)))
+    return list(turns.values())
+
+
+def turn_of_message(message: str) -> Op[TurnId]:
+    found = yield from row(_TURN_OF_MESSAGE, message)
+    if found is None:
+        raise NotFound(f"there is no message {message}")
+    turn: TurnId = found[0]
+    return turn
+
+
+def turn(turn_id: TurnId, *, principal: PrincipalId | None) -> Op[TurnView]:
+    found = yield from row(_TURN, turn_id, principal)
+    if found is None:
+        raise NotFound(f"there is no turn {turn_id}")
+    return turn_view(found)
+
+
+def turn_view(found: Row) -> TurnView:
+    (turn_id, session, state, outcome, reason, attempts, parent, message, queued_at, started_at,
+     settled_at) = found  # fmt: skip
+    return TurnView(
+        id=turn_id,
+        session=session,
+        state=state,
+        outcome=outcome,
+        reason=reason,
+        attempts=attempts,
+        parent=parent,
+        message=message,
+        queued_at=queued_at,
+        started_at=started_at,
+        settled_at=settled_at,
+    )
+
+
+def session(session_id: SessionId, *, principal: PrincipalId | None) -> Op[SessionView]:
+    found = yield from row(_SESSION, session_id, principal)
+    if found is None:
+        raise NotFound(f"there is no session {session_id}")
+    return _session_view(found)
+
+
+def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionView]]:
+    at, last = page.after or _END_OF_TIME
+    found = yield from rows(_SESSIONS, principal, at, last, page.limit)
+    return [_session_view(each) for each in found]
+
+
+def _session_view(found: Row) -> SessionView:
+    session_id, *address, state, title, parent, live, events, opened_at, active_at = found
+    return SessionView(
+        id=session_id,
+        conversation=_name(*address),
+        state=state,
+        title=title,
+        parent=parent,
+        is_live=live == session_id,
+        events=events,
+        opened_at=opened_at,
+        active_at=active_at,
+    )
+
+
+def search(
+    dialect: Dialect,
+    query: str,
+    *,
+    principal: PrincipalId | None,
+    before: int | None,
+    limit: int,
+) -> Op[list[Hit]]:
+    if not query.split():
+        return []
+    found = yield from dialect.search(query, principal=principal, before=before, limit=limit)
+    hits = []
+    for cursor, *columns in found:
+        recorded = journal.read_row(tuple(columns))
+        view = yield from session(recorded.session, principal=None)
+        hits.append(Hit(cursor=cursor, recorded=recorded, conversation=view.conversation))
+    return hits

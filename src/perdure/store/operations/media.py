@@ -1,0 +1,25 @@
+"""Rows of files. The bytes lie beside the database, named by their digest."""
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import MediaId, PrincipalId
+from perdure.ports.media import Media
+from perdure.store.statement import Op, row, run
+
+_PUT = """
+    INSERT INTO media (id, digest, mime, name, size, principal_id, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+_GET = """
+    SELECT id, mime, name, size, digest FROM media
+    WHERE id = $1 AND (CAST($2 AS TEXT) IS NULL OR principal_id = $2)"""
+
+
+def put(media: Media, principal: PrincipalId, *, at: int) -> Op[None]:
+    yield from run(_PUT, media.id, media.digest, media.mime, media.name, media.size, principal, at)
+
+
+def get(media: MediaId, *, principal: PrincipalId | None) -> Op[Media]:
+    found = yield from row(_GET, media, principal)
+    if found is None:
+        raise NotFound(f"there is no file {media}; upload it with POST /api/media")
+    media_id, mime, name, size, digest = found
+    return Media(id=media_id, mime=mime, name=name, size=size, digest=digest)

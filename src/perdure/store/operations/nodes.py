@@ -1,0 +1,33 @@
+"""This process among those that share the store."""
+
+from perdure.domain.ids import NodeId
+from perdure.store.dialect import Dialect
+from perdure.store.statement import Op, row, run
+
+LEASE_MS = 15_000
+
+_JOIN = """
+    INSERT INTO nodes (id, name, started_at, lease_until, beat_at)
+    VALUES ($1, $2, $3, {now_ms} + $4, $3) ON CONFLICT (id) DO NOTHING"""
+_RETIRE_OTHERS = "UPDATE nodes SET left_at = $1 WHERE id <> $2 AND left_at IS NULL"
+_BEAT = """
+    UPDATE nodes SET lease_until = {now_ms} + $1, beat_at = $2
+    WHERE id = $3 AND left_at IS NULL AND lease_until > {now_ms} RETURNING id"""
+_LEAVE = "UPDATE nodes SET left_at = $1 WHERE id = $2"
+
+
+def join(dialect: Dialect, node: NodeId, name: str, *, at: int) -> Op[None]:
+    """On an exclusive store the others are gone: holding the file is the lease, without an end."""
+    if dialect.is_exclusive:
+        yield from run(_RETIRE_OTHERS, at, node)
+    yield from run(_JOIN.format(now_ms=dialect.now_ms), node, name, at, LEASE_MS)
+
+
+def beat(dialect: Dialect, node: NodeId, *, at: int) -> Op[bool]:
+    """Renew the lease. One that ran out is not revived: others may have taken our turns."""
+    renewed = yield from row(_BEAT.format(now_ms=dialect.now_ms), LEASE_MS, at, node)
+    return renewed is not None
+
+
+def leave(node: NodeId, *, at: int) -> Op[None]:
+    yield from run(_LEAVE, at, node)

@@ -1,0 +1,124 @@
+"""Parts of replies: put down in the settling transaction, taken and recorded one by one."""
+
+from collections.abc import Callable
+
+from perdure.domain.address import Address
+from perdure.domain.delivery import LEGAL, PartState
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.ids import NodeId, PartId
+from perdure.ports.outbox import Part
+from perdure.ports.turns import Lease
+from perdure.store.dialect import Dialect
+from perdure.store.statement import Op, Row, row, rows, run
+
+_LINE = """
+    SELECT c.id, c.adapter, COALESCE(MAX(o.place_in_line), 0)
+    FROM sessions s JOIN conversations c ON c.id = s.conversation_id
+    LEFT JOIN outbox o ON o.conversation_id = c.id
+    WHERE s.id = $1 GROUP BY c.id, c.adapter"""
+_PUT = """
+    INSERT INTO outbox (id, message_id, part, conversation_id, session_id, turn_id, adapter,
+                        place_in_line, text, state, attempts, due_at, receipt, error,
+                        created_at, changed_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', 0, $10, '', '', $10, $10)"""
+_PART = """
+    SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts,
+           c.adapter, c.account, c.place, c.thread, c.person
+    FROM outbox o JOIN conversations c ON c.id = o.conversation_id """
+_DUE = (
+    _PART
+    + """
+    WHERE o.adapter = $1 AND o.state = 'pending' AND o.due_at <= $2
+      AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.conversation_id = o.conversation_id
+                      AND e.place_in_line < o.place_in_line
+                      AND e.state IN ('pending', 'attempting'))
+    ORDER BY o.due_at LIMIT $3 FOR UPDATE OF o SKIP LOCKED"""
+)
+_ATTEMPT = """
+    UPDATE outbox SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
+    WHERE id = $3"""
+_STATE = "SELECT state FROM outbox WHERE id = $1 FOR UPDATE"
+_RECORD = """
+    UPDATE outbox SET state = $1, receipt = $2, error = $3, due_at = $4, changed_at = $5,
+                      node_id = NULL
+    WHERE id = $6"""
+_STRANDED = (
+    _PART
+    + """
+    WHERE o.adapter = $1 AND o.state = 'attempting'
+      AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = o.node_id AND n.left_at IS NULL
+                      AND n.lease_until > {now_ms})
+    ORDER BY o.changed_at LIMIT 1000"""
+)
+_RELEASE = """
+    UPDATE outbox SET state = 'pending', node_id = NULL, due_at = $1, changed_at = $1
+    WHERE adapter = $2 AND state = 'attempting' AND node_id = $3 RETURNING id"""
+_EXPIRE = """
+    UPDATE outbox SET state = 'expired', changed_at = $1
+    WHERE state = 'pending' AND created_at < $2 RETURNING id"""
+_NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
+
+
+def put(lease: Lease, parts: tuple[str, ...], part_id: Callable[[], str], *, at: int) -> Op[None]:
+    line = yield from row(_LINE, lease.session)
+    assert line is not None
+    conversation, adapter, last = line
+    for index, text in enumerate(parts):
+        yield from run(
+            _PUT,
+            part_id(), f"{lease.turn}.reply", index, conversation, lease.session, lease.turn,
+            adapter, last + 1 + index, text, at,
+        )  # fmt: skip
+
+
+def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
+    due = yield from rows(_DUE, adapter, at, limit)
+    for found in due:
+        yield from run(_ATTEMPT, node, at, found[0])
+    return [_part(found, attempts=found[5] + 1) for found in due]
+
+
+def _part(found: Row, *, attempts: int) -> Part:
+    part, message, index, turn, text, _, adapter, account, place, thread, person = found
+    return Part(
+        id=part,
+        message=message,
+        index=index,
+        turn=turn,
+        address=Address(
+            adapter=adapter, account=account, place=place, thread=thread, person=person
+        ),
+        text=text,
+        attempts=attempts,
+    )
+
+
+def record(
+    part: PartId, state: PartState, *, receipt: str, error: str, due_at: int, at: int
+) -> Op[None]:
+    found = yield from row(_STATE, part)
+    if found is None:
+        raise NotFound(f"there is no part {part}")
+    if state == found[0]:
+        return  # said again after a lost answer
+    if state not in LEGAL[PartState(found[0])]:
+        raise Conflict(f"part {part} is {found[0]} and cannot become {state}")
+    yield from run(_RECORD, state, receipt, error, due_at, at, part)
+
+
+def release(adapter: str, node: NodeId, *, at: int) -> Op[int]:
+    return len((yield from rows(_RELEASE, at, adapter, node)))
+
+
+def stranded(dialect: Dialect, adapter: str) -> Op[list[Part]]:
+    found = yield from rows(_STRANDED.format(now_ms=dialect.now_ms), adapter)
+    return [_part(each, attempts=each[5]) for each in found]
+
+
+def expire(*, before: int, at: int) -> Op[int]:
+    return len((yield from rows(_EXPIRE, at, before)))
+
+
+def next_due() -> Op[int | None]:
+    found = yield from row(_NEXT_DUE)
+    return found[0] if found else None

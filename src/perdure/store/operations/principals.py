@@ -1,0 +1,78 @@
+"""Principals and the digests of their tokens."""
+
+import hashlib
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import PrincipalId
+from perdure.ports.principals import Principal, TokenView
+from perdure.store.statement import Op, Row, row, rows, run
+
+_ENSURE = """
+    INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (name) DO NOTHING"""
+_BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
+_BY_TOKEN = """
+    SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
+    WHERE t.digest = $1 AND t.revoked_at IS NULL"""
+_GRANT = """
+    INSERT INTO tokens (id, digest, principal_id, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (digest) DO NOTHING"""
+_TOKENS = """
+    SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
+    FROM tokens t JOIN principals p ON p.id = t.principal_id """
+_TOKEN = _TOKENS + "WHERE t.id = $1"
+_TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
+_ALL = _TOKENS + "ORDER BY t.created_at, t.id"
+_REVOKE = "UPDATE tokens SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2"
+
+
+def digest(token: str) -> str:
+    """Tokens are long and random, so a plain hash cannot be searched."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
+    yield from run(_ENSURE, principal, name, role, at)
+    found = yield from row(_BY_NAME, name)
+    assert found is not None
+    return _principal(found)
+
+
+def _principal(found: Row) -> Principal:
+    principal, name, role = found
+    return Principal(id=principal, name=name, role=role)
+
+
+def by_token(token: str) -> Op[Principal | None]:
+    found = yield from row(_BY_TOKEN, digest(token))
+    return None if found is None else _principal(found)
+
+
+def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
+    yield from run(_GRANT, token_id, digest(token), principal, at)
+    found = yield from row(_TOKEN_BY_DIGEST, digest(token))
+    assert found is not None
+    return _token(found)
+
+
+def revoke(token_id: str, *, at: int) -> Op[TokenView]:
+    yield from run(_REVOKE, at, token_id)
+    found = yield from row(_TOKEN, token_id)
+    if found is None:
+        raise NotFound(f"there is no token {token_id}; `perdure token list` shows them")
+    return _token(found)
+
+
+def tokens() -> Op[list[TokenView]]:
+    return [_token(found) for found in (yield from rows(_ALL))]
+
+
+def _token(found: Row) -> TokenView:
+    token_id, principal, role, created_at, revoked_at = found
+    return TokenView(
+        id=token_id,
+        principal=principal,
+        role=role,
+        created_at=created_at,
+        revoked_at=revoked_at,
+    )

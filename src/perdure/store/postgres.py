@@ -1,0 +1,234 @@
+"""PostgreSQL through asyncpg: the engine for several nodes.
+
+An operation is one transaction on one pooled connection. Row locks and unique keys make concurrent
+operations wait for each other; what loses a race is run again. Leases are measured with the
+server's clock only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
+
+from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
+from perdure.domain.ids import PrincipalId
+from perdure.ports.turns import Piece
+from perdure.store import migrations
+from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
+from perdure.store.statement import MakeOp, Op, RaceLost, Rows, Statement, rows, run
+
+T = TypeVar("T")
+RETRIES = 10
+_MIGRATION_LOCK = 0x7065726475726531  # any constant: one node migrates, the others wait
+
+
+class PostgresDialect:
+    name = "postgres"
+    is_exclusive = False
+    now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+    _INDEX = """
+        INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
+        VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
+    _SEARCH = """
+        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
+        FROM searchable d JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
+        WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
+          AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
+        ORDER BY d.id DESC LIMIT $4"""
+    # Arrays in, one statement for the flushes of many sessions.
+    _FLUSH = """
+        INSERT INTO partials (turn_id, attempt, message_id, start, text)
+        SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text
+        FROM unnest(CAST($1 AS TEXT[]), CAST($2 AS BIGINT[]), CAST($3 AS TEXT[]),
+                    CAST($4 AS BIGINT[]), CAST($5 AS TEXT[]), CAST($6 AS TEXT[]),
+                    CAST($7 AS BIGINT[]))
+             AS p (turn_id, attempt, message_id, start, text, session_id, epoch)
+        JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
+        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        RETURNING turn_id"""
+    _SHARE = """
+        SELECT id FROM sessions WHERE id = ANY (CAST($1 AS TEXT[])) ORDER BY id FOR SHARE"""
+
+    def index(self, message: Searchable) -> Op[None]:
+        recorded = message.recorded
+        yield from run(
+            self._INDEX,
+            recorded.session, recorded.seq, message.message, message.role, message.principal,
+            words_of(message.text[:INDEXED_TEXT_MAX]),
+        )  # fmt: skip
+
+    def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> Op[Rows]:
+        return (yield from rows(self._SEARCH, words_of(query), before or 2**62, principal, limit))
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[str]]:
+        """Locks the sessions first: an epoch that is checked must not move before the commit."""
+        yield Statement(self._SHARE, ([p.lease.session for p in pieces],))  # type: ignore[arg-type]
+        columns = zip(
+            *(
+                (
+                    piece.lease.turn, piece.lease.attempt, piece.message, piece.start, piece.text,
+                    piece.lease.session, piece.lease.epoch,
+                )
+                for piece in pieces
+            ),
+            strict=True,
+        )  # fmt: skip
+        found = yield Statement(self._FLUSH, tuple(list(column) for column in columns))  # type: ignore[misc]
+        return {turn for (turn,) in found}
+
+
+def translate(error: BaseException, *, committing: bool = False) -> PerdureError:
+    """The one place where PostgreSQL's failures become ours."""
+    match error:
+        case asyncpg.DiskFullError():
+            return Transient("the database's disk is full; nothing was stored", code="disk_full")
+        case asyncpg.IntegrityConstraintViolationError():
+            return Conflict(f"the store refused a write that breaks a rule: {error}")
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidCatalogNameError():
+            return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
+        case asyncpg.PostgresConnectionError() | OSError() | asyncpg.InterfaceError():
+            if committing:
+                return Ambiguous(f"PostgreSQL went away during a commit ({error})")
+            return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
+        case asyncpg.OperatorInterventionError() | asyncpg.InsufficientResourcesError():
+            return Transient(f"PostgreSQL cannot serve now: {error}")
+        case _:
+            return Corrupt(f"PostgreSQL answered in an unexpected way: {error}")
+
+
+_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+
+class PostgresDriver:
+    """Connects, migrates and runs operations on one database."""
+
+    dialect = PostgresDialect()
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        backups: Path | None = None,
+        shipped: list[migrations.Migration] | None = None,
+        connections: int = 16,
+    ) -> None:
+        self._url = url
+        self._backups = backups
+        self._shipped = shipped or migrations.shipped("postgres")
+        self._connections = connections
+        self._pool: asyncpg.Pool | None = None
+
+    async def open(self, *, now_ms: int) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._connections, command_timeout=60
+            )
+            async with self._pool.acquire() as connection:
+                await self._migrate(connection, now_ms)
+        except _FOREIGN as error:
+            await self.close()
+            raise translate(error) from error
+        except PerdureError:
+            await self.close()
+            raise
+
+    async def _migrate(self, connection: asyncpg.Connection, now_ms: int) -> None:
+        """One node migrates while the others wait; each migration is one transaction."""
+        await connection.execute("SELECT pg_advisory_lock($1)", _MIGRATION_LOCK)
+        try:
+            todo = await drive(connection, migrations.pending(self._shipped))
+            is_new = len(todo) == len(self._shipped)
+            for migration in todo:
+                async with connection.transaction():
+                    if not is_new:
+                        await self._back_up(connection, migration)
+                    await connection.execute(migration.sql)
+                    await drive(connection, migrations.record(migration, at=now_ms))
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock($1)", _MIGRATION_LOCK)
+
+    async def _back_up(
+        self, connection: asyncpg.Connection, migration: migrations.Migration
+    ) -> None:
+        """Every table as it stands in this transaction, one binary COPY file each."""
+        if self._backups is None:
+            return
+        folder = self._backups / f"postgres.before-{migration.number:04d}"
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        tables = await connection.fetch(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
+        for (table,) in tables:
+            await connection.copy_from_table(table, output=folder / table, format="binary")
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    async def write(self, make: MakeOp[T]) -> T:
+        """Run an operation as one transaction. Cancelling the caller does not undo it."""
+        return await asyncio.shield(self._write(make))
+
+    async def _write(self, make: MakeOp[T]) -> T:
+        for _ in range(RETRIES):
+            with contextlib.suppress(
+                RaceLost, asyncpg.DeadlockDetectedError, asyncpg.SerializationError
+            ):
+                return await self._transact(make)
+        raise Transient("the store is too contended; try again")
+
+    async def _transact(self, make: MakeOp[T]) -> T:
+        committing = False
+        try:
+            async with self._acquire() as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    result = await drive(connection, make())
+                except BaseException:
+                    await transaction.rollback()
+                    raise
+                committing = True
+                await transaction.commit()
+                return result
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            raise
+        except _FOREIGN as error:
+            raise translate(error, committing=committing) from error
+
+    async def read(self, make: MakeOp[T]) -> T:
+        """Run an operation on a snapshot of its own."""
+        try:
+            async with (
+                self._acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                return await drive(connection, make())
+        except _FOREIGN as error:
+            raise translate(error) from error
+
+    def _acquire(self) -> asyncpg.pool.PoolAcquireContext:
+        if self._pool is None:
+            raise Transient("the store is closed")
+        return self._pool.acquire()
+
+
+async def drive(connection: asyncpg.Connection, op: Op[T]) -> T:
+    """Run an operation to its end on this connection, in whatever transaction is open."""
+    try:
+        statement = next(op)
+        while True:
+            found = await connection.fetch(statement.sql, *statement.values)
+            statement = op.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -1,0 +1,85 @@
+"""The reading ports, each method one snapshot of `operations/`."""
+
+from functools import partial
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.records import PartView, SessionRecord, SessionView, TurnView
+from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
+from perdure.store.driver import Driver
+from perdure.store.operations import diagnostics, history, journal
+
+
+class StoredConversations:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def find(self, name: str, *, principal: PrincipalId) -> Snapshot:
+        return await self._driver.read(partial(history.find, name, principal=principal))
+
+    async def snapshot(self, conversation: ConversationId) -> Snapshot:
+        return await self._driver.read(partial(history.snapshot, conversation))
+
+    async def recent(self, *, principal: PrincipalId | None, page: Page) -> list[ConversationView]:
+        return await self._driver.read(
+            partial(history.list_conversations, principal=principal, page=page)
+        )
+
+    async def chain(
+        self, head: TurnId, *, limit: int, until: TurnId | None = None
+    ) -> list[list[Recorded]]:
+        return await self._driver.read(partial(history.chain, head, limit=limit, until=until))
+
+    async def turn_of_message(self, message: str) -> TurnId:
+        return await self._driver.read(partial(history.turn_of_message, message))
+
+
+class StoredArchive:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView:
+        return await self._driver.read(partial(history.turn, turn, principal=principal))
+
+    async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
+        return await self._driver.read(partial(history.sessions, principal=principal, page=page))
+
+    async def session(self, session: SessionId, *, principal: PrincipalId | None) -> SessionView:
+        return await self._driver.read(partial(history.session, session, principal=principal))
+
+    async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
+        return await self._driver.read(partial(journal.since, session, after, limit=limit))
+
+    async def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> list[Hit]:
+        return await self._driver.read(
+            partial(
+                history.search,
+                self._driver.dialect,
+                query,
+                principal=principal,
+                before=before,
+                limit=limit,
+            )
+        )
+
+
+class StoredDiagnostics:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
+        return await self._driver.read(partial(diagnostics.explain, any_id, principal=principal))
+
+    async def counts(self) -> Counts:
+        return await self._driver.read(diagnostics.counts)
+
+    async def record(self, session: SessionId) -> SessionRecord:
+        return await self._driver.read(partial(diagnostics.record, session))
+
+    async def parked(self, *, limit: int) -> list[PartView]:
+        return await self._driver.read(partial(diagnostics.parked_parts, limit=limit))
+
+    async def integrity(self) -> list[str]:
+        return await self._driver.read(partial(diagnostics.integrity, self._driver.dialect))

@@ -1,0 +1,396 @@
+"""SQLite through apsw: one writer thread owns the file, readers have connections of their own.
+
+All operations that wait share one transaction and so one fsync (group commit), each inside a
+savepoint, so that a failed one does not fail its neighbours. A side lock refuses a second process;
+it is released by the kernel however this one ends. apsw carries its own SQLite, the same on every
+host.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, TypeVar
+
+import apsw
+
+from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
+from perdure.domain.ids import PrincipalId
+from perdure.ports.turns import Piece
+from perdure.store import migrations
+from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
+from perdure.store.statement import MakeOp, Op, RaceLost, Rows, row, rows, run
+
+T = TypeVar("T")
+BATCH_MAX: Final = 2_000
+READERS: Final = 4
+_LOCKING: Final = re.compile(r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
+_PLACEHOLDER: Final = re.compile(r"\$(\d+)")
+_PRAGMAS: Final = """
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = {synchronous};
+    PRAGMA busy_timeout = 5000;
+    PRAGMA foreign_keys = ON;
+    PRAGMA journal_size_limit = 67108864;"""
+
+
+class SqliteDialect:
+    name = "sqlite"
+    is_exclusive = True
+    # Holding the lock is the lease: measured from the end of time, it never runs out.
+    now_ms = "(9007199254740991 - 86400000)"
+
+    _INDEX_ROW = """
+        INSERT INTO searchable (session_id, seq, message_id, role)
+        VALUES ($1, $2, $3, $4) RETURNING id"""
+    _INDEX_TEXT = "INSERT INTO search_index (rowid, scope, text) VALUES ($1, $2, $3)"
+    _SEARCH = """
+        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
+        FROM search_index i JOIN searchable d ON d.id = i.rowid
+        JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
+        WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
+    _FLUSH = """
+        INSERT INTO partials (turn_id, attempt, message_id, start, text)
+        SELECT $1, $2, $3, $4, $5 FROM sessions WHERE id = $6 AND epoch = $7
+        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        RETURNING turn_id"""
+
+    def index(self, message: Searchable) -> Op[None]:
+        recorded = message.recorded
+        found = yield from row(
+            self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
+        )
+        assert found is not None
+        scope, text = _word(message.principal), words_of(message.text[:INDEXED_TEXT_MAX])
+        yield from run(self._INDEX_TEXT, found[0], scope, text)
+
+    def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> Op[Rows]:
+        words = " ".join(
+            'text:"' + word.replace('"', '""') + '"' for word in words_of(query).split()
+        )
+        if principal is not None:
+            words = f'scope:"{_word(principal)}" {words}'
+        return (yield from rows(self._SEARCH, words, before or 2**62, limit))
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[str]]:
+        written: set[str] = set()
+        for piece in pieces:
+            lease = piece.lease
+            found = yield from row(
+                self._FLUSH,
+                lease.turn, lease.attempt, piece.message, piece.start, piece.text,
+                lease.session, lease.epoch,
+            )  # fmt: skip
+            if found is not None:
+                written.add(lease.turn)
+        return written
+
+
+def _word(principal: PrincipalId) -> str:
+    """An id as one word of the tokenizer's."""
+    return principal.replace("_", "")
+
+
+@cache
+def in_sqlite(sql: str) -> str:
+    """Drop what only PostgreSQL needs; insist on placeholders in order of first use."""
+    used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
+    assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
+    return _LOCKING.sub("", sql)
+
+
+def _schema_in_sqlite(migration: migrations.Migration) -> str:
+    if not migration.is_shared:
+        return migration.sql
+    text = migration.sql.replace("BIGINT", "INTEGER").replace(
+        ") /* keyed */;", ") STRICT, WITHOUT ROWID;"
+    )
+    return re.sub(r"^\);", ") STRICT;", text, flags=re.MULTILINE)
+
+
+def translate(error: apsw.Error) -> PerdureError:
+    """The one place where SQLite's failures become ours."""
+    match error:
+        case apsw.FullError():
+            return Transient(
+                "the disk is full; free some space, nothing was stored", code="disk_full"
+            )
+        case apsw.NotADBError() | apsw.CorruptError():
+            return Corrupt(
+                f"the database is damaged ({error}); stop Perdure and restore a backup",
+                code="damaged",
+            )
+        case apsw.ConstraintError():
+            return Conflict(f"the store refused a write that breaks a rule: {error}")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return Rejected(
+                f"the database cannot be opened for writing ({error}); check its permissions",
+                code="not_writable",
+            )
+        case apsw.IOError() | apsw.BusyError() | apsw.NoMemError():
+            return Transient(f"the disk did not take the write ({error}); try again")
+        case _:
+            return Corrupt(f"the database answered in an unexpected way: {error}")
+
+
+class _Job(Generic[T]):
+    """One operation on its way through the writer thread. It is never cancelled half-way."""
+
+    __slots__ = ("error", "future", "make", "result")
+
+    def __init__(self, make: MakeOp[T], future: "asyncio.Future[T]") -> None:
+        self.make = make
+        self.future = future
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def answer(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # type: ignore[arg-type]
+
+
+class SqliteDriver:
+    """Opens, migrates and runs operations on one database file."""
+
+    dialect = SqliteDialect()
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        shipped: list[migrations.Migration] | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
+        self._path = path
+        self._shipped = shipped or migrations.shipped("sqlite")
+        self._synchronous = synchronous
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._readers: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+        self._opened: list[apsw.Connection] = []
+        self._thread: threading.Thread | None = None
+        self._lock_fd: int | None = None
+
+    async def open(self, *, now_ms: int) -> None:
+        await asyncio.to_thread(self._open, now_ms)
+        loop = asyncio.get_running_loop()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="perdure-read")
+        self._thread = threading.Thread(
+            target=self._write_until_closed, args=(loop,), name="perdure-write", daemon=True
+        )
+        self._thread.start()
+
+    def _open(self, now_ms: int) -> None:
+        self._lock()
+        try:
+            self._connection = self._connect()
+            self._migrate(now_ms)
+        except apsw.Error as error:
+            self._unlock()
+            raise translate(error) from error
+        except PerdureError:
+            self._unlock()
+            raise
+
+    def _lock(self) -> None:
+        path = self._path.with_name(self._path.name + ".lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
+            os.close(descriptor)
+            raise Rejected(
+                f"another Perdure (process {holder}) is using {self._path}; "
+                "stop it first, or choose another home with --home",
+                code="in_use",
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._lock_fd = descriptor
+
+    def _unlock(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self._path))
+        self._path.chmod(0o600)
+        connection.execute(_PRAGMAS.format(synchronous=self._synchronous))
+        return connection
+
+    def _migrate(self, now_ms: int) -> None:
+        connection = self._connection
+        is_new = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        todo = drive(connection, migrations.pending(self._shipped))
+        for migration in todo:
+            if not is_new:
+                self._back_up(migration)
+            with connection:
+                connection.execute(_schema_in_sqlite(migration))
+                drive(connection, migrations.record(migration, at=now_ms))
+
+    def _back_up(self, migration: migrations.Migration) -> None:
+        """Whole or absent: the copy gets its name only once it is complete and on disk."""
+        target = self._path.with_name(f"{self._path.name}.before-{migration.number:04d}")
+        unfinished = target.with_name(target.name + ".part")
+        unfinished.unlink(missing_ok=True)
+        self._connection.execute("VACUUM INTO ?", (str(unfinished),))
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.chmod(0o600)
+        unfinished.replace(target)
+
+    async def close(self) -> None:
+        """Finish what is queued, then let go of the file."""
+        if self._thread is None:
+            return
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._thread = None
+        if self._readers is not None:
+            await asyncio.to_thread(self._readers.shutdown)
+        for connection in [*self._opened, self._connection]:
+            connection.close()
+        self._opened.clear()
+        self._unlock()
+
+    async def write(self, make: MakeOp[T]) -> T:
+        """Run an operation in the next group commit. Cancelling the caller does not undo it."""
+        if self._thread is None:
+            raise Transient("the store is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(make, future))
+        return await future
+
+    async def read(self, make: MakeOp[T]) -> T:
+        """Run an operation on a snapshot of its own."""
+        if self._readers is None:
+            raise Transient("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, make)
+
+    def _read(self, make: MakeOp[T]) -> T:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            flags = apsw.SQLITE_OPEN_READONLY
+            connection = apsw.Connection(str(self._path), flags=flags)
+            connection.execute("PRAGMA busy_timeout = 5000")
+            self._local.connection = connection
+            self._opened.append(connection)
+        connection.execute("BEGIN")
+        try:
+            return drive(connection, make())
+        except apsw.Error as error:
+            raise translate(error) from error
+        finally:
+            connection.execute("COMMIT")
+
+    def _write_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
+        is_open = True
+        while is_open:
+            job = self._jobs.get()
+            batch: list[_Job[Any]] = []
+            while job is not None:
+                batch.append(job)
+                if len(batch) == BATCH_MAX:
+                    break
+                try:
+                    job = self._jobs.get_nowait()
+                except Empty:
+                    break
+            is_open = job is not None
+            self._commit(batch)
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and so is who waits
+                loop.call_soon_threadsafe(_answer_all, batch)
+
+    def _commit(self, batch: list[_Job[Any]]) -> None:
+        if not batch:
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if not all(self._try(job) for job in batch):
+                # SQLite rolled the whole transaction back (a full disk does that): the
+                # neighbours of the culprit must not suffer, so each gets its own.
+                self._commit_one_by_one(batch)
+                return
+        except apsw.Error as error:
+            self._fail(batch, translate(error))
+            return
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.IOError as error:
+            self._reopen()
+            self._fail(batch, Ambiguous(f"the disk failed during a commit ({error})"))
+        except apsw.Error as error:
+            self._roll_back()
+            self._fail(batch, translate(error))
+
+    def _try(self, job: _Job[Any]) -> bool:
+        """Run one job in a savepoint. False when the transaction itself is gone."""
+        connection = self._connection
+        job.error = None
+        connection.execute("SAVEPOINT op")
+        try:
+            job.result = drive(connection, job.make())
+        except (apsw.Error, PerdureError, RaceLost, AssertionError, ValueError) as error:
+            job.error = translate(error) if isinstance(error, apsw.Error) else error
+            if not connection.in_transaction:
+                return False
+            connection.execute("ROLLBACK TO op")
+        connection.execute("RELEASE op")
+        return True
+
+    def _commit_one_by_one(self, batch: list[_Job[Any]]) -> None:
+        for job in batch:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                if self._try(job):
+                    self._connection.execute("COMMIT")
+            except apsw.Error as error:
+                self._roll_back()
+                self._fail([job], translate(error))
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _reopen(self) -> None:
+        self._connection.close(True)  # noqa: FBT003 - apsw's own signature
+        self._connection = self._connect()
+
+    @staticmethod
+    def _fail(batch: list[_Job[Any]], error: PerdureError) -> None:
+        for job in batch:
+            job.error = job.error or error
+
+
+def _answer_all(batch: list[_Job[Any]]) -> None:
+    for job in batch:
+        job.answer()
+
+
+def drive(connection: apsw.Connection, op: Op[T]) -> T:
+    """Run an operation to its end on this connection, in whatever transaction is open."""
+    execute: Callable[..., Any] = connection.execute
+    try:
+        statement = next(op)
+        while True:
+            found = execute(in_sqlite(statement.sql), statement.values).fetchall()
+            statement = op.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -1,0 +1,44 @@
+"""The store as one value: a driver and the ports that speak through it."""
+
+from pathlib import Path
+
+from perdure.domain.ids import NodeId
+from perdure.ports.clock import Clock
+from perdure.ports.entropy import Entropy
+from perdure.store.driver import Driver
+from perdure.store.library import StoredMedia
+from perdure.store.mint import Mint
+from perdure.store.reading import StoredArchive, StoredConversations, StoredDiagnostics
+from perdure.store.writing import (
+    StoredInbox,
+    StoredNodes,
+    StoredOutbox,
+    StoredPrincipals,
+    StoredTurns,
+)
+
+
+class Store:
+    """Opened once per process; each life of a process is a node of its own."""
+
+    def __init__(self, driver: Driver, *, clock: Clock, entropy: Entropy, media: Path) -> None:
+        mint = Mint(clock, entropy)
+        node = NodeId(mint.id("nod"))
+        self._driver = driver
+        self._mint = mint
+        self.node = node
+        self.inbox = StoredInbox(driver, mint, node)
+        self.turns = StoredTurns(driver, mint, node)
+        self.nodes = StoredNodes(driver, mint, node)
+        self.outbox = StoredOutbox(driver, mint, node)
+        self.principals = StoredPrincipals(driver, mint)
+        self.conversations = StoredConversations(driver)
+        self.archive = StoredArchive(driver)
+        self.diagnostics = StoredDiagnostics(driver)
+        self.media = StoredMedia(driver, mint, media)
+
+    async def open(self) -> None:
+        await self._driver.open(now_ms=self._mint.now_ms())
+
+    async def close(self) -> None:
+        await self._driver.close()

@@ -1,0 +1,222 @@
+"""The writing ports, each method one transaction of `operations/`."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from perdure.domain.delivery import PartState
+from perdure.domain.events import AnyEvent, Recorded
+from perdure.domain.ids import (
+    ConversationId,
+    MessageId,
+    NodeId,
+    PartId,
+    PrincipalId,
+    SessionId,
+    TurnId,
+)
+from perdure.domain.outcomes import Interruption
+from perdure.domain.updates import Accepted, Update
+from perdure.ports.outbox import Part
+from perdure.ports.principals import Principal, TokenView
+from perdure.ports.turns import Claimed, Lease, Piece, Settlement
+from perdure.store.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations import accept, nodes, outbox, principals, turns
+
+
+class StoredInbox:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def accept(self, update: Update, *, queue_max: int) -> Accepted:
+        fresh = accept.Fresh(
+            update=self._mint.id("upd"),
+            conversation=ConversationId(self._mint.id("cnv")),
+            session=SessionId(self._mint.id("ses")),
+            turn=TurnId(self._mint.id("trn")),
+            message=MessageId(self._mint.id("msg")),
+            at=self._mint.now_ms(),
+        )
+        return await self._driver.write(
+            partial(accept.accept, self._driver.dialect, update, fresh, queue_max=queue_max)
+        )
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.stop, self._driver.dialect, turn, stamp, by=by)
+        )
+
+
+class StoredTurns:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def claim(self, *, limit: int) -> list[Claimed]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.claim, self._driver.dialect, stamp, limit=limit)
+        )
+
+    async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
+        written = await self._driver.write(partial(self._driver.dialect.flush, pieces))
+        return [piece.lease for piece in pieces if piece.lease.turn not in written]
+
+    async def append(
+        self, lease: Lease, events: Sequence[AnyEvent], *, piece: Piece | None = None
+    ) -> list[Recorded]:
+        return await self._driver.write(
+            partial(
+                turns.append,
+                self._driver.dialect,
+                lease,
+                events,
+                piece=piece,
+                at=self._mint.now_ms(),
+            )
+        )
+
+    async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.settle, self._driver.dialect, lease, settlement, stamp)
+        )
+
+    async def interrupt(
+        self, lease: Lease, reason: Interruption, *, attempts_max: int
+    ) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(
+                turns.interrupt,
+                self._driver.dialect,
+                lease,
+                reason,
+                stamp,
+                attempts_max=attempts_max,
+            )
+        )
+
+
+class StoredNodes:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def join(self, *, name: str) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(partial(nodes.join, self._driver.dialect, self._node, name, at=at))
+
+    async def beat(self) -> bool:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(nodes.beat, self._driver.dialect, self._node, at=at)
+        )
+
+    async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.reap, self._driver.dialect, stamp, attempts_max=attempts_max, limit=limit)
+        )
+
+    async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(
+                turns.reclaim,
+                self._driver.dialect,
+                stamp,
+                known=known,
+                attempts_max=attempts_max,
+            )
+        )
+
+    async def resume(self, *, limit: int) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.resume, self._driver.dialect, stamp, limit=limit)
+        )
+
+    async def leave(self) -> None:
+        await self._driver.write(partial(nodes.leave, self._node, at=self._mint.now_ms()))
+
+
+def _stamp(mint: Mint, node: NodeId) -> turns.Stamp:
+    return turns.Stamp(node=node, at=mint.now_ms(), part_id=partial(mint.id, "prt"))
+
+
+class StoredOutbox:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def take(self, *, adapter: str, limit: int) -> list[Part]:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(outbox.take, adapter, self._node, limit=limit, at=at)
+        )
+
+    async def record(
+        self,
+        part: PartId,
+        state: PartState,
+        *,
+        receipt: str = "",
+        error: str = "",
+        due_in_s: float = 0,
+    ) -> None:
+        at = self._mint.now_ms()
+        due_at = at + int(due_in_s * 1000)
+        await self._driver.write(
+            partial(outbox.record, part, state, receipt=receipt, error=error, due_at=due_at, at=at)
+        )
+
+    async def release(self, *, adapter: str) -> int:
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(outbox.release, adapter, self._node, at=at))
+
+    async def stranded(self, *, adapter: str) -> list[Part]:
+        return await self._driver.read(partial(outbox.stranded, self._driver.dialect, adapter))
+
+    async def expire(self, *, older_than_s: int) -> int:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(outbox.expire, before=at - older_than_s * 1000, at=at)
+        )
+
+    async def next_due_ms(self) -> int | None:
+        return await self._driver.read(outbox.next_due)
+
+
+class StoredPrincipals:
+    def __init__(self, driver: Driver, mint: Mint) -> None:
+        self._driver = driver
+        self._mint = mint
+
+    async def ensure(self, name: str, *, role: str) -> Principal:
+        principal = PrincipalId(self._mint.id("prn"))
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(principals.ensure, principal, name, role, at=at))
+
+    async def by_token(self, token: str) -> Principal | None:
+        return await self._driver.read(partial(principals.by_token, token))
+
+    async def grant(self, principal: PrincipalId, token: str) -> TokenView:
+        token_id, at = self._mint.id("tok"), self._mint.now_ms()
+        return await self._driver.write(
+            partial(principals.grant, token_id, principal, token, at=at)
+        )
+
+    async def revoke(self, token_id: str) -> TokenView:
+        return await self._driver.write(
+            partial(principals.revoke, token_id, at=self._mint.now_ms())
+        )
+
+    async def tokens(self) -> list[TokenView]:
+        return await self._driver.read(principals.tokens)

@@ -1,0 +1,1 @@
+"""The testkit: fakes, contract suites and the crash simulator, shipped for adapter authors."""

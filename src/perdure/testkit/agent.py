@@ -1,0 +1,69 @@
+"""A scripted agent: answers by rule, records what it was asked."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+
+from perdure.domain.events import ToolCall, Usage
+from perdure.domain.outcomes import Ending, Repeat, StopReason
+from perdure.domain.prompt import Message, Request, ResultBlock, TextBlock
+from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.ports.tools import Caller, ToolResult
+
+Rule = Callable[[Request], Sequence[AgentEvent]]
+
+
+def said(request: Request) -> str:
+    """The last text of the user's."""
+    texts = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
+    return texts[-1] if texts else ""
+
+
+def echo(request: Request) -> Sequence[AgentEvent]:
+    """Words of an answer, one by one. `tool NAME` calls a tool first."""
+    text = said(request)
+    has_result = any(isinstance(b, ResultBlock) for b in request.messages[-1].blocks)
+    if text.startswith("tool ") and not has_result:
+        name = text.split()[1]
+        return [
+            Text("Let me look. "),
+            Call(id="given-by-provider", name=name, arguments="{}"),
+            Stopped(reason=StopReason.TOOL_CALLS),
+        ]
+    words = [Text(word + " ") for word in f"echo: {text}".split()]
+    return [*words, Spent(Usage(output_tokens=len(words))), Stopped(reason=StopReason.STOP)]
+
+
+class ScriptedAgent:
+    def __init__(self, rule: Rule = echo) -> None:
+        self._rule = rule
+        self.requests: list[Request] = []
+
+    def encode(self, message: Message) -> bytes:
+        return msgspec.json.encode(message)
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        for event in self._rule(request):
+            yield event
+
+    async def close(self) -> None:
+        return
+
+
+class CountingTools:
+    """Tools that only count how often each call ran. The counts are the outside world's."""
+
+    def __init__(self, ran: list[str], *, repeat: Repeat = Repeat.ONCE) -> None:
+        self.ran = ran
+        self._repeat = repeat
+
+    def schemas(self) -> str:
+        return "[]"
+
+    def repeat(self, name: str) -> Repeat:
+        return self._repeat
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        self.ran.append(call.id)
+        return ToolResult(ending=Ending.RETURNED, text=f"{call.name} done")

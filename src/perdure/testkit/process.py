@@ -1,0 +1,138 @@
+"""The real gateway as a child process: started, killed, stopped and started again by a test.
+
+It keeps its home and its port through every life, so what a client knew before a kill is true
+afterwards. Nothing is waited for by guessing: a start returns once `/readyz` says so.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from perdure.ports.clock import Clock
+
+START_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.02
+
+
+class _ServerFile(msgspec.Struct):
+    pid: int
+    port: int
+    url: str
+
+
+class GatewayProcess:
+    """`perdure serve` on a home of its own."""
+
+    def __init__(self, home: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
+        self.home = home
+        self.url = ""
+        self.port = 0
+        self._environ = dict(environ)
+        self._clock = clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._output = home.with_name(home.name + ".output")
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the gateway is not running"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def output(self) -> str:
+        """What all its lives have printed so far."""
+        return self._output.read_text("utf-8", "replace") if self._output.exists() else ""
+
+    async def start(self, *options: str) -> None:
+        """Begin a life and wait until it is ready."""
+        assert not self.is_running, "the gateway is already running"
+        await asyncio.to_thread((self.home / "server.json").unlink, missing_ok=True)
+        arguments = ["-m", "perdure", "serve", "--home", str(self.home), "--port", str(self.port)]
+        with self._output.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                *options,
+                env=self._environ,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._until_ready()
+        except TimeoutError:
+            await self.kill()
+            raise AssertionError(
+                f"the gateway was not ready in {START_TIMEOUT_S:g} s:\n{self.output}"
+            ) from None
+
+    async def kill(self) -> None:
+        """SIGKILL to the whole process group: no goodbye."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    async def terminate(self) -> int:
+        """SIGTERM, then the exit code."""
+        self.send_signal(signal.SIGTERM)
+        return await self.wait()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the gateway is not running"
+        self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Wait for its own end; one that does not come is a failure and is shown."""
+        assert self._process is not None, "the gateway is not running"
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                return await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+            raise AssertionError(
+                f"the gateway did not end in {STOP_TIMEOUT_S:g} s:\n{self.output}"
+            ) from None
+
+    async def restart(self) -> None:
+        """Kill it and start it again on the same home and port."""
+        await self.kill()
+        await self.start()
+
+    async def _until_ready(self) -> None:
+        async with aiohttp.ClientSession() as http:
+            while not await self._is_ready(http):
+                if not self.is_running:
+                    code = self._process.returncode if self._process else None
+                    raise AssertionError(f"the gateway ended with {code}:\n{self.output}")
+                await self._clock.sleep(POLL_S)
+
+    async def _is_ready(self, http: aiohttp.ClientSession) -> bool:
+        try:
+            server = msgspec.json.decode((self.home / "server.json").read_bytes(), type=_ServerFile)
+            async with http.get(f"{server.url}/readyz") as response:
+                if response.status != 200:
+                    return False
+        except (FileNotFoundError, aiohttp.ClientError):
+            return False
+        self.url, self.port = server.url, server.port
+        return True

@@ -1,0 +1,231 @@
+"""What tests of a store are written with: people who send, runners that answer, and a checker.
+
+Nothing here asks which database it talks to. `assert_sound` holds a session's rows against its
+journal: whatever happened before, the two must tell the same story.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    Recorded,
+    ToolCall,
+    ToolFinished,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import CallId, MessageId, PrincipalId, TurnId
+from perdure.domain.outcomes import Outcome, Repeat
+from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
+from perdure.domain.turn import State, Turn, evolve, opened
+from perdure.domain.updates import Accepted, Update
+from perdure.ports.history import Conversations, Diagnostics, SessionRecord, TurnView
+from perdure.ports.inbox import Inbox
+from perdure.ports.turns import Claimed, Lease, Piece, Settlement, Turns
+
+E = TypeVar("E", bound=AnyEvent)
+_TURN_EVENTS = (TurnStarted, AttemptInterrupted, TurnRequeued, TurnSettled)
+_AT_WORK = (State.RUNNING, State.WAITING)
+
+
+class Ports(Protocol):
+    """What these helpers need of a store."""
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def turns(self) -> Turns: ...
+
+    @property
+    def conversations(self) -> Conversations: ...
+
+    @property
+    def diagnostics(self) -> Diagnostics: ...
+
+
+def message(
+    principal: PrincipalId,
+    text: str = "hello",
+    *,
+    external_id: str = "m1",
+    place: str = "home",
+    adapter: str = HTTP,
+    kind: str = "message",
+) -> Update:
+    address = Address(adapter=adapter, account=principal, place=place)
+    return Update(
+        address=address, external_id=external_id, kind=kind, principal=principal, text=text
+    )
+
+
+class Person:
+    """Someone who sends messages, each under an id of its own."""
+
+    def __init__(
+        self, store: Ports, principal: PrincipalId, *, place: str = "home", adapter: str = HTTP
+    ) -> None:
+        self._store = store
+        self.id = principal
+        self._place = place
+        self._adapter = adapter
+        self._sent = 0
+
+    async def says(self, text: str = "hello", *, queue_max: int = 1000) -> Accepted:
+        self._sent += 1
+        update = message(
+            self.id,
+            text,
+            external_id=f"{self._place}-{self._sent}",
+            place=self._place,
+            adapter=self._adapter,
+        )
+        return await self._store.inbox.accept(update, queue_max=queue_max)
+
+    async def is_answered(
+        self, question: str, answer: str, *, parts: tuple[str, ...] = ()
+    ) -> TurnId:
+        """One whole exchange."""
+        await self.says(question)
+        claimed = await claim_one(self._store)
+        await settle(self._store, claimed, answer, parts=parts)
+        return claimed.lease.turn
+
+
+def turn_of(accepted: Accepted) -> TurnId:
+    assert accepted.turn is not None
+    return accepted.turn
+
+
+async def claim_one(store: Ports) -> Claimed:
+    claimed = await store.turns.claim(limit=1)
+    assert len(claimed) == 1, f"one turn was to be claimed, there were {len(claimed)}"
+    return claimed[0]
+
+
+def reply_id(lease: Lease) -> MessageId:
+    return MessageId(f"msg_{lease.turn}_{lease.attempt}")
+
+
+def piece(lease: Lease, text: str, *, start: int = 0, of: MessageId | None = None) -> Piece:
+    return Piece(lease=lease, message=of or reply_id(lease), start=start, text=text)
+
+
+async def flush(store: Ports, lease: Lease, text: str, *, start: int = 0) -> list[Lease]:
+    return await store.turns.flush([piece(lease, text, start=start)])
+
+
+async def settle(
+    store: Ports,
+    claimed: Claimed,
+    text: str = "fine",
+    *,
+    outcome: Outcome = Outcome.DONE,
+    parts: tuple[str, ...] = (),
+) -> list[Recorded]:
+    settlement = Settlement(
+        outcome=outcome,
+        reason="stop",
+        message=reply_id(claimed.lease),
+        text=text,
+        parts=parts,
+    )
+    return await store.turns.settle(claimed.lease, settlement)
+
+
+def said(lease: Lease, text: str, *, calls: tuple[ToolCall, ...] = ()) -> AssistantSaid:
+    return AssistantSaid(
+        turn=lease.turn,
+        attempt=lease.attempt,
+        message=reply_id(lease),
+        text=text,
+        calls=calls,
+    )
+
+
+def tool_call(name: str, *, repeat: Repeat = Repeat.ONCE) -> ToolCall:
+    return ToolCall(id=CallId(f"call_{name}"), name=name, arguments="{}", repeat=repeat)
+
+
+def only(kind: type[E], recorded: Iterable[Recorded]) -> list[E]:
+    """The events of one kind."""
+    return [each.event for each in recorded if isinstance(each.event, kind)]
+
+
+def encode_for_tests(message: Message) -> bytes:
+    return repr(message).encode()
+
+
+async def next_request(store: Ports, claimed: Claimed) -> Request:
+    """The request that a runner of this turn would send: it must always be a valid one."""
+    window = Window()
+    if claimed.parent is not None:
+        chain = await store.conversations.chain(claimed.parent, limit=1000)
+        history = [message for turn in chain for message in messages_of(turn)]
+        window = extend(window, history, encode=encode_for_tests)
+    return assemble(window, messages_of(claimed.events))
+
+
+def assert_sound(record: SessionRecord) -> None:
+    """The rows of a session say what its journal says."""
+    seqs = [recorded.seq for recorded in record.events]
+    assert seqs == list(range(1, len(seqs) + 1)), "seq is gapless"
+    assert record.session.events == len(seqs)
+    folded = _folded(record.events)
+    assert {view.id: _columns(view) for view in record.turns} == folded
+    _assert_line(record)
+    at_work = {view.id for view in record.turns if view.state in _AT_WORK}
+    assert set(record.partials) <= at_work, "partials belong to the turn at work"
+    assert len([turn for _, turn in record.updates if turn]) == len(record.turns)
+    settled = {view.id for view in record.turns if view.state == State.SETTLED}
+    assert {part.turn for part in record.parts} <= settled
+    _assert_calls_closed(record)
+
+
+def _folded(events: Sequence[Recorded]) -> dict[TurnId, tuple[object, ...]]:
+    turns: dict[TurnId, Turn] = {}
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, TurnQueued):
+            assert event.turn not in turns, "a turn is queued once"
+            turns[event.turn] = opened(event)
+        elif isinstance(event, _TURN_EVENTS):
+            turns[event.turn] = evolve(turns[event.turn], event)
+    return {
+        turn.id: (turn.state, turn.outcome, turn.attempts, turn.parent) for turn in turns.values()
+    }
+
+
+def _columns(view: TurnView) -> tuple[object, ...]:
+    return (view.state, view.outcome, view.attempts, view.parent)
+
+
+def _assert_line(record: SessionRecord) -> None:
+    """One turn at work; `ready_at` exactly when the next one could begin; the head has started."""
+    open_states = [view.state for view in record.turns if view.outcome is None]
+    assert sum(state in _AT_WORK for state in open_states) <= 1
+    could_begin = (
+        record.session.state == "open"
+        and bool(open_states)
+        and all(state == State.QUEUED for state in open_states)
+    )
+    assert (record.ready_at is not None) == could_begin, "ready exactly when a turn can begin"
+    ended = [e.turn for e in only(TurnSettled, record.events)]
+    started = {e.turn for e in only(TurnStarted, record.events)}
+    ran = [turn for turn in ended if turn in started]
+    assert record.head == (ran[-1] if ran else None)
+
+
+def _assert_calls_closed(record: SessionRecord) -> None:
+    """Each call of a turn that is not at work has exactly one result."""
+    at_work = {view.id for view in record.turns if view.state in _AT_WORK}
+    for turn in {view.id for view in record.turns} - at_work:
+        events = [recorded for recorded in record.events if recorded.turn == turn]
+        asked = [call.id for said in only(AssistantSaid, events) for call in said.calls]
+        assert sorted(asked) == sorted(e.call for e in only(ToolFinished, events))

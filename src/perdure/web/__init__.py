@@ -1,0 +1,1 @@
+"""The web: the HTTP API, the web chat and the console."""

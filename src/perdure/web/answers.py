@@ -1,0 +1,122 @@
+"""JSON in, JSON out, and errors as the API promises them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from perdure.domain.errors import (
+    Ambiguous,
+    Conflict,
+    NotFound,
+    PerdureError,
+    Rejected,
+    Transient,
+)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+log = structlog.get_logger("web")
+
+_STATUS_BY_CODE: Final = {
+    "queue_full": 429,
+    "no_agent": 404,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "body_too_large": 413,
+    "disk_full": 507,
+}
+_encoder = msgspec.json.Encoder()
+
+
+def json_response(
+    body: object, *, status: int = 200, headers: dict[str, str] | None = None
+) -> web.Response:
+    return web.Response(
+        body=_encoder.encode(body),
+        status=status,
+        content_type="application/json",
+        headers=headers,
+    )
+
+
+def problem(
+    status: int, code: str, message: str, *, retryable: bool = False, kind: str = ""
+) -> web.Response:
+    """An error body. `type` and `param` are what OpenAI's clients look for besides."""
+    error = {"code": code, "message": message, "retryable": retryable}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status in (429, 503):
+        headers["Retry-After"] = "1"
+    body = {"error": {**error, "type": kind or code, "param": None}}
+    return json_response(body, status=status, headers=headers)
+
+
+def status_of(error: PerdureError) -> int:
+    if error.code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE[error.code]
+    match error:
+        case NotFound():
+            return 404
+        case Rejected():
+            return 400
+        case Conflict():
+            return 409
+        case Transient() | Ambiguous():
+            return 503
+        case _:
+            return 500
+
+
+def answer_for(error: PerdureError) -> web.Response:
+    retryable = error.retryable or isinstance(error, Ambiguous) or error.code == "queue_full"
+    return problem(status_of(error), error.code, error.message, retryable=retryable)
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure leaves as the documented body; a response that has begun is simply ended."""
+    try:
+        return await handler(request)
+    except PerdureError as error:
+        if not isinstance(error, Rejected | Conflict):
+            log.warning("request failed", path=request.path, code=error.code, error=error.message)
+        return answer_for(error)
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"the body is over the limit set by [limits] body_bytes: {error.text}"
+        return problem(413, "body_too_large", message)
+    except web.HTTPNotFound:
+        return problem(404, "not_found", f"there is nothing at {request.path}")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return problem(405, "method_not_allowed", f"use {allowed} here")
+    except web.HTTPException:
+        raise
+    except ConnectionResetError:
+        raise  # the client has gone; nobody is left to tell
+
+
+async def body_of(request: web.Request, shape: type[T]) -> T:
+    """The request's JSON body as a value; what does not fit is named."""
+    raw = await request.read()
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        raise Rejected(f"the body does not fit: {error}", code="invalid_body") from error
+    except msgspec.DecodeError as error:
+        raise Rejected(f"the body is not JSON: {error}", code="malformed_json") from error
+
+
+def number(request: web.Request, name: str, *, default: int, low: int, high: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise Rejected(f"{name} must be a number from {low} to {high}", code="invalid_query")
+    return value

@@ -1,0 +1,47 @@
+"""Server-sent events, resumable by `Last-Event-ID`."""
+
+from contextlib import aclosing
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.watching import NAMES, News, Position, position
+from perdure.web.native import NativeApi
+from perdure.web.services import Services
+
+SSE_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+}
+KEEP_ALIVE = b": still here\n\n"
+_encoder = msgspec.json.Encoder()
+
+
+def frame(at: Position, news: News) -> bytes:
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (
+        str(at).encode(),
+        NAMES[type(news)].encode(),
+        _encoder.encode(news),
+    )
+
+
+class EventsApi:
+    def __init__(self, services: Services, native: NativeApi) -> None:
+        self._services = services
+        self._native = native
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/api/conversations/{name}/events", self.events)]
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        last = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
+        after = position(last) if last else None
+        snapshot = await self._native.find(request)
+        response = web.StreamResponse(headers=SSE_HEADERS)
+        await response.prepare(request)
+        watching = self._services.watchers.conversation(snapshot.view.id, after=after)
+        async with aclosing(watching) as stream:
+            async for told in stream:
+                await response.write(KEEP_ALIVE if told is None else frame(*told))
+        return response

@@ -1,0 +1,254 @@
+"""The native API: conversations, turns, media."""
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.errors import Rejected
+from perdure.domain.events import Attachment
+from perdure.domain.ids import MediaId, PrincipalId, TurnId
+from perdure.domain.records import TurnView
+from perdure.domain.text import storable
+from perdure.domain.transcript import Entry, entries_of, page
+from perdure.domain.updates import Update
+from perdure.ports.history import ConversationView, Page, Snapshot
+from perdure.ports.principals import Principal
+from perdure.web import wire
+from perdure.web.access import PRINCIPAL
+from perdure.web.answers import body_of, json_response, number
+from perdure.web.services import Services
+
+NAME_MAX: Final = 200
+ID_MAX: Final = 200
+ATTACHMENTS_MAX: Final = 20
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_MIME: Final = re.compile(r"^[\w.+-]+/[\w.+-]+$")
+SAFE_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+def conversation_name(name: str) -> str:
+    if not name or len(name) > NAME_MAX or _CONTROL.search(name):
+        raise Rejected(
+            f"a conversation's name has 1 to {NAME_MAX} characters and no control characters",
+            code="invalid_name",
+        )
+    return storable(name)
+
+
+def http_address(principal: Principal, name: str) -> Address:
+    """Each principal has its own conversations, also under the same name."""
+    return Address(adapter=HTTP, account=principal.id, place=name)
+
+
+def external_id(name: str, client_id: str) -> str:
+    """Over HTTP a message is known by its conversation and the client's own id."""
+    if not client_id or len(client_id) > ID_MAX or _CONTROL.search(client_id):
+        raise Rejected(
+            f"an id has 1 to {ID_MAX} characters and no control characters", code="invalid_id"
+        )
+    return f"{name}\n{storable(client_id)}"
+
+
+def cursor_page(request: web.Request) -> Page:
+    limit = number(request, "limit", default=50, low=1, high=1000)
+    cursor = request.query.get("cursor")
+    if cursor is None:
+        return Page(limit=limit)
+    at, _, last = cursor.partition(":")
+    if not at.isdigit():
+        raise Rejected("`cursor` must be the `next` of an earlier page", code="invalid_query")
+    return Page(after=(int(at), last), limit=limit)
+
+
+def conversation_out(view: ConversationView) -> wire.ConversationOut:
+    standing = view.standing
+    return wire.ConversationOut(
+        name=view.name,
+        session=standing.session,
+        state=standing.state,
+        queued=standing.queued,
+        turn=standing.turn,
+        head=standing.head,
+        at=view.at,
+        title=view.title,
+        resume_reason=standing.resume_reason,
+    )
+
+
+def turn_out(turn: TurnView) -> wire.TurnOut:
+    return wire.TurnOut(
+        id=turn.id,
+        session=turn.session,
+        state=turn.state,
+        outcome=turn.outcome,
+        reason=turn.reason,
+        attempts=turn.attempts,
+        parent=turn.parent,
+        message=turn.message,
+        queued_at=turn.queued_at,
+        started_at=turn.started_at,
+        settled_at=turn.settled_at,
+    )
+
+
+class NativeApi:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/api/conversations", self.list_conversations),
+            web.get("/api/conversations/{name}", self.get_conversation),
+            web.post("/api/conversations/{name}/messages", self.post_message),
+            web.get("/api/conversations/{name}/transcript", self.get_transcript),
+            web.get("/api/turns/{id}", self.get_turn),
+            web.post("/api/turns/{id}/stop", self.stop_turn),
+            web.post("/api/media", self.post_media),
+            web.get("/api/media/{id}", self.get_media),
+        ]
+
+    async def post_message(self, request: web.Request) -> web.Response:
+        principal = request[PRINCIPAL]
+        name = conversation_name(request.match_info["name"])
+        body = await body_of(request, wire.MessageIn)
+        client_id = body.id or request.headers.get("Idempotency-Key")
+        if not body.text.strip() and not body.attachments:
+            raise Rejected("a message needs `text` or `attachments`", code="empty_message")
+        update = Update(
+            address=http_address(principal, name),
+            external_id=external_id(name, client_id or self._fresh_id()),
+            kind="message",
+            principal=principal.id,
+            text=storable(body.text),
+            attachments=await self._attachments(body.attachments, principal),
+            agent=self._services.control.resolve_agent(body.agent) if body.agent else "",
+        )
+        accepted = await self._services.door.accept(update)
+        out = wire.MessageOut(
+            message=accepted.message,
+            session=accepted.session,
+            turn=accepted.turn,
+            duplicate=accepted.is_duplicate,
+            queued=accepted.queue_position or None,
+        )
+        return json_response(out, status=202)
+
+    def _fresh_id(self) -> str:
+        return self._services.entropy.random_bytes(16).hex()
+
+    async def _attachments(
+        self, given: list[wire.AttachmentIn], principal: Principal
+    ) -> tuple[Attachment, ...]:
+        if len(given) > ATTACHMENTS_MAX:
+            raise Rejected(
+                f"a message takes at most {ATTACHMENTS_MAX} attachments", code="too_many"
+            )
+        return tuple([await self._attachment(each, principal.scope) for each in given])
+
+    async def _attachment(self, given: wire.AttachmentIn, scope: PrincipalId | None) -> Attachment:
+        if (given.media is None) == (given.url is None):
+            raise Rejected("an attachment has either `media` or `url`", code="invalid_attachment")
+        if given.url is not None:
+            if not given.url.startswith(("http://", "https://")):
+                raise Rejected("an attachment's url must be http(s)", code="invalid_attachment")
+            return Attachment(url=storable(given.url))
+        assert given.media is not None
+        media = await self._services.media.get(MediaId(given.media), principal=scope)
+        return Attachment(media=media.id, mime=media.mime, name=media.name)
+
+    async def list_conversations(self, request: web.Request) -> web.Response:
+        asked = cursor_page(request)
+        views = await self._services.conversations.recent(
+            principal=request[PRINCIPAL].id, page=asked
+        )
+        last = views[-1] if len(views) == asked.limit else None
+        out = wire.ConversationsOut(
+            conversations=[conversation_out(view) for view in views],
+            next=f"{last.at}:{last.id}" if last else None,
+        )
+        return json_response(out)
+
+    async def find(self, request: web.Request) -> Snapshot:
+        name = conversation_name(request.match_info["name"])
+        return await self._services.conversations.find(name, principal=request[PRINCIPAL].id)
+
+    async def get_conversation(self, request: web.Request) -> web.Response:
+        return json_response(conversation_out((await self.find(request)).view))
+
+    async def get_transcript(self, request: web.Request) -> web.Response:
+        limit = number(request, "limit", default=50, low=1, high=1000)
+        before = request.query.get("before")
+        snapshot = await self.find(request)
+        entries = await self._entries(snapshot, limit=limit, before=before)
+        shown = page(entries, before=before, limit=limit)
+        more = shown[0].id if shown and len(shown) == limit else None
+        out = wire.TranscriptOut(session=snapshot.view.standing.session, messages=shown, next=more)
+        return json_response(out)
+
+    async def _entries(self, snapshot: Snapshot, *, limit: int, before: str | None) -> list[Entry]:
+        tip = snapshot.view.standing.tip
+        if before is not None:
+            services = self._services
+            tip = (
+                TurnId(before.removesuffix(".end"))
+                if before.endswith(".end")
+                else await services.conversations.turn_of_message(before)
+            )
+            # Someone else's message id must not open someone else's chain.
+            await services.archive.turn(tip, principal=snapshot.view.principal)
+        if tip is None:
+            return []
+        chain = await self._services.conversations.chain(tip, limit=limit + 1)
+        running = snapshot.running
+        return [
+            entry
+            for turn in chain
+            for entry in entries_of(
+                turn, running if running and running.turn == turn[0].turn else None
+            )
+        ]
+
+    async def get_turn(self, request: web.Request) -> web.Response:
+        turn = await self._services.archive.turn(
+            TurnId(request.match_info["id"]), principal=request[PRINCIPAL].scope
+        )
+        return json_response(turn_out(turn))
+
+    async def stop_turn(self, request: web.Request) -> web.Response:
+        turn = TurnId(request.match_info["id"])
+        scope = request[PRINCIPAL].scope
+        await self._services.door.stop(turn, by=scope)
+        return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
+
+    async def post_media(self, request: web.Request) -> web.Response:
+        data = await request.read()
+        if not data:
+            raise Rejected("the body is empty; send the file's bytes", code="empty_body")
+        mime = request.content_type or "application/octet-stream"
+        if not _MIME.match(mime):
+            raise Rejected("the Content-Type header is not a media type", code="invalid_type")
+        name = _CONTROL.sub("", storable(unquote(request.headers.get("X-Filename", ""))))[:200]
+        media = await self._services.media.put(
+            data, mime=mime, name=name, principal=request[PRINCIPAL].id
+        )
+        out = wire.MediaOut(id=media.id, mime=media.mime, name=media.name, size=media.size)
+        return json_response(out, status=201)
+
+    async def get_media(self, request: web.Request) -> web.Response:
+        """Only pictures are shown in place; anything else is handed out as a download."""
+        media = await self._services.media.get(
+            MediaId(request.match_info["id"]), principal=request[PRINCIPAL].scope
+        )
+        is_inline = media.mime in SAFE_INLINE
+        headers = {
+            "Content-Disposition": "inline" if is_inline else "attachment",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, max-age=31536000, immutable",
+        }
+        body = await self._services.media.read(media.id)
+        mime = media.mime if is_inline else "application/octet-stream"
+        return web.Response(body=body, content_type=mime, headers=headers)

@@ -1,0 +1,161 @@
+"""OpenAI's chat-completions bodies: what we read of a request, what we write.
+
+Requests are read leniently, because clients send fields we do not know; what we do need must be
+right. Everything here is pure.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+from perdure.domain.events import ToolCall, Usage
+from perdure.domain.text import storable
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class CompletionIn(msgspec.Struct):
+    messages: list[dict[str, Any]]
+    model: str = ""
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    metadata: dict[str, Any] | None = None
+    tools: list[msgspec.Raw] | None = None
+
+
+class Picture(msgspec.Struct, frozen=True):
+    mime: str
+    data: bytes
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in our words: what is new, what applies to this call only, what came before."""
+
+    text: str
+    pictures: tuple[Picture, ...]
+    urls: tuple[str, ...]
+    instructions: str
+    context: str
+
+
+def read(body: CompletionIn, *, has_conversation: bool) -> Asked:
+    """Take a request apart. Within a conversation history is ours and only the last message new."""
+    system = [m for m in body.messages if m.get("role") in ("system", "developer")]
+    rest = [m for m in body.messages if m.get("role") not in ("system", "developer")]
+    if not rest:
+        raise Rejected("`messages` needs a message from the user", code="invalid_messages")
+    last = rest[-1]
+    if last.get("role") == "user":
+        text, pictures, urls = _content(last.get("content"))
+        before = rest[:-1]
+    elif last.get("role") == "tool" and not has_conversation:
+        text, pictures, urls, before = "", (), (), rest
+    else:
+        raise Rejected(
+            "the last message must be the user's (or, without a conversation, a tool's result)",
+            code="invalid_messages",
+        )
+    if not before and not text.strip() and not pictures and not urls:
+        raise Rejected("the user's message is empty", code="empty_message")
+    context = b"" if has_conversation or not before else msgspec.json.encode(before)
+    return Asked(
+        text=text,
+        pictures=pictures,
+        urls=urls,
+        instructions="\n\n".join(_content(m.get("content"))[0] for m in system),
+        context=storable(context.decode()),
+    )
+
+
+def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]]:
+    """Text, inline pictures and links of a message's content, a string or a list of parts."""
+    if isinstance(content, str):
+        return storable(content), (), ()
+    if not isinstance(content, list):
+        raise Rejected("a message's `content` is a string or a list of parts", code="invalid_body")
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    urls: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(storable(part["text"]))
+        elif kind == "image_url":
+            picture = _picture(part.get("image_url"))
+            if isinstance(picture, Picture):
+                pictures.append(picture)
+            else:
+                urls.append(picture)
+        else:
+            raise Rejected(f"content parts of type {kind!r} are not taken", code="unsupported")
+    return "\n\n".join(texts), tuple(pictures), tuple(urls)
+
+
+def _picture(image: object) -> Picture | str:
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str):
+        raise Rejected("`image_url` needs a url", code="invalid_body")
+    if url.startswith(("http://", "https://")):
+        return storable(url)
+    head, _, data = url.partition(",")
+    mime = head.removeprefix("data:").partition(";")[0]
+    if not head.startswith("data:") or not head.endswith(";base64"):
+        raise Rejected("an image is an http(s) or a base64 data url", code="invalid_body")
+    try:
+        return Picture(mime, base64.b64decode(data, validate=True))
+    except binascii.Error as error:
+        raise Rejected(f"an image's base64 is broken: {error}", code="invalid_body") from error
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of an answer that stay the same in all its chunks."""
+
+    id: str
+    created: int
+    model: str
+
+    def whole(
+        self, text: str, finish: str, calls: tuple[ToolCall, ...], usage: Usage
+    ) -> dict[str, object]:
+        message: dict[str, object] = {"role": "assistant", "content": text or None}
+        if calls:
+            message["tool_calls"] = [_call(call) for call in calls]
+        elif not text:
+            message["content"] = ""
+        choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage_out(usage)}
+
+    def chunk(self, delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def calls_chunk(self, calls: tuple[ToolCall, ...]) -> dict[str, object]:
+        return self.chunk(
+            {"tool_calls": [{"index": n, **_call(call)} for n, call in enumerate(calls)]}
+        )
+
+    def usage_chunk(self, usage: Usage) -> dict[str, object]:
+        head = self._head("chat.completion.chunk")
+        return {**head, "choices": [], "usage": usage_out(usage)}
+
+    def _head(self, kind: str) -> dict[str, object]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def _call(call: ToolCall) -> dict[str, object]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def usage_out(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+    }

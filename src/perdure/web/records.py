@@ -1,0 +1,209 @@
+"""Sessions, journals, search, explain, tokens, status: what operators and their scripts read."""
+
+import base64
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.codec import encode
+from perdure.domain.errors import Rejected
+from perdure.domain.events import AssistantSaid, Recorded, TurnQueued
+from perdure.domain.ids import SessionId
+from perdure.domain.records import PartView, SessionView
+from perdure.ports.history import Hit
+from perdure.ports.principals import TokenView
+from perdure.web import wire
+from perdure.web.access import PRINCIPAL, Access, operator_of
+from perdure.web.answers import body_of, json_response, number
+from perdure.web.native import cursor_page, turn_out
+from perdure.web.services import Services
+
+NAME_MAX = 64
+TOKEN_BYTES = 32
+
+
+def event_out(recorded: Recorded) -> wire.EventOut:
+    kind, body = encode(recorded.event)
+    return wire.EventOut(
+        seq=recorded.seq, at=recorded.at, kind=kind, body=msgspec.Raw(body.encode())
+    )
+
+
+def session_out(view: SessionView) -> wire.SessionOut:
+    return wire.SessionOut(
+        id=view.id,
+        conversation=view.conversation,
+        state=view.state,
+        title=view.title,
+        parent=view.parent,
+        live=view.is_live,
+        events=view.events,
+        opened_at=view.opened_at,
+        active_at=view.active_at,
+    )
+
+
+def hit_out(hit: Hit) -> wire.HitOut:
+    event = hit.recorded.event
+    assert isinstance(event, TurnQueued | AssistantSaid)
+    return wire.HitOut(
+        conversation=hit.conversation,
+        session=hit.recorded.session,
+        turn=event.turn,
+        message=event.message,
+        role="user" if isinstance(event, TurnQueued) else "assistant",
+        text=event.text,
+        at=hit.recorded.at,
+    )
+
+
+def part_out(part: PartView) -> wire.PartOut:
+    return msgspec.convert(part, wire.PartOut, from_attributes=True)
+
+
+def token_out(view: TokenView, *, token: str = "") -> wire.TokenOut:
+    return wire.TokenOut(
+        id=view.id,
+        principal=view.principal,
+        role=view.role,
+        created_at=view.created_at,
+        revoked_at=view.revoked_at,
+        token=token,
+    )
+
+
+class RecordsApi:
+    def __init__(self, services: Services, access: Access) -> None:
+        self._services = services
+        self._access = access
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/api/sessions", self.sessions),
+            web.get("/api/sessions/{id}", self.session),
+            web.get("/api/sessions/{id}/journal", self.journal),
+            web.get("/api/search", self.search),
+            web.get("/api/explain/{id}", self.explain),
+            web.get("/api/parked", self.parked),
+            web.get("/api/status", self.status),
+            web.post("/api/drain", self.drain),
+            web.get("/api/tokens", self.tokens),
+            web.post("/api/tokens", self.grant),
+            web.delete("/api/tokens/{id}", self.revoke),
+        ]
+
+    async def sessions(self, request: web.Request) -> web.Response:
+        asked = cursor_page(request)
+        views = await self._services.archive.sessions(
+            principal=request[PRINCIPAL].scope, page=asked
+        )
+        last = views[-1] if len(views) == asked.limit else None
+        more = f"{last.active_at}:{last.id}" if last else None
+        return json_response(
+            wire.SessionsOut(sessions=[session_out(view) for view in views], next=more)
+        )
+
+    async def _session(self, request: web.Request) -> SessionView:
+        return await self._services.archive.session(
+            SessionId(request.match_info["id"]), principal=request[PRINCIPAL].scope
+        )
+
+    async def session(self, request: web.Request) -> web.Response:
+        return json_response(session_out(await self._session(request)))
+
+    async def journal(self, request: web.Request) -> web.Response:
+        limit = number(request, "limit", default=200, low=1, high=1000)
+        after = number(request, "after", default=0, low=0, high=2**53)
+        session = await self._session(request)
+        events = await self._services.archive.journal(session.id, after=after, limit=limit)
+        more = str(events[-1].seq) if len(events) == limit else None
+        out = wire.JournalOut(
+            session=session.id, events=[event_out(each) for each in events], next=more
+        )
+        return json_response(out)
+
+    async def search(self, request: web.Request) -> web.Response:
+        query = request.query.get("q", "").strip()
+        if not query:
+            raise Rejected("give the words to look for as `q`", code="invalid_query")
+        limit = number(request, "limit", default=20, low=1, high=200)
+        before = number(request, "before", default=0, low=0, high=2**53)
+        hits = await self._services.archive.search(
+            query, principal=request[PRINCIPAL].scope, before=before or None, limit=limit
+        )
+        more = str(hits[-1].cursor) if len(hits) == limit else None
+        return json_response(wire.SearchOut(hits=[hit_out(hit) for hit in hits], next=more))
+
+    async def explain(self, request: web.Request) -> web.Response:
+        found = await self._services.diagnostics.explain(
+            request.match_info["id"], principal=request[PRINCIPAL].scope
+        )
+        out = wire.ExplanationOut(
+            conversation=found.conversation,
+            updates=[
+                msgspec.convert(each, wire.ArrivalOut, from_attributes=True)
+                for each in found.updates
+            ],
+            turn=turn_out(found.turn),
+            events=[event_out(each) for each in found.events],
+            parts=[part_out(each) for each in found.parts],
+        )
+        return json_response(out)
+
+    async def parked(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        limit = number(request, "limit", default=50, low=1, high=1000)
+        parts = await self._services.diagnostics.parked(limit=limit)
+        return json_response(wire.ParkedOut(parked=[part_out(part) for part in parts]))
+
+    async def status(self, request: web.Request) -> web.Response:
+        services, principal = self._services, request[PRINCIPAL]
+        counts = await services.diagnostics.counts()
+        control, info = services.control, services.info
+        out = wire.StatusOut(
+            version=info.version,
+            state="draining" if control.is_draining else "serving",
+            node=info.node,
+            pid=info.pid,
+            started_at=info.started_at,
+            principal=principal.name,
+            role=principal.role,
+            agents=[wire.AgentOut(name=a.name, kind=a.kind) for a in control.agents()],
+            turns={
+                "queued": counts.queued,
+                "running": counts.running,
+                "interrupted": counts.interrupted,
+            },
+            outbox={"pending": counts.outbox_pending, "parked": counts.outbox_parked},
+        )
+        return json_response(out)
+
+    async def drain(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        self._services.control.request_drain()
+        return json_response({"state": "draining"}, status=202)
+
+    async def tokens(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        views = await self._services.principals.tokens()
+        return json_response(wire.TokensOut(tokens=[token_out(view) for view in views]))
+
+    async def grant(self, request: web.Request) -> web.Response:
+        """The token itself is shown here once and stored nowhere."""
+        operator_of(request)
+        body = await body_of(request, wire.TokenIn)
+        name = body.name.strip()
+        if not name or len(name) > NAME_MAX or not name.isprintable():
+            raise Rejected(f"a name has 1 to {NAME_MAX} printable characters", code="invalid_name")
+        services = self._services
+        secret = services.entropy.random_bytes(TOKEN_BYTES)
+        token = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
+        principal = await services.principals.ensure(name, role="member")
+        view = await services.principals.grant(principal.id, token)
+        return json_response(token_out(view, token=token), status=201)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        view = await self._services.principals.revoke(request.match_info["id"])
+        self._access.forget()
+        return json_response(token_out(view))

@@ -1,0 +1,101 @@
+import * as storage from './storage.js';
+
+const TOKEN = 'perdure.token';
+
+export const token = () => storage.read(TOKEN);
+export const keepToken = (value) => storage.write(TOKEN, value);
+export const forgetToken = () => storage.remove(TOKEN);
+
+// status 0: the request may or may not have arrived; only an id makes it safe to repeat.
+export class Failure extends Error {
+  constructor(message, { status = 0, code = 'unreachable', retryable = true, after_ms = 0 } = {}) {
+    super(message);
+    Object.assign(this, { status, code, retryable, after_ms });
+  }
+}
+
+async function failureOf(response) {
+  let error = {};
+  try {
+    error = (await response.json()).error ?? {};
+  } catch {
+    // A proxy's own error page.
+  }
+  const { status } = response;
+  return new Failure(error.message ?? `The gateway answered ${status}.`, {
+    status,
+    code: error.code ?? `http_${status}`,
+    retryable: error.retryable ?? (status >= 500 || status === 429),
+    after_ms: 1000 * (Number(response.headers.get('Retry-After')) || 0),
+  });
+}
+
+export async function request(method, path, { json, body, headers = {}, signal, timeout_ms = 30_000 } = {}) {
+  const sent = { Authorization: `Bearer ${token() ?? ''}`, ...headers };
+  if (json !== undefined) sent['Content-Type'] = 'application/json';
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers: sent,
+      body: json === undefined ? body : JSON.stringify(json),
+      signal: signal ?? AbortSignal.timeout(timeout_ms),
+      cache: 'no-store',
+      credentials: 'omit',
+    });
+  } catch (error) {
+    throw new Failure('The gateway cannot be reached.', { code: error.name });
+  }
+  if (!response.ok) throw await failureOf(response);
+  return response;
+}
+
+async function answer(method, path, options) {
+  const response = await request(method, path, options);
+  try {
+    return await response.json();
+  } catch {
+    throw new Failure('The connection ended before the whole answer arrived.');
+  }
+}
+
+const conversation = (name, tail) => `api/conversations/${encodeURIComponent(name)}/${tail}`;
+const query = (values) => {
+  const set = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
+  return set.length ? `?${new URLSearchParams(set)}` : '';
+};
+
+export const conversations = (cursor) => answer('GET', `api/conversations${query({ limit: 50, cursor })}`);
+
+export const transcript = (name, { limit, before }) =>
+  answer('GET', conversation(name, `transcript${query({ limit, before })}`));
+
+export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: message });
+
+export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`);
+
+export const stop = (id) => answer('POST', `api/turns/${encodeURIComponent(id)}/stop`);
+
+export const approve = (id, choice) =>
+  answer('POST', `api/approvals/${encodeURIComponent(id)}`, { json: { answer: choice } });
+
+export const status = () => answer('GET', 'api/status');
+
+export const events = (name, lastId, signal) =>
+  request('GET', conversation(name, 'events'), {
+    headers: { Accept: 'text/event-stream', ...(lastId ? { 'Last-Event-ID': lastId } : {}) },
+    signal,
+  });
+
+// Header values are Latin-1, file names are not.
+export const upload = (file) =>
+  answer('POST', 'api/media', {
+    body: file,
+    headers: {
+      'Content-Type': file.type || 'application/octet-stream',
+      'X-Filename': encodeURIComponent(file.name || 'pasted'),
+    },
+    timeout_ms: 300_000,
+  });
+
+export const media = async (id) => (await request('GET', `api/media/${encodeURIComponent(id)}`)).blob();

@@ -1,0 +1,360 @@
+// The page: signs in, shows one conversation, and sends what is written.
+
+import * as api from './api.js';
+import { Composer } from './composer.js';
+import { Conversation } from './conversation.js';
+import { drawEmpty } from './empty.js';
+import { drawIcons } from './icons.js';
+import { Log } from './log.js';
+import { Outbox, newId } from './outbox.js';
+import { isActive, rowsOf } from './rows.js';
+import { Scroller } from './scroll.js';
+import { Sidebar } from './sidebar.js';
+import { whenOf } from './words.js';
+
+const LIST_EVERY_MS = 15_000;
+const CALM_MS = 700;
+const OPEN_MAX = 20;
+const SKEW_MS = 60_000;
+
+const element = (id) => document.getElementById(id);
+const opened = new Map();
+let current = null;
+let agents = [];
+let isDrawDue = false;
+let lostSince = null;
+
+const outbox = new Outbox({ post: api.post, taken, changed: redraw });
+const sidebar = new Sidebar({ create: startNew, refused: signIn });
+const scroller = new Scroller({ top: () => current?.older() });
+const composer = new Composer({ submit: send });
+const log = new Log(element('log'), {
+  sendAgain: (id) => outbox.again(id),
+  discard: (id) => outbox.drop(id),
+  retry: () => send('/retry', []),
+  approve,
+});
+
+function newName() {
+  return `chat-${Date.now().toString(36)}${newId().slice(0, 4)}`;
+}
+
+function fragment() {
+  return new URLSearchParams(location.hash.slice(1));
+}
+
+// The token must not stay in the address bar, where it would be copied, synced and screenshotted.
+function takeToken() {
+  const given = fragment();
+  const token = given.get('token');
+  if (!token) return false;
+  api.keepToken(token);
+  given.delete('token');
+  const rest = given.toString();
+  history.replaceState(null, '', location.pathname + location.search + (rest ? `#${rest}` : ''));
+  return true;
+}
+
+function startNew() {
+  location.hash = 'new';
+  sidebar.toggle(false);
+  composer.focus();
+}
+
+function conversationOf(name) {
+  let conversation = opened.get(name);
+  if (!conversation) {
+    conversation = new Conversation(name, {
+      changed: (kind) => changed(conversation, kind),
+      appeared: (messages) => match(name, messages),
+      stored: (messages) => settle(name, new Set(messages.map(({ id }) => id))),
+    });
+  }
+  opened.delete(name);
+  opened.set(name, conversation);
+  if (opened.size > OPEN_MAX) opened.delete(opened.keys().next().value);
+  return conversation;
+}
+
+function show(name) {
+  if (current?.name === name) return;
+  current?.close();
+  current = conversationOf(name);
+  const isUnsent = !outbox.of(name).some((item) => item.status === 'accepted');
+  if (!current.transcript.isLoaded && outbox.of(name).length && isUnsent && !sidebar.has(name)) current.begin();
+  present(name);
+}
+
+function showNew() {
+  if (isBlank()) return;
+  current?.close();
+  current = conversationOf(newName());
+  current.begin();
+  present(null);
+}
+
+const isBlank = () => Boolean(current?.isNew) && !outbox.of(current.name).length;
+
+function present(draft) {
+  lostSince = null;
+  log.clear();
+  composer.show(draft);
+  current.open();
+  scroller.follow();
+  sidebar.toggle(false);
+  redraw();
+}
+
+function send(text, attachments) {
+  const { name, transcript } = current;
+  if (isBlank()) {
+    history.replaceState(null, '', `#c=${encodeURIComponent(name)}`);
+    composer.belongTo(name);
+  }
+  if (!text.startsWith('/') && !transcript.entries.length) sidebar.remember(name, text || attachments[0].name);
+  outbox.add(name, text, attachments);
+  scroller.follow();
+}
+
+function taken(item, answer) {
+  const conversation = opened.get(item.conversation);
+  if (conversation) {
+    if (answer.command) {
+      const id = `reply:${answer.message ?? item.id}`;
+      if (answer.reply) conversation.transcript.notice(answer.reply, { id, from: 'reply', command: item.text });
+    }
+    conversation.isNew = false;
+    if (conversation === current) conversation.open();
+    // Its place in the transcript may have been read before this acknowledgement came.
+    if (answer.command || conversation.transcript.find(answer.message)) conversation.read();
+  }
+  refreshList();
+  redraw();
+}
+
+// The gateway shows a message, perhaps before its acknowledgement arrived or instead of one that
+// was lost. The tried message with the same words is taken for it until the acknowledgement says.
+function match(name, messages) {
+  const items = outbox.of(name);
+  const ids = new Set(items.map((item) => item.message).filter(Boolean));
+  for (const message of messages) {
+    if (message.role !== 'user' || ids.has(message.id)) continue;
+    const at = whenOf(message.at)?.getTime() ?? Infinity;
+    const isOld = (item) => at < item.at - SKEW_MS;
+    const twin = items.find(
+      (item) => item.status === 'sending' && item.isTried && !item.message && item.text === message.text && !isOld(item),
+    );
+    if (!twin) continue;
+    ids.add(message.id);
+    outbox.note(twin.id, { message: message.id });
+  }
+}
+
+function settle(name, shown) {
+  for (const item of outbox.of(name)) {
+    if (item.status !== 'accepted') continue;
+    if (shown.has(item.message)) outbox.drop(item.id);
+    else if (item.turn) dropIfSettled(item);
+  }
+}
+
+// Accepted, and not in the transcript: queued, or undone since.
+async function dropIfSettled(item) {
+  try {
+    const turn = await api.turn(item.turn);
+    if (turn.state === 'settled') outbox.drop(item.id);
+  } catch (failure) {
+    if (failure.status === 404) outbox.drop(item.id);
+  }
+}
+
+async function approve(id, choice) {
+  try {
+    await api.approve(id, choice);
+    return null;
+  } catch (failure) {
+    return failure.message;
+  }
+}
+
+async function stop() {
+  const { transcript } = current;
+  if (!transcript.turn) return;
+  element('stop').disabled = true;
+  try {
+    await api.stop(transcript.turn);
+    composer.fail(null);
+  } catch (failure) {
+    composer.fail(failure.message);
+  } finally {
+    element('stop').disabled = false;
+  }
+}
+
+function changed(conversation, kind) {
+  if (kind === 'refused') {
+    signIn();
+    return;
+  }
+  if (conversation !== current) return;
+  if (kind === 'connection') {
+    if (current.connection === 'lost') lostSince ??= performance.now();
+    else if (current.connection !== 'connecting') lostSince = null;
+    if (lostSince !== null) setTimeout(redraw, CALM_MS);
+    if (current.connection === 'open') outbox.wake();
+  }
+  if (kind === 'state' || kind === 'outcome') refreshList();
+  redraw();
+}
+
+function redraw() {
+  if (isDrawDue) return;
+  isDrawDue = true;
+  requestAnimationFrame(() => {
+    isDrawDue = false;
+    if (current) draw();
+  });
+}
+
+function draw() {
+  const { name, transcript } = current;
+  const pending = outbox.of(name);
+  const rows = rowsOf(transcript, pending);
+  scroller.around(() => {
+    log.draw(rows);
+    element('older').hidden = !current.isLoadingOlder;
+    const isEmpty = !rows.length && transcript.isLoaded && !current.problem;
+    if (isEmpty && element('empty').hidden) drawEmpty(element('empty'), agents);
+    element('empty').hidden = !isEmpty;
+  });
+  element('stop').hidden = !(isActive(transcript) && transcript.turn);
+  const first = transcript.isWhole && transcript.entries.find((entry) => entry.role === 'user');
+  if (first) sidebar.remember(name, first.text);
+  drawHead(name);
+  sidebar.draw(name, new Set([...(isBlank() ? [] : [name]), ...outbox.conversations()]));
+}
+
+function drawHead(name) {
+  const title = isBlank() ? 'New chat' : sidebar.titleOf(name);
+  element('title').textContent = title;
+  document.title = title === 'New chat' ? 'Perdure' : `${title} · Perdure`;
+  // A blink of the connection is nobody's business.
+  const isLost = lostSince !== null && performance.now() - lostSince >= CALM_MS;
+  const lost = navigator.onLine ? 'Reconnecting…' : 'Offline: reconnecting when the network is back…';
+  const words = isLost ? lost : (current.problem ?? '');
+  const connection = element('connection');
+  if (connection.textContent !== words) connection.textContent = words;
+  connection.classList.toggle('lost', isLost);
+  connection.classList.toggle('failed', !isLost && Boolean(current.problem));
+}
+
+let isListing = false;
+
+async function refreshList() {
+  if (isListing || element('app').hidden) return;
+  isListing = true;
+  // Events come in bursts; one look at the list serves them all.
+  await new Promise((resolve) => setTimeout(resolve, 250));
+  isListing = false;
+  await sidebar.refresh();
+  redraw();
+}
+
+function signIn() {
+  if (!element('signin').hidden) return;
+  const was = api.token();
+  current?.close();
+  element('app').hidden = true;
+  element('signin').hidden = false;
+  document.title = 'Sign in · Perdure';
+  signInProblem(was ? 'The gateway did not accept the token. It may have been changed.' : '');
+  element('signin-token').value = '';
+  element('signin-token').focus();
+}
+
+function signInProblem(message) {
+  element('signin-error').textContent = message;
+  element('signin-error').hidden = !message;
+}
+
+async function enter() {
+  if (!api.token()) {
+    signIn();
+    return;
+  }
+  try {
+    await api.conversations(null);
+  } catch (failure) {
+    if (failure.status === 401) {
+      api.forgetToken();
+      if (element('signin').hidden) signIn();
+      signInProblem('The gateway did not accept this token.');
+      return;
+    }
+    if (!element('signin').hidden) {
+      signInProblem(failure.message);
+      return;
+    }
+  }
+  await begin();
+}
+
+async function begin() {
+  element('signin').hidden = true;
+  element('app').hidden = false;
+  api.status().then(
+    (status) => {
+      agents = Array.isArray(status.agents) ? status.agents : [];
+      if (!element('empty').hidden) drawEmpty(element('empty'), agents);
+    },
+    () => {},
+  );
+  await sidebar.refresh();
+  if (current) current.open();
+  routed();
+  outbox.wake();
+  composer.focus();
+}
+
+function routed() {
+  if (takeToken()) {
+    enter();
+    return;
+  }
+  if (element('app').hidden) return;
+  const asked = fragment();
+  const name = asked.get('c') ?? (asked.has('new') ? null : sidebar.newest);
+  history.replaceState(null, '', name ? `#c=${encodeURIComponent(name)}` : '#new');
+  if (name) show(name);
+  else showNew();
+}
+
+function nudge() {
+  if (document.hidden || element('app').hidden) return;
+  current?.nudge();
+  outbox.wake();
+  refreshList();
+}
+
+drawIcons(document);
+element('stop').addEventListener('click', stop);
+element('signin-form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  const token = element('signin-token').value.trim();
+  // Anything else cannot stand in a header, and would look like a lost connection.
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    signInProblem('A token is one word of letters, digits and signs.');
+    return;
+  }
+  api.keepToken(token);
+  enter();
+});
+addEventListener('hashchange', routed);
+addEventListener('online', nudge);
+addEventListener('offline', redraw);
+document.addEventListener('visibilitychange', nudge);
+setInterval(() => {
+  if (!document.hidden) refreshList();
+}, LIST_EVERY_MS);
+takeToken();
+enter();

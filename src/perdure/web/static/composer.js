@@ -1,0 +1,160 @@
+// The message box: text with a draft that survives a reload, attachments, and their uploads.
+
+import * as api from './api.js';
+import { icon } from './icons.js';
+import { button, make } from './log.js';
+import * as storage from './storage.js';
+
+const DRAFT = 'perdure.draft.';
+const TALLEST_PX = 260;
+
+export class Composer {
+  #form = document.getElementById('composer');
+  #text = document.getElementById('text');
+  #send = document.getElementById('send');
+  #chips = document.getElementById('chips');
+  #error = document.getElementById('composer-error');
+  #files = [];
+  #conversation = null;
+  #submit;
+
+  constructor({ submit }) {
+    this.#submit = submit;
+    const picker = document.getElementById('files');
+    document.getElementById('attach').addEventListener('click', () => picker.click());
+    picker.addEventListener('change', () => {
+      this.#attach(picker.files);
+      picker.value = '';
+    });
+    this.#form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#go();
+    });
+    this.#text.addEventListener('input', () => this.#typed());
+    this.#text.addEventListener('keydown', (event) => this.#key(event));
+    this.#text.addEventListener('paste', (event) => this.#paste(event));
+    this.#dropZone(document.getElementById('chat'), document.getElementById('drop'));
+  }
+
+  // The draft of a chat that does not exist yet belongs to whichever new chat comes next.
+  show(conversation) {
+    this.#conversation = conversation ?? '';
+    this.#text.value = storage.read(DRAFT + this.#conversation) ?? '';
+    this.#files = [];
+    this.fail(null);
+    this.#drawChips();
+    this.#fit();
+  }
+
+  belongTo(conversation) {
+    this.#conversation = conversation;
+  }
+
+  focus() {
+    this.#text.focus();
+  }
+
+  fail(message) {
+    this.#error.textContent = message ?? '';
+    this.#error.hidden = !message;
+  }
+
+  #typed() {
+    if (this.#text.value) storage.write(DRAFT + this.#conversation, this.#text.value);
+    else storage.remove(DRAFT + this.#conversation);
+    this.#fit();
+  }
+
+  // The text box grows with its text; a height cannot be written in the style sheet.
+  #fit() {
+    this.#text.style.height = 'auto';
+    this.#text.style.height = `${Math.min(this.#text.scrollHeight, TALLEST_PX)}px`;
+    const isReady = this.#files.every((file) => file.media);
+    this.#send.disabled = !isReady || (!this.#text.value.trim() && !this.#files.length);
+  }
+
+  #key(event) {
+    // While an input method composes, Enter chooses a character.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.#go();
+  }
+
+  #go() {
+    this.#fit();
+    if (this.#send.disabled) return;
+    const attachments = this.#files.map(({ media, name, mime }) => ({ media, name, mime }));
+    const text = this.#text.value.trim();
+    this.#text.value = '';
+    this.#files = [];
+    this.fail(null);
+    this.#drawChips();
+    this.#typed();
+    this.#submit(text, attachments);
+  }
+
+  #paste(event) {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    this.#attach(files);
+  }
+
+  #dropZone(zone, veil) {
+    const hasFiles = (event) => event.dataTransfer?.types.includes('Files');
+    zone.addEventListener('dragover', (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      veil.hidden = false;
+    });
+    zone.addEventListener('dragleave', (event) => {
+      if (!zone.contains(event.relatedTarget)) veil.hidden = true;
+    });
+    zone.addEventListener('drop', (event) => {
+      veil.hidden = true;
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      this.#attach(event.dataTransfer.files);
+    });
+  }
+
+  #attach(files) {
+    for (const source of files) {
+      const file = { source, name: source.name || 'pasted', mime: source.type, media: null, error: null };
+      this.#files.push(file);
+      this.#upload(file);
+    }
+    this.#drawChips();
+  }
+
+  async #upload(file) {
+    file.error = null;
+    this.#drawChips();
+    try {
+      file.media = (await api.upload(file.source)).id;
+    } catch (failure) {
+      file.error = failure.message;
+    }
+    this.#drawChips();
+  }
+
+  #drawChips() {
+    this.#chips.replaceChildren(...this.#files.map((file) => this.#chip(file)));
+    this.#chips.hidden = !this.#files.length;
+    this.#fit();
+  }
+
+  #chip(file) {
+    const state = file.error ?? (file.media ? '' : 'uploading…');
+    const chip = make('li', `chip${file.error ? ' failed' : ''}`, icon('file'), make('span', 'chip-name', file.name), make('span', 'chip-state', state));
+    if (file.error) chip.append(button('Retry', 'link', () => this.#upload(file)));
+    const away = button('', 'icon tiny', () => {
+      this.#files = this.#files.filter((other) => other !== file);
+      this.#drawChips();
+    });
+    away.setAttribute('aria-label', `Remove ${file.name}`);
+    away.append(icon('close'));
+    chip.append(away);
+    return chip;
+  }
+}

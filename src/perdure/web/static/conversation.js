@@ -1,0 +1,143 @@
+// One conversation kept in step with the gateway: its event stream, and the transcript read again
+// whenever the stream says that what is known no longer stands.
+
+import * as api from './api.js';
+import { EventStream } from './sse.js';
+import { PAGE, Transcript } from './transcript.js';
+
+const RELOAD_WAIT_MS = 40;
+const BUSY_WAIT_MS = 2000;
+
+export class Conversation {
+  transcript = new Transcript();
+  connection = 'connecting';
+  problem = null;
+  isLoadingOlder = false;
+  isNew = false;
+  #stream;
+  #changed;
+  #appeared;
+  #stored;
+  #reload = null;
+  #isStale = false;
+  #asked = new Set();
+
+  // changed(kind) is called after every change, appeared(messages) with those not seen before,
+  // stored(messages) with each page that was read.
+  constructor(name, { changed, appeared, stored }) {
+    this.name = name;
+    this.#changed = changed;
+    this.#appeared = appeared;
+    this.#stored = stored;
+    this.#stream = new EventStream({
+      open: (lastId, signal) => api.events(name, lastId, signal),
+      received: (kind, data) => this.#received(kind, data),
+      changed: (state) => this.#connected(state),
+    });
+  }
+
+  // A chat that was not written to yet is unknown to the gateway: there is nothing to read.
+  begin() {
+    this.isNew = true;
+    this.transcript.isLoaded = true;
+  }
+
+  open() {
+    if (!this.isNew) this.#stream.run();
+  }
+
+  close() {
+    this.#stream.close();
+  }
+
+  nudge() {
+    this.#stream.nudge();
+  }
+
+  read() {
+    this.#isStale = true;
+    this.#reload ??= this.#reading();
+  }
+
+  async older() {
+    const { transcript } = this;
+    const first = transcript.entries.find((entry) => entry.role !== 'notice' && entry.role !== 'approval');
+    if (this.isLoadingOlder || transcript.isWhole || !transcript.isLoaded || !first) return;
+    this.isLoadingOlder = true;
+    this.#changed('older');
+    try {
+      const page = await api.transcript(this.name, { limit: PAGE, before: first.id });
+      transcript.prepend(page);
+    } catch (failure) {
+      this.#fail(failure);
+    } finally {
+      this.isLoadingOlder = false;
+      this.#changed('older');
+    }
+  }
+
+  // Subscribed first, read second: what happens between the two arrives as an event.
+  #connected(state) {
+    this.connection = state;
+    if (state === 'open') this.read();
+    if (state === 'absent') this.transcript.isLoaded = true;
+    this.#changed(state === 'refused' ? 'refused' : 'connection');
+  }
+
+  #received(kind, data) {
+    const isNew = kind === 'message' && !this.transcript.find(data.id);
+    const isStale = this.transcript.apply(kind, data);
+    if (isNew) this.#appeared([data]);
+    if (isStale) this.read();
+    this.#changed(kind);
+  }
+
+  // One read at a time; changes that come close together share one.
+  async #reading() {
+    while (this.#isStale) {
+      await new Promise((resolve) => setTimeout(resolve, this.transcript.isLoaded ? RELOAD_WAIT_MS : 0));
+      this.#isStale = false;
+      const since = this.transcript.tick;
+      try {
+        const page = await api.transcript(this.name, { limit: PAGE });
+        const fresh = page.messages.filter(({ id }) => !this.transcript.find(id));
+        this.transcript.load(page, since);
+        this.problem = null;
+        this.#appeared(fresh);
+        this.#stored(page.messages);
+        this.#explainFailure();
+      } catch (failure) {
+        this.#fail(failure);
+        // It is there but cannot answer now; when it is away, the stream's return reads again.
+        if (failure.status && failure.retryable) setTimeout(() => this.read(), BUSY_WAIT_MS);
+      }
+      this.#changed('read');
+    }
+    this.#reload = null;
+  }
+
+  #fail(failure) {
+    if (failure.status === undefined) throw failure;
+    if (failure.status === 401) this.#changed('refused');
+    else if (failure.status === 404) this.transcript.isLoaded = true;
+    // Unreachable: the stream reconnects, and the transcript is read again then.
+    else if (failure.status) this.problem = failure.message;
+  }
+
+  // Transcript entries carry the outcome; why it failed is known by the turn.
+  async #explainFailure() {
+    const { transcript } = this;
+    const last = transcript.entries.findLast((entry) => entry.role === 'assistant');
+    const isAsked = !last || this.#asked.has(last.turn);
+    if (isAsked || last.reason || !['failed', 'refused'].includes(last.outcome)) return;
+    if (transcript.outcomes.get(last.turn)?.reason) return;
+    this.#asked.add(last.turn);
+    try {
+      const { outcome, reason } = await api.turn(last.turn);
+      if (outcome) transcript.outcomes.set(last.turn, { outcome, reason });
+      this.#changed('outcome');
+    } catch {
+      // The badge says "failed" without saying why.
+    }
+  }
+}

@@ -1,0 +1,24 @@
+import { make } from './log.js';
+
+export function drawEmpty(element, agents) {
+  const isDemo = agents.length > 0 && agents[0].kind === 'demo';
+  const lines = [
+    make('h2', '', 'Start a conversation'),
+    make('p', '', 'What you write is stored before it is answered, and what you have seen stays: through restarts, crashes and lost connections. Close this page at any time; the answer will be here.'),
+  ];
+  if (isDemo) {
+    const hint = make('p', 'demo');
+    hint.append(
+      make('strong', '', 'This is the offline demo agent.'),
+      ' No model is configured, so it repeats what you say. Try ',
+      make('code', '', 'demo words=80 delay_ms=40'),
+      ' and restart the gateway while it speaks. To connect a model, run ',
+      make('code', '', 'perdure init'),
+      '.',
+    );
+    lines.push(hint);
+  }
+  const help = make('p', 'faint');
+  help.append(make('code', '', '/help'), ' lists the commands.');
+  element.replaceChildren(...lines, help);
+}

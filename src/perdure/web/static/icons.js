@@ -1,0 +1,29 @@
+const SVG = 'http://www.w3.org/2000/svg';
+
+const PATHS = {
+  plus: 'M12 5v14M5 12h14',
+  menu: 'M4 7h16M4 12h16M4 17h10',
+  close: 'M6 6l12 12M18 6L6 18',
+  send: 'M12 19V5M5.5 11.5L12 5l6.5 6.5',
+  stop: 'M8 8h8v8H8z',
+  down: 'M12 5v14M5.5 12.5L12 19l6.5-6.5',
+  paperclip: 'M20 11.5l-8.2 8.2a5 5 0 0 1-7.1-7.1l8.5-8.5a3.4 3.4 0 0 1 4.8 4.8l-8.5 8.5a1.7 1.7 0 0 1-2.4-2.4l7.8-7.8',
+  file: 'M13.5 3.5H7a1.5 1.5 0 0 0-1.5 1.5v14A1.5 1.5 0 0 0 7 20.5h10a1.5 1.5 0 0 0 1.5-1.5V8.5zM13.5 3.5v5h5',
+  tool: 'M14.5 6.2a4 4 0 0 1 5 5l-2.2-.6-1.6-1.6-.6-2.3zM15 11l-8.3 8.3a1.9 1.9 0 0 1-2.7-2.7L12.3 8.3',
+  alert: 'M12 8v5M12 16.4v.1M12 3.5l9 16H3z',
+};
+
+export function icon(name) {
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  svg.setAttribute('class', `glyph glyph-${name}`);
+  const path = document.createElementNS(SVG, 'path');
+  path.setAttribute('d', PATHS[name]);
+  svg.append(path);
+  return svg;
+}
+
+export function drawIcons(root) {
+  for (const element of root.querySelectorAll('[data-icon]')) element.prepend(icon(element.dataset.icon));
+}

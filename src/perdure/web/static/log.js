@@ -1,0 +1,178 @@
+// Draws the rows of a conversation, reusing the nodes of rows that did not change.
+
+import { icon } from './icons.js';
+import { draw } from './markdown.js';
+import { drawMedia } from './media.js';
+import { isSameRow } from './rows.js';
+import { TOOL_STATES, whenOf } from './words.js';
+
+export function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children.filter((child) => child !== null && child !== ''));
+  return element;
+}
+
+export function button(label, className, action) {
+  const element = make('button', className, label);
+  element.type = 'button';
+  element.addEventListener('click', action);
+  return element;
+}
+
+function time(at) {
+  const when = whenOf(at);
+  if (!when) return null;
+  const element = make('time', '', when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' }));
+  element.dateTime = when.toISOString();
+  element.title = when.toLocaleString();
+  return element;
+}
+
+function attached(attachments) {
+  if (!attachments.length) return null;
+  const list = make('div', 'attached');
+  for (const { media, url, name, mime } of attachments) {
+    const holder = make('span', 'media');
+    if (media) drawMedia(holder, { id: media, name, mime });
+    else holder.textContent = name || url || 'Attachment';
+    list.append(holder);
+  }
+  return list;
+}
+
+function said(text, attachments, footer) {
+  const bubble = text ? make('div', 'bubble', text) : null;
+  return [make('span', 'visually-hidden', 'You said:'), attached(attachments), bubble, footer];
+}
+
+const DRAW = {
+  user(node, { entry, label }) {
+    node.replaceChildren(...said(entry.text, entry.attachments, make('div', 'meta', label ?? '', label ? null : time(entry.at))).filter(Boolean));
+  },
+
+  pending(node, { item, label, error }, acts) {
+    const footer = make('div', 'meta', label ?? '');
+    if (error) {
+      footer.className = 'meta error';
+      footer.setAttribute('role', 'alert');
+      footer.append(make('span', '', error), button('Try again', 'link', () => acts.sendAgain(item.id)), button('Discard', 'link', () => acts.discard(item.id)));
+    }
+    node.classList.toggle('unsent', item.status === 'sending');
+    node.replaceChildren(...said(item.text, item.attachments, footer).filter(Boolean));
+  },
+
+  assistant(node, { entry, isStreaming }) {
+    let body = node.querySelector('.prose');
+    if (!body) {
+      body = make('div', 'prose');
+      node.append(make('span', 'visually-hidden', 'Answer:'), body);
+    }
+    draw(body, entry.text, { isStreaming });
+    for (const holder of body.querySelectorAll('.media[data-media]:empty')) {
+      drawMedia(holder, { id: holder.dataset.media, name: holder.dataset.name });
+    }
+    node.classList.toggle('streaming', isStreaming);
+    node.hidden = !entry.text;
+    // Screen readers read the answer when it is whole, not at each word.
+    node.setAttribute('aria-busy', String(isStreaming));
+  },
+
+  tool(node, { name, state, sent, text }) {
+    const isOpen = node.firstElementChild?.open ?? false;
+    const summary = make('summary', '', icon('tool'), make('span', 'tool-name', name), make('span', `tool-state ${state ?? ''}`, TOOL_STATES[state] ?? ''));
+    const details = make('details', '', summary);
+    if (sent) details.append(make('pre', 'tool-text', sent));
+    if (text) details.append(make('pre', 'tool-text', text));
+    details.open = isOpen;
+    node.replaceChildren(details);
+  },
+
+  notice(node, { entry }) {
+    node.replaceChildren(...[entry.command ? make('code', '', entry.command) : null, make('span', 'notice-text', entry.text)].filter(Boolean));
+  },
+
+  approval(node, { entry }, acts) {
+    const problem = make('span', 'error', '');
+    problem.setAttribute('role', 'alert');
+    const choose = async (choice) => {
+      problem.textContent = (await acts.approve(entry.approval, choice)) ?? '';
+    };
+    const isPending = !entry.state || entry.state === 'pending';
+    const choices = isPending
+      ? [button('Allow', 'primary small', () => choose('allow')), button('Deny', 'quiet small', () => choose('deny'))]
+      : [make('span', 'meta', entry.state)];
+    node.replaceChildren(
+      make('p', '', 'The agent asks to use ', make('strong', '', entry.name ?? 'a tool')),
+      make('pre', 'tool-text', entry.text),
+      make('div', 'choices', ...choices, problem),
+    );
+  },
+
+  outcome(node, { outcome, text, canRetry }, acts) {
+    node.dataset.outcome = outcome;
+    const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
+    if (canRetry) parts.push(button('Retry', 'link', () => acts.retry()));
+    node.replaceChildren(...parts.filter(Boolean));
+  },
+
+  status(node, { text, isBusy }) {
+    node.replaceChildren(...(isBusy ? [make('span', 'dots', make('i'), make('i'), make('i'))] : []), make('span', isBusy && text === 'Working…' ? 'visually-hidden' : '', text));
+  },
+};
+
+export class Log {
+  #root;
+  #acts;
+  #drawn = new Map();
+
+  constructor(root, acts) {
+    this.#root = root;
+    this.#acts = acts;
+    root.addEventListener('click', (event) => copyFrom(event.target.closest?.('[data-copy]')));
+  }
+
+  clear() {
+    this.#drawn.clear();
+    this.#root.replaceChildren();
+  }
+
+  draw(rows) {
+    const kept = new Map();
+    for (const row of rows) kept.set(row.key, this.#nodeOf(row));
+    for (const [key, { node }] of this.#drawn) if (!kept.has(key)) node.remove();
+    let place = this.#root.firstElementChild;
+    for (const { node } of kept.values()) {
+      if (node === place) place = place.nextElementSibling;
+      else this.#root.insertBefore(node, place);
+    }
+    this.#drawn = kept;
+  }
+
+  #nodeOf(row) {
+    const known = this.#drawn.get(row.key);
+    if (known && isSameRow(known.row, row)) return known;
+    const isReusable = known && known.row.kind === row.kind;
+    const node = isReusable ? known.node : make('div', `row ${row.kind}`);
+    if (known && !isReusable) known.node.remove();
+    node.dataset.key = row.key;
+    DRAW[row.kind]?.(node, row, this.#acts);
+    return { row, node };
+  }
+}
+
+async function copyFrom(source) {
+  if (!source) return;
+  const code = source.closest('.code').querySelector('code');
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    source.textContent = 'Copied';
+  } catch {
+    // No clipboard outside a secure context: leave it selected, so that the keyboard can copy it.
+    getSelection().selectAllChildren(code);
+    source.textContent = 'Selected';
+  }
+  setTimeout(() => {
+    source.textContent = 'Copy';
+  }, 1500);
+}

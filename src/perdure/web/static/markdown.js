@@ -1,0 +1,109 @@
+// Model text to DOM. Raw HTML is never parsed as HTML, and nothing here may emit a style
+// attribute or a foreign image: the page's policy forbids both.
+
+const md = window.markdownit({ html: false, linkify: true, breaks: false, typographer: false });
+// Else "main.py" is taken for a web site in Paraguay.
+md.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+const { escapeHtml } = md.utils;
+
+const plainLink = md.renderer.rules.link_open ?? ((tokens, i, options, env, self) => self.renderToken(tokens, i, options));
+md.renderer.rules.link_open = (tokens, i, options, env, self) => {
+  tokens[i].attrSet('target', '_blank');
+  tokens[i].attrSet('rel', 'noopener noreferrer');
+  return plainLink(tokens, i, options, env, self);
+};
+
+const isOurs = (source) =>
+  /^data:image\//i.test(source) || (URL.canParse(source, document.baseURI) && new URL(source, document.baseURI).origin === location.origin);
+
+md.renderer.rules.image = (tokens, i, options, env, self) => {
+  const source = escapeHtml(tokens[i].attrGet('src') ?? '');
+  const words = escapeHtml(self.renderInlineAsText(tokens[i].children, options, env));
+  // Media need the token, which an <img> cannot send.
+  const media = /^\/?api\/media\/([\w.-]+)$/.exec(source);
+  if (media) return `<span class="media" data-media="${media[1]}" data-name="${words}"></span>`;
+  if (isOurs(tokens[i].attrGet('src'))) return `<img src="${source}" alt="${words}" loading="lazy">`;
+  return `<a href="${source}" target="_blank" rel="noopener noreferrer">${words || source}</a>`;
+};
+
+const code = (text, language) =>
+  `<div class="code"><div class="code-head"><span>${escapeHtml(language)}</span>` +
+  `<button type="button" class="copy" data-copy>Copy</button></div>` +
+  `<pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`;
+md.renderer.rules.fence = (tokens, i) => code(tokens[i].content, tokens[i].info.trim().split(/\s+/)[0]);
+md.renderer.rules.code_block = (tokens, i) => code(tokens[i].content, '');
+
+const aligned = (tokens, i, options, env, self) => {
+  const at = tokens[i].attrIndex('style');
+  if (at >= 0) tokens[i].attrs[at] = ['class', tokens[i].attrs[at][1].replace('text-align:', 'align-')];
+  return self.renderToken(tokens, i, options);
+};
+md.renderer.rules.th_open = aligned;
+md.renderer.rules.td_open = aligned;
+md.renderer.rules.table_open = () => '<div class="table" tabindex="0"><table>';
+md.renderer.rules.table_close = () => '</table></div>';
+
+function openFence(text) {
+  let open = null;
+  for (const line of text.split('\n')) {
+    const [, mark, rest] = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line) ?? [];
+    if (!mark) continue;
+    if (!open) open = mark;
+    else if (mark[0] === open[0] && mark.length >= open.length && !rest.trim()) open = null;
+  }
+  return open;
+}
+
+// Text that is still arriving ends anywhere. What is surely the beginning of a marker is held
+// back or closed, so that the page does not flicker between two readings of it.
+export function heal(text) {
+  const fence = openFence(text);
+  if (fence) {
+    const whole = text.replace(/\n {0,3}(`{1,}|~{1,})$/, '\n');
+    return `${whole}${whole.endsWith('\n') ? '' : '\n'}${fence}`;
+  }
+  let healed = text.replace(/(^|\n) {0,3}(`{1,2}|~{1,2})$/, '$1');
+  const paragraph = healed.slice(healed.lastIndexOf('\n\n') + 1);
+  const spans = paragraph.match(/`+/g) ?? [];
+  if (spans.length % 2) return healed + spans.at(-1);
+  const strong = paragraph.replace(/`[^`]*`/g, '').match(/\*\*/g) ?? [];
+  if (strong.length % 2) healed = /\*\*\s*$/.test(healed) ? healed.replace(/\*\*\s*$/, '') : `${healed.trimEnd()}**`;
+  return healed;
+}
+
+function blocks(text) {
+  const env = {};
+  const found = [];
+  let group = [];
+  let depth = 0;
+  for (const token of md.parse(text, env)) {
+    group.push(token);
+    depth += token.nesting;
+    if (depth === 0) {
+      found.push(md.renderer.render(group, md.options, env));
+      group = [];
+    }
+  }
+  return found;
+}
+
+function elementOf(html) {
+  const template = document.createElement('template');
+  template.innerHTML = html;
+  return template.content.firstElementChild ?? document.createElement('p');
+}
+
+const drawn = new WeakMap();
+
+// Only blocks that changed are replaced, so a selection in finished text survives streaming.
+export function draw(element, text, { isStreaming = false } = {}) {
+  const before = drawn.get(element) ?? [];
+  const after = blocks(isStreaming ? heal(text) : text);
+  after.forEach((html, i) => {
+    if (before[i] === html) return;
+    if (i < before.length) element.children[i].replaceWith(elementOf(html));
+    else element.append(elementOf(html));
+  });
+  while (element.children.length > after.length) element.lastElementChild.remove();
+  drawn.set(element, after);
+}

@@ -1,0 +1,144 @@
+// From a conversation's state to the rows of the log. Pure; a row is drawn again only when one of
+// its fields changed.
+
+import { outcomeWords } from './words.js';
+
+const ACTIVE = new Set(['running', 'waiting', 'resume_pending']);
+
+export const isActive = (transcript) => ACTIVE.has(transcript.state);
+
+function turnFacts(transcript) {
+  const facts = new Map();
+  for (const entry of transcript.entries) {
+    if (entry.turn === null || entry.role === 'notice' || entry.role === 'approval') continue;
+    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, outcome: null, reason: null };
+    fact.last = entry;
+    if (entry.role !== 'user') {
+      fact.isAnswered = true;
+      fact.outcome = entry.outcome;
+      fact.reason = entry.reason;
+    }
+    facts.set(entry.turn, fact);
+  }
+  for (const [turn, { outcome, reason }] of transcript.outcomes) {
+    const fact = facts.get(turn);
+    if (!fact) continue;
+    fact.outcome = outcome;
+    fact.reason = reason ?? fact.reason;
+  }
+  return facts;
+}
+
+// Turns whose message is known and which nobody has started on, in order.
+function waitingTurns(transcript, pending, facts) {
+  if (!isActive(transcript) || transcript.queued < 1) return [];
+  const turns = transcript.entries
+    .filter((entry) => entry.role === 'user' && entry.turn !== null)
+    .map((entry) => entry.turn)
+    .concat(pending.filter((item) => item.turn).map((item) => item.turn))
+    .filter((turn) => turn !== transcript.turn && !facts.get(turn)?.isAnswered && !facts.get(turn)?.outcome);
+  return [...new Set(turns)].slice(-transcript.queued);
+}
+
+function placeOf(turn, waiting, queued) {
+  const at = waiting.indexOf(turn);
+  return at < 0 ? null : `Queued (position ${at + 1 + Math.max(0, queued - waiting.length)})`;
+}
+
+function toolRows(entry, transcript) {
+  return entry.calls
+    .filter((call) => !transcript.entries.some((other) => other.role === 'tool' && other.call === call.id))
+    .map((call) => ({
+      key: `call:${call.id}`, kind: 'tool', name: call.name, text: call.result ?? '',
+      sent: call.arguments, state: call.state ?? (call.result === null ? null : 'finished'),
+    }));
+}
+
+function nameOfCall(entry, transcript) {
+  const calls = transcript.entries.flatMap((other) => (other.turn === entry.turn ? other.calls : []));
+  return calls.find((call) => call.id === entry.call);
+}
+
+function entryRow(entry, transcript, { waiting, facts }) {
+  const base = { key: entry.id, kind: entry.role, entry };
+  if (entry.role === 'user') return { ...base, label: placeOf(entry.turn, waiting, transcript.queued) };
+  if (entry.role === 'assistant') {
+    const isLast = facts.get(entry.turn)?.last === entry;
+    const isStreaming = isLast && entry.turn === transcript.turn && !entry.outcome && isActive(transcript);
+    return { ...base, isStreaming };
+  }
+  if (entry.role === 'tool') {
+    const call = nameOfCall(entry, transcript);
+    return {
+      key: `call:${entry.call ?? entry.id}`, kind: 'tool', name: entry.name ?? call?.name ?? 'tool',
+      text: entry.text, sent: call?.arguments ?? '', state: entry.state ?? 'finished',
+    };
+  }
+  return base;
+}
+
+function outcomeRow(key, outcome, reason, { isLastTurn, isContinued, isContinuing }) {
+  const text = outcomeWords(outcome, reason, { isContinued, isContinuing });
+  if (!text) return [];
+  return [{ key, kind: 'outcome', outcome, text, canRetry: outcome === 'failed' && isLastTurn }];
+}
+
+function endRows(entry, transcript, { facts, lastTurn }) {
+  const fact = facts.get(entry.turn);
+  if (!fact) return [];
+  const isLastTurn = entry.turn === lastTurn;
+  const isContinuing =
+    isActive(transcript) && (entry.turn === transcript.turn || (isLastTurn && transcript.state === 'resume_pending'));
+  if (entry.outcome === 'interrupted' && fact.last !== entry) {
+    return outcomeRow(`end:${entry.id}`, 'interrupted', entry.reason, { isLastTurn, isContinued: true, isContinuing });
+  }
+  if (fact.last !== entry || !fact.outcome) return [];
+  return outcomeRow(`end:${entry.turn}`, fact.outcome, fact.reason, { isLastTurn, isContinued: false, isContinuing });
+}
+
+function statusRow(transcript, facts) {
+  const status = (text, isBusy) => [{ key: 'status', kind: 'status', text, isBusy }];
+  const fact = facts.get(transcript.turn);
+  switch (transcript.state) {
+    case 'running': {
+      const isTalking = fact?.last?.role === 'assistant' && !fact.last.outcome && fact.last.text;
+      return isTalking ? [] : status('Working…', true);
+    }
+    case 'waiting': return status('Waiting for an approval.', false);
+    case 'resume_pending':
+      return fact?.outcome === 'interrupted' ? [] : status('The gateway was restarted; continuing…', true);
+    case 'suspended': return status(outcomeWords('suspended'), false);
+    default: return [];
+  }
+}
+
+function pendingRow(item, waiting, queued) {
+  const label = item.status === 'sending' ? 'Sending…' : placeOf(item.turn, waiting, queued);
+  const error = item.status === 'refused' ? item.error : null;
+  return { key: `out:${item.id}`, kind: 'pending', item, label, error };
+}
+
+export function rowsOf(transcript, pending) {
+  const facts = turnFacts(transcript);
+  const shown = new Set(transcript.entries.map((entry) => entry.id));
+  const unseen = pending.filter((item) => !item.message || !shown.has(item.message));
+  const waiting = waitingTurns(transcript, unseen, facts);
+  const lastTurn = transcript.entries.findLast((entry) => facts.has(entry.turn) && !waiting.includes(entry.turn))?.turn;
+  const context = { facts, waiting, lastTurn };
+  const isWaiting = (entry) => entry.role === 'user' && waiting.includes(entry.turn);
+  const rows = transcript.entries.filter((entry) => !isWaiting(entry)).flatMap((entry) => [
+    entryRow(entry, transcript, context),
+    ...toolRows(entry, transcript),
+    ...endRows(entry, transcript, context),
+  ]);
+  const queuedRows = transcript.entries.filter(isWaiting).map((entry) => entryRow(entry, transcript, context));
+  const begun = unseen.filter((item) => item.status === 'accepted' && !waiting.includes(item.turn));
+  const later = unseen.filter((item) => !begun.includes(item));
+  const outgoing = (items) => items.map((item) => pendingRow(item, waiting, transcript.queued));
+  return [...rows, ...outgoing(begun), ...statusRow(transcript, facts), ...queuedRows, ...outgoing(later)];
+}
+
+export function isSameRow(a, b) {
+  const fields = Object.keys(a);
+  return fields.length === Object.keys(b).length && fields.every((field) => a[field] === b[field]);
+}

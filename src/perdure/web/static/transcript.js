@@ -1,0 +1,241 @@
+// What one conversation looks like, folded from transcript pages and live events. Pure: no DOM,
+// no network, no clock.
+//
+// Entries are replaced, never changed in place, so the view compares them by identity. `tick`
+// counts live events: an entry touched after a page was asked for is newer than that page.
+
+export const PAGE = 50;
+const HELD_MAX = 500;
+
+// Offsets count code points; a JavaScript string counts UTF-16 units.
+export function codePoints(text) {
+  let count = 0;
+  for (const _ of text) count += 1;
+  return count;
+}
+
+const beyond = (text, skip) => (skip ? Array.from(text).slice(skip).join('') : text);
+
+function entryOf(raw, tick) {
+  const { id, role, turn = null, at = null } = raw;
+  const text = raw.text ?? '';
+  return {
+    id, role, text, turn, at, tick,
+    length: codePoints(text),
+    outcome: raw.outcome ?? null,
+    reason: raw.reason ?? null,
+    calls: callsOf(raw.tool_calls),
+    call: raw.call ?? raw.tool_call_id ?? null,
+    name: raw.name ?? null,
+    state: raw.state ?? null,
+    attachments: raw.attachments ?? [],
+    isFull: true,
+    held: [],
+  };
+}
+
+function callsOf(raw) {
+  return (raw ?? []).map((call) => ({
+    id: call.id,
+    name: call.name ?? call.function?.name ?? 'tool',
+    arguments: textOf(call.arguments ?? call.args ?? call.function?.arguments),
+    state: call.state ?? null,
+    result: call.result === undefined ? null : textOf(call.result),
+  }));
+}
+
+export function textOf(value) {
+  if (value === undefined || value === null) return '';
+  return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+}
+
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'call', 'name', 'state'];
+const isSame = (a, b) =>
+  COMPARED.every((field) => a[field] === b[field]) &&
+  JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
+
+function withDelta(entry, { offset, text }, tick) {
+  if (offset > entry.length) {
+    if (entry.held.length >= HELD_MAX) return entry;
+    return { ...entry, held: [...entry.held, { offset, text }], tick };
+  }
+  const added = beyond(text, entry.length - offset);
+  if (!added) return entry;
+  return { ...entry, text: entry.text + added, length: entry.length + codePoints(added), tick };
+}
+
+// A page can be older than what the stream has said since it was asked for.
+function newer(fresh, known, since) {
+  if (!known) return fresh;
+  let best = fresh;
+  if (known.tick > since && known.isFull) best = known;
+  else if (!fresh.outcome && known.length > fresh.length && known.text.startsWith(fresh.text)) {
+    best = { ...fresh, text: known.text, length: known.length, isFull: false };
+  }
+  for (const held of known.held) best = withDelta(best, held, known.tick);
+  best = best === known || !best.held.length ? best : { ...best, held: [] };
+  return isSame(best, known) && !known.held.length ? known : best;
+}
+
+const isLocal = (entry) => entry.role === 'notice' || entry.role === 'approval';
+
+export class Transcript {
+  entries = [];
+  outcomes = new Map();
+  session = null;
+  state = 'idle';
+  head = undefined;
+  turn = null;
+  queued = 0;
+  resumeReason = null;
+  isLoaded = false;
+  isWhole = false;
+  tick = 0;
+
+  find(id) {
+    return this.entries.findLast((entry) => entry.id === id);
+  }
+
+  hasTurn(turn) {
+    return this.entries.some((entry) => entry.turn === turn && entry.role !== 'notice');
+  }
+
+  // Fold one live event; true means: read the transcript again.
+  apply(kind, data) {
+    this.tick += 1;
+    switch (kind) {
+      case 'message': return this.#message(data);
+      case 'delta': return this.#delta(data);
+      case 'tool': return this.#tool(data);
+      case 'outcome': return this.#outcome(data);
+      case 'state': return this.#state(data);
+      case 'approval': return this.#approval(data);
+      default: return false;
+    }
+  }
+
+  // A command's reply comes twice, with the 202 and as an event, in either order.
+  notice(text, { id, from, command = null }) {
+    this.tick += 1;
+    const twin = this.entries.findLast(
+      (entry) => entry.role === 'notice' && entry.text === text && entry.from !== from && !entry.isPaired,
+    );
+    if (twin) {
+      this.#put({ ...twin, command: twin.command ?? command, isPaired: true, tick: this.tick });
+    } else if (!this.find(id)) {
+      this.#put({ ...entryOf({ id, role: 'notice', text }, this.tick), from, command });
+    }
+  }
+
+  // The newest page. `since`: the tick when it was asked for.
+  load(page, since) {
+    if (this.session !== null && page.session !== this.session) this.#forgetSession(since);
+    this.session = page.session;
+    const known = new Map(this.entries.map((entry) => [entry.id, entry]));
+    const fresh = page.messages.map((raw) => newer(entryOf(raw, since), known.get(raw.id), since));
+    const older = this.#older(page.messages);
+    this.isWhole = page.messages.length < PAGE || (older.length > 0 && this.isWhole);
+    this.entries = this.#weave([...older, ...fresh], since);
+    this.isLoaded = true;
+  }
+
+  prepend(page) {
+    const known = new Set(this.entries.map((entry) => entry.id));
+    const fresh = page.messages.filter((raw) => !known.has(raw.id));
+    this.entries = [...fresh.map((raw) => entryOf(raw, 0)), ...this.entries];
+    this.isWhole = page.messages.length < PAGE;
+  }
+
+  // What is known from before the page still stands only if the page's first message is known:
+  // then both lie on one chain.
+  #older(messages) {
+    if (messages.length < PAGE) return [];
+    const at = this.entries.findIndex((entry) => entry.id === messages[0].id);
+    return at > 0 ? this.entries.slice(0, at).filter((entry) => !isLocal(entry)) : [];
+  }
+
+  // Notices and what arrived meanwhile keep their place: behind the nearest entry that remains.
+  #weave(stored, since) {
+    const ids = new Set(stored.map((entry) => entry.id));
+    const behind = new Map();
+    let anchor = null;
+    for (const entry of this.entries) {
+      if (ids.has(entry.id)) anchor = entry.id;
+      else if (isLocal(entry) || entry.tick > since) {
+        behind.set(anchor, [...(behind.get(anchor) ?? []), entry]);
+      }
+    }
+    const woven = stored.flatMap((entry) => [entry, ...(behind.get(entry.id) ?? [])]);
+    return [...(behind.get(null) ?? []), ...woven];
+  }
+
+  // The notice that told of the change stays on top of the new session.
+  #forgetSession(since) {
+    const last = this.entries.findLast((entry) => entry.role === 'notice');
+    this.entries = this.entries.filter((entry) => entry === last || entry.tick > since);
+    this.outcomes.clear();
+    this.isWhole = false;
+  }
+
+  #put(entry) {
+    const at = this.entries.findLastIndex((known) => known.id === entry.id);
+    if (at >= 0) {
+      this.entries = this.entries.with(at, entry);
+      return;
+    }
+    // A queued message may have been announced before the running turn's last words.
+    const mate = entry.turn === null ? -1 : this.entries.findLastIndex((known) => known.turn === entry.turn);
+    const place = mate >= 0 ? mate + 1 : this.entries.length;
+    this.entries = this.entries.toSpliced(place, 0, entry);
+  }
+
+  #message(raw) {
+    if (raw.role === 'notice') {
+      this.notice(raw.text ?? '', { id: raw.id, from: 'event' });
+      return false;
+    }
+    const known = this.find(raw.id);
+    const entry = entryOf(raw, this.tick);
+    const isStale = known !== undefined && known.turn !== entry.turn;
+    if (entry.call) this.entries = this.entries.filter((other) => other.id !== `call:${entry.call}`);
+    this.#put(known ? newer(entry, { ...known, isFull: false }, this.tick) : entry);
+    return isStale;
+  }
+
+  #delta({ turn, message, offset, text }) {
+    const known =
+      this.find(message) ??
+      { ...entryOf({ id: message, role: 'assistant', text: '', turn }, this.tick), isFull: false };
+    const entry = withDelta(known, { offset, text }, this.tick);
+    if (entry !== known || !this.find(message)) this.#put(entry);
+    return entry.held.length > 0;
+  }
+
+  #tool({ turn, call, name, state, result }) {
+    const stored = this.entries.findLast((entry) => entry.role === 'tool' && entry.call === call);
+    const known = stored ?? entryOf({ id: `call:${call}`, role: 'tool', turn, call, name }, this.tick);
+    const text = result === undefined ? known.text : textOf(result);
+    this.#put({ ...known, name: name ?? known.name, state, text, tick: this.tick });
+    return false;
+  }
+
+  #outcome({ turn, outcome, reason = null }) {
+    this.outcomes.set(turn, { outcome, reason });
+    return outcome !== 'done';
+  }
+
+  #state({ state, session, head, turn, queued, resume_reason = null }) {
+    const isMoved = this.head !== undefined && (head ?? null) !== this.head;
+    const isOtherSession = this.session !== null && session !== this.session;
+    const isUnknown = Boolean(turn) && turn !== this.turn && !this.hasTurn(turn);
+    Object.assign(this, { state, head: head ?? null, turn: turn ?? null, queued: queued ?? 0 });
+    this.resumeReason = resume_reason;
+    return isMoved || isOtherSession || isUnknown;
+  }
+
+  #approval({ id, turn, tool, args, deadline = null, state }) {
+    const entry = entryOf({ id: `approval:${id}`, role: 'approval', turn, name: tool, state }, this.tick);
+    this.#put({ ...entry, approval: id, text: textOf(args), deadline });
+    return false;
+  }
+}

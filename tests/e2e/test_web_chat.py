@@ -1,0 +1,428 @@
+"""The web chat in a real browser, against a real gateway with the demo agent.
+
+The browser is started once; each test has its own window, and every window must end without a
+script error and without a breach of the content security policy.
+"""
+
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from playwright.async_api import ConsoleMessage, Page, Route, async_playwright, expect
+
+ANSWER_MS = 20_000
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-default-browser-check",
+    "--no-first-run",
+    "--remote-debugging-port=0",
+)
+
+# Runs before the page's own scripts.
+WATCH = """
+window.breaches = [];
+document.addEventListener('securitypolicyviolation', (breach) => {
+  window.breaches.push(`${breach.effectiveDirective} ${breach.blockedURI} ${breach.sourceFile}`);
+});
+"""
+
+# Every length the last answer had on screen, in order.
+WATCH_GROWTH = """
+window.lengths = [];
+new MutationObserver(() => {
+  const answers = document.querySelectorAll('.assistant .prose');
+  const length = answers.length ? answers[answers.length - 1].textContent.length : 0;
+  if (length !== window.lengths.at(-1)) window.lengths.push(length);
+}).observe(document.getElementById('log'), { childList: true, subtree: true, characterData: true });
+"""
+
+
+class Gateway(Protocol):
+    url: str
+    token: str
+
+    def kill(self) -> object: ...
+
+    def start(self) -> object: ...
+
+
+@dataclass
+class Chat:
+    """One window on the web chat."""
+
+    page: Page
+    gateway: Gateway
+    errors: list[str] = field(default_factory=list)
+
+    async def sign_in(self) -> None:
+        await self.page.goto(f"{self.gateway.url}/#token={self.gateway.token}")
+        await expect(self.page.locator("#text")).to_be_visible()
+
+    async def say(self, text: str) -> None:
+        await self.page.fill("#text", text)
+        await self.page.press("#text", "Enter")
+
+    async def answered(self, text: str) -> None:
+        answer = self.page.locator(".assistant:not(.streaming)", has_text=text)
+        await expect(answer.last).to_be_visible(timeout=ANSWER_MS)
+        await self.at_rest()
+
+    async def at_rest(self) -> None:
+        await expect(self.page.locator(".pending, .status, .streaming")).to_have_count(
+            0, timeout=ANSWER_MS
+        )
+        await expect(self.page.locator("#stop")).to_be_hidden(timeout=ANSWER_MS)
+
+    async def shown(self) -> list[tuple[str, str]]:
+        """Who said what, as it stands on the screen; white space is the markup's business."""
+        rows: list[list[str]] = await self.page.evaluate(
+            """() => [...document.querySelectorAll('.row.user, .row.pending, .row.assistant')]
+                .map((row) => [row.classList.contains('assistant') ? 'assistant' : 'user',
+                    row.querySelector('.bubble, .prose')?.textContent ?? ''])"""
+        )
+        return [(role, " ".join(text.split())) for role, text in rows if text.strip()]
+
+    async def stored(self) -> list[tuple[str, str]]:
+        """The same from the gateway."""
+        name = await self.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('c')")
+        url = f"{self.gateway.url}/api/conversations/{quote(name, safe='')}/transcript"
+        headers = {"Authorization": f"Bearer {self.gateway.token}"}
+        async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as response:
+            entries = (await response.json())["messages"]
+        said = [(entry["role"], " ".join(entry["text"].split())) for entry in entries]
+        return [(role, text) for role, text in said if role != "tool" and text]
+
+    async def until_stored_is_shown(self) -> list[tuple[str, str]]:
+        await self.at_rest()
+        stored = await self.stored()
+        assert await self.shown() == stored
+        return stored
+
+
+def heard(errors: list[str], message: ConsoleMessage) -> None:
+    if message.type == "error":
+        errors.append(message.text)
+
+
+def is_script_error(text: str) -> bool:
+    """The browser itself reports a request that failed; tests that cut the network expect that."""
+    return not text.startswith("Failed to load resource")
+
+
+async def finished(result: object) -> None:
+    if inspect.isawaitable(result):
+        await result
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a browser to connect to: it outlives the event loops of the tests."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        missing = "no browser: install the package 'chromium', or run `make test`"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    profile = tmp_path_factory.mktemp("browser")
+    command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    with (
+        (profile / "browser.log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield f"http://127.0.0.1:{debugging_port(process, profile)}"
+        finally:
+            process.kill()
+
+
+def debugging_port(process: subprocess.Popen[bytes], profile: Path) -> int:
+    file = profile / "DevToolsActivePort"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lines = file.read_text().splitlines() if file.exists() else []
+        if len(lines) > 1:
+            return int(lines[0])
+        assert process.poll() is None, (profile / "browser.log").read_text()
+        time.sleep(0.05)
+    raise AssertionError("the browser did not open its debugging port in 30 s")
+
+
+@pytest.fixture
+async def chat(browser: str, gateway: Gateway) -> AsyncIterator[Chat]:
+    async with async_playwright() as playwright:
+        connection = await playwright.chromium.connect_over_cdp(browser)
+        context = await connection.new_context()
+        await context.add_init_script(WATCH)
+        page = await context.new_page()
+        window = Chat(page, gateway)
+        page.on("console", lambda message: heard(window.errors, message))
+        page.on("pageerror", lambda error: window.errors.append(str(error)))
+        yield window
+        breaches = await page.evaluate("window.breaches")
+        await context.close()
+    assert breaches == []
+    assert list(filter(is_script_error, window.errors)) == []
+
+
+async def test_the_first_message_is_answered_as_it_is_written(chat: Chat) -> None:
+    await chat.sign_in()
+    assert chat.gateway.token not in chat.page.url
+    await chat.page.evaluate(WATCH_GROWTH)
+
+    await chat.say("demo words=40 delay_ms=20")
+    await expect(chat.page.locator("#stop")).to_be_visible()
+    await expect(chat.page.locator(".assistant.streaming")).to_be_visible()
+    await expect(chat.page.locator(".assistant:not(.streaming)")).to_be_visible(timeout=ANSWER_MS)
+
+    stored = await chat.until_stored_is_shown()
+    assert [role for role, _ in stored] == ["user", "assistant"]
+    assert len(stored[1][1].split()) == 40
+    lengths = await chat.page.evaluate("window.lengths.filter((length) => length > 0)")
+    assert len(lengths) >= 4, lengths
+    assert lengths == sorted(lengths)
+    assert chat.errors == []
+
+
+async def test_a_reload_keeps_everything(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("the first of two")
+    await chat.answered("the first of two")
+    await chat.say("the second of two")
+    await chat.answered("the second of two")
+    before = await chat.until_stored_is_shown()
+    assert len(before) == 4
+
+    await chat.page.fill("#text", "a draft")
+    await chat.page.reload()
+    await chat.answered("the second of two")
+
+    assert await chat.until_stored_is_shown() == before
+    assert await chat.page.input_value("#text") == "a draft"
+    assert chat.errors == []
+
+
+async def test_a_killed_gateway_costs_no_text_and_repeats_none(
+    chat: Chat, gateway: Gateway
+) -> None:
+    await chat.sign_in()
+    await chat.page.evaluate("window.isSamePage = true")
+    await chat.say("demo words=60 delay_ms=50")
+    await expect(chat.page.locator(".assistant")).to_have_text(
+        re.compile(r"(\S+\s+){10}"), timeout=ANSWER_MS
+    )
+
+    await finished(gateway.kill())
+    await expect(chat.page.locator("#connection")).to_contain_text("Reconnecting")
+    seen = (await chat.shown())[1][1]
+    await chat.say("written while nobody listens")
+    await expect(chat.page.locator(".pending")).to_contain_text("Sending")
+    await finished(gateway.start())
+
+    await chat.answered("written while nobody listens")
+    await expect(chat.page.locator("#connection")).to_be_empty()
+    stored = await chat.until_stored_is_shown()
+    assert await chat.page.evaluate("window.isSamePage")
+    assert stored[1][1].startswith(seen)
+    users = [text for role, text in stored if role == "user"]
+    assert users == ["demo words=60 delay_ms=50", "written while nobody listens"]
+    await expect(chat.page.locator(".outcome", has_text="restarted")).to_be_visible()
+
+
+async def test_a_lost_acknowledgement_sends_no_second_message(chat: Chat) -> None:
+    bodies: list[str | None] = []
+
+    async def take_and_cut(route: Route) -> None:
+        bodies.append(route.request.post_data)
+        if len(bodies) > 2:
+            await route.continue_()
+            return
+        await route.fetch()
+        await route.abort("connectionreset")
+
+    await chat.sign_in()
+    await chat.page.route("**/messages", take_and_cut)
+    await chat.say("said once")
+    await chat.answered("said once")
+
+    stored = await chat.until_stored_is_shown()
+    assert [role for role, _ in stored] == ["user", "assistant"]
+    assert len(bodies) == 3
+    assert len(set(bodies)) == 1
+
+
+async def test_an_unsent_message_survives_a_reload(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.page.route("**/messages", lambda route: route.abort("connectionrefused"))
+    await chat.say("waiting for the network")
+    await expect(chat.page.locator(".pending")).to_contain_text("Sending")
+
+    await chat.page.reload()
+    await expect(chat.page.locator(".pending")).to_contain_text("waiting for the network")
+    await chat.page.unroute("**/messages")
+    await chat.answered("waiting for the network")
+
+    stored = await chat.until_stored_is_shown()
+    assert [role for role, _ in stored] == ["user", "assistant"]
+
+
+async def test_two_conversations_stay_apart(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("about apples")
+    await chat.answered("about apples")
+    first = await chat.until_stored_is_shown()
+
+    await chat.page.click("#new-chat")
+    await expect(chat.page.locator("#empty")).to_be_visible()
+    await chat.say("about pears")
+    await chat.answered("about pears")
+    second = await chat.until_stored_is_shown()
+
+    links = chat.page.locator("#conversations a")
+    await expect(links).to_have_count(2)
+    await chat.page.locator("#conversations a:not([aria-current])").click()
+    await chat.answered("about apples")
+    assert await chat.until_stored_is_shown() == first
+    await chat.page.locator("#conversations a:not([aria-current])").click()
+    await chat.answered("about pears")
+    assert await chat.until_stored_is_shown() == second
+    assert chat.errors == []
+
+
+async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo fail")
+    badge = chat.page.locator(".outcome[data-outcome=failed]")
+    await expect(badge).to_contain_text("failed", timeout=ANSWER_MS)
+
+    first_turn = await badge.get_attribute("data-key")
+    assert first_turn
+
+    async with chat.page.expect_request("**/messages") as asked:
+        await badge.get_by_role("button", name="Retry").click()
+    assert json.loads((await asked.value).post_data or "{}")["text"] == "/retry"
+
+    await expect(badge).not_to_have_attribute("data-key", first_turn, timeout=ANSWER_MS)
+    await chat.at_rest()
+    await expect(badge).to_have_count(1)
+    await expect(chat.page.locator(".user")).to_have_count(1)
+
+
+async def test_stop_ends_a_running_answer(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo words=2000 delay_ms=50")
+    await expect(chat.page.locator(".assistant.streaming")).to_be_visible(timeout=ANSWER_MS)
+
+    await chat.page.click("#stop")
+
+    await expect(chat.page.locator(".outcome[data-outcome=stopped]")).to_be_visible()
+    stored = await chat.until_stored_is_shown()
+    assert 0 < len(stored[1][1].split()) < 2000
+    assert chat.errors == []
+
+
+async def test_a_wrong_token_leads_to_the_sign_in(chat: Chat) -> None:
+    await chat.page.goto(f"{chat.gateway.url}/#token=wrong")
+    panel = chat.page.locator("#signin")
+    await expect(panel).to_contain_text("$PERDURE_HOME/token")
+    await expect(panel).to_contain_text("did not accept")
+    await expect(chat.page.locator("#app")).to_be_hidden()
+
+    await chat.page.fill("#signin-token", "wrong-again")
+    await chat.page.press("#signin-token", "Enter")
+    await expect(panel).to_contain_text("did not accept")
+    await chat.page.fill("#signin-token", chat.gateway.token)
+    await chat.page.press("#signin-token", "Enter")
+
+    await expect(chat.page.locator("#app")).to_be_visible()
+    await expect(panel).to_be_hidden()
+
+
+async def test_hostile_text_stays_text(chat: Chat) -> None:
+    await chat.sign_in()
+    hostile = "<img src=x onerror=window.breaches.push(1)> [go](javascript:alert(1))"
+    await chat.say(hostile)
+    await expect(chat.page.locator(".bubble")).to_have_text(hostile)
+    await chat.answered("onerror")
+
+    drawn = await chat.page.evaluate(
+        """async () => {
+            const { draw } = await import('/static/markdown.js');
+            const box = document.createElement('div');
+            document.body.append(box);
+            draw(box, [
+                '<script>window.breaches.push(2)</script>', '',
+                '![far](https://example.org/x.png) [home](https://example.org/) main.py', '',
+                '| a | b |', '|---|--:|', '| 1 | 2 |',
+            ].join('\\n'));
+            return {
+                images: box.querySelectorAll('img').length,
+                scripts: box.querySelectorAll('script').length,
+                styles: box.querySelectorAll('[style]').length,
+                links: [...box.querySelectorAll('a')].map((a) => [a.href, a.target, a.rel]),
+                aligned: box.querySelectorAll('td.align-right').length,
+            };
+        }"""
+    )
+    rel = "noopener noreferrer"
+    assert drawn == {
+        "images": 0,
+        "scripts": 0,
+        "styles": 0,
+        "links": [
+            ["https://example.org/x.png", "_blank", rel],
+            ["https://example.org/", "_blank", rel],
+        ],
+        "aligned": 1,
+    }
+    assert await chat.page.locator(".log img, .log a[href^=javascript]").count() == 0
+    assert chat.errors == []
+
+
+async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
+    await chat.sign_in()
+
+    texts = await chat.page.evaluate(
+        """async () => {
+            const { Transcript } = await import('/static/transcript.js');
+            const seen = [];
+            const transcript = new Transcript();
+            const delta = (offset, text) => {
+                const again = transcript.apply('delta', { turn: 't', message: 'm', offset, text });
+                seen.push([transcript.find('m').text, again]);
+            };
+            delta(0, 'a\\u{1F600}b');
+            delta(3, 'c');
+            delta(2, 'bcd');
+            delta(0, 'a\\u{1F600}');
+            delta(7, 'h');
+            const messages = [{ id: 'm', role: 'assistant', turn: 't', text: 'a\\u{1F600}bcdef' }];
+            transcript.load({ session: 's', messages }, transcript.tick);
+            delta(7, 'hi');
+            return seen;
+        }"""
+    )
+
+    assert texts == [
+        ["a😀b", False],
+        ["a😀bc", False],
+        ["a😀bcd", False],
+        ["a😀bcd", False],
+        ["a😀bcd", True],
+        ["a😀bcdefhi", False],
+    ]

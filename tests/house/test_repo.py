@@ -1,0 +1,77 @@
+"""The repository keeps its own house rules: it names no machine, and its rooms stay small."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "perdure"
+LINES_MAX = 450
+
+# Spelled in pieces, so that this file passes its own test.
+HOSTS = [
+    "pypi" + ".org",
+    "files.python" + "hosted.org",
+    "registry.npm" + "js.org",
+    "deb.debian" + ".org",
+]
+MACHINE_PATHS = ["/wo" + "rk/", "/ro" + "ot/"]
+
+VAGUE_NAMES = {"utils", "common", "helpers", "core", "base", "manager"}
+
+
+def tracked_files() -> list[Path]:
+    """Return what git tracks or would track, so that a file is judged before it is committed."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    paths = (ROOT / name for name in listing.stdout.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def lines_naming(words: list[str]) -> Iterator[str]:
+    pattern = re.compile("|".join(re.escape(word) for word in words))
+    for path in tracked_files():
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), start=1):
+            if pattern.search(line):
+                yield f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+
+
+def test_the_listing_sees_this_repository() -> None:
+    assert Path(__file__).resolve() in tracked_files()
+    assert PACKAGE / "__init__.py" in modules()
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert list(lines_naming(HOSTS)) == []
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+    assert list(lines_naming(MACHINE_PATHS)) == []
+
+
+def test_every_module_name_says_what_is_inside() -> None:
+    vague = [
+        path.relative_to(PACKAGE)
+        for path in modules()
+        if VAGUE_NAMES & {part.removesuffix(".py") for part in path.relative_to(PACKAGE).parts}
+    ]
+    assert vague == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_can_be_read_in_one_sitting(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines < LINES_MAX, f"{path.name} has {lines} lines; split it by what it is about"

@@ -1,0 +1,175 @@
+"""However the network cuts a stream the same answer comes out; a broken one is no success."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.agents.chat.answer import Garbage
+from perdure.agents.chat.dialects import DIALECTS
+from perdure.agents.chat.intake import Intake
+from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.stream import Call
+from perdure.testkit.model_script import Answer, Dialect, ModelRequest, call_tools, say
+from perdure.testkit.model_wire import anthropic_stream, openai_stream
+
+STREAMS = {Dialect.OPENAI: openai_stream, Dialect.ANTHROPIC: anthropic_stream}
+FINISH = {Dialect.OPENAI: b'"finish_reason":"', Dialect.ANTHROPIC: b'"stop_reason":"'}
+NOTHING = Request(instructions="", prefix=b"", messages=())
+
+texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
+calls = st.lists(
+    st.tuples(
+        st.uuids().map(str),
+        st.sampled_from(["look", "wait"]),
+        st.dictionaries(st.text(max_size=4), st.text(max_size=6), max_size=2).map(
+            lambda value: msgspec.json.encode(value).decode()
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda call: call[0],
+)
+
+
+def answers() -> st.SearchStrategy[Answer]:
+    spoken = texts.map(lambda chunks: say(chunks=chunks))
+    called = st.builds(
+        lambda made, fragments, interleaved: call_tools(
+            made, text="Let me look.", fragments=fragments, interleaved=interleaved
+        ),
+        calls,
+        st.integers(1, 4),
+        st.booleans(),
+    )
+    return spoken | called
+
+
+def stream(answer: Answer, dialect: Dialect) -> bytes:
+    body: dict[str, Any] = {"stream_options": {"include_usage": True}}
+    request = ModelRequest(1, dialect, "m", [], stream=True, body=body, body_bytes=8)
+    opening, chunks, closing = STREAMS[dialect](answer, request)
+    return opening + b": a comment\n\n" + b"".join(chunks) + closing
+
+
+class Outcome(NamedTuple):
+    text: str
+    reason: StopReason | None
+    calls: tuple[Call, ...]
+    usage: Usage
+    is_over: bool
+    is_garbage: bool
+
+
+def outcome(pieces: list[bytes], dialect: Dialect) -> Outcome:
+    """Everything an answer holds after these reads, and whether it was garbage."""
+    intake = Intake(DIALECTS[dialect])
+    answer, said, is_garbage = intake.answer, "", False
+    try:
+        for piece in pieces:
+            if piece:
+                intake.feed(piece)
+                said += answer.drain()
+        intake.close()
+    except Garbage:
+        is_garbage = True
+    said += answer.drain()
+    whole = tuple(answer.calls.whole(NOTHING))
+    return Outcome(said, answer.outcome(), whole, answer.usage, answer.is_over, is_garbage)
+
+
+def split(data: bytes, at: list[int]) -> list[bytes]:
+    borders = sorted({0, len(data), *(place % (len(data) + 1) for place in at)})
+    return [data[a:b] for a, b in pairwise(borders)]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+@given(answer=answers(), at=st.lists(st.integers(0, 1 << 20), max_size=40))
+@settings(max_examples=50, deadline=None)
+def test_fragments_do_not_change_the_answer(
+    dialect: Dialect, line_end: bytes, answer: Answer, at: list[int]
+) -> None:
+    data = stream(answer, dialect).replace(b"\n", line_end)
+
+    whole = outcome([data], dialect)
+
+    assert whole.text == answer.text.replace("\0", "\ufffd")
+    assert [(c.id, c.name, c.arguments) for c in whole.calls] == [
+        (c.id, c.name, c.arguments) for c in answer.calls
+    ]
+    assert whole.is_over
+    assert not whole.is_garbage
+    assert outcome(split(data, at), dialect) == whole
+    assert outcome([data[i : i + 1] for i in range(len(data))], dialect) == whole
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@given(answer=answers())
+@settings(max_examples=12, deadline=None)
+def test_every_border_gives_the_same_answer(dialect: Dialect, answer: Answer) -> None:
+    data = stream(answer, dialect)
+    whole = outcome([data], dialect)
+
+    for border in range(len(data) + 1):
+        assert outcome([data[:border], data[border:]], dialect) == whole
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@given(answer=answers())
+@settings(max_examples=12, deadline=None)
+def test_a_cut_is_a_finish_only_after_the_marker(dialect: Dialect, answer: Answer) -> None:
+    data = stream(answer, dialect)
+    text = answer.text.replace("\0", "\ufffd")
+    # The marker counts from the blank line that ends its event.
+    marker = data.index(b"\n\n", data.index(FINISH[dialect])) + 2
+
+    for cut in range(len(data) + 1):
+        got = outcome([data[:cut]], dialect)
+        assert text.startswith(got.text)
+        assert not got.is_garbage
+        assert (got.reason is not None) == (cut >= marker)
+        if cut >= marker:
+            assert got.text == text
+            assert got.reason is (StopReason.TOOL_CALLS if answer.calls else StopReason.STOP)
+            assert len(got.calls) == len(answer.calls)
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@given(answer=answers(), at=st.integers(0, 1 << 20), junk=st.binary(min_size=1, max_size=30))
+@settings(deadline=None)
+def test_junk_anywhere_raises_nothing_but_garbage(
+    dialect: Dialect, answer: Answer, at: int, junk: bytes
+) -> None:
+    data = stream(answer, dialect)
+    place = at % len(data)
+
+    outcome([data[:place] + junk + data[place:]], dialect)
+    outcome([data[:place] + junk], dialect)
+    outcome([junk], dialect)
+
+
+@given(lines=st.lists(st.text(alphabet="ab {}:", max_size=5), min_size=1, max_size=4))
+def test_data_over_several_lines_is_one_event(lines: list[str]) -> None:
+    splitter = EventSplitter()
+    block = "".join(f"data:{line}\nid: 7\n" for line in lines) + "\n"
+
+    assert splitter.feed(block.encode()) == ["\n".join(lines).strip().encode()]
+
+
+def test_an_event_without_end_is_refused_at_its_bound() -> None:
+    splitter = EventSplitter()
+    piece = b"data: " + b"x" * 1_000_000
+
+    def flood() -> None:
+        for _ in range(EVENT_BYTES_MAX // len(piece) + 2):
+            assert splitter.feed(piece) == []
+
+    with pytest.raises(TooLong):
+        flood()

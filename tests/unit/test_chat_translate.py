@@ -1,0 +1,485 @@
+"""The chat agent's translations, both ways, without a network."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.agents.chat import anthropic, failures, openai
+from perdure.agents.chat.answer import Garbage
+from perdure.agents.chat.complaints import Complaint, complaint
+from perdure.agents.chat.dialects import DIALECTS
+from perdure.agents.chat.intake import Intake
+from perdure.agents.chat.manifest import ChatSettings
+from perdure.domain.errors import Rejected
+from perdure.domain.events import Attachment, Usage
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import (
+    Block,
+    CallBlock,
+    MediaBlock,
+    Message,
+    Note,
+    Request,
+    ResultBlock,
+    Role,
+    TextBlock,
+)
+from perdure.domain.stream import Call
+from perdure.testkit.wire_rules import anthropic_violations, openai_violations
+
+SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="m")
+RULES = {"openai": openai_violations, "anthropic": anthropic_violations}
+PNG = Attachment(mime="image/png", name="cat.png", url="https://files.example/bot-token/cat.png")
+TOOLS = (
+    '[{"type":"function","function":{"name":"look","description":"Look.","parameters":'
+    '{"type":"object","properties":{"at":{"type":"string"}}}}},'
+    '{"type":"function","function":{"name":"wait"}}]'
+)
+NOTHING = Request(instructions="", prefix=b"", messages=())
+
+
+def user(*blocks: Block) -> Message:
+    return Message(role=Role.USER, blocks=blocks)
+
+
+def assistant(*blocks: Block) -> Message:
+    return Message(role=Role.ASSISTANT, blocks=blocks)
+
+
+def call(call_id: str, arguments: str = "{}", name: str = "look") -> CallBlock:
+    return CallBlock(id=call_id, name=name, arguments=arguments)
+
+
+def result(call_id: str, text: str = "seen", *, is_error: bool = False) -> ResultBlock:
+    return ResultBlock(call=call_id, text=text, is_error=is_error)
+
+
+HISTORY = (
+    user(TextBlock("hi"), MediaBlock(attachment=PNG, data=b"\x89PNG")),
+    assistant(TextBlock("Looking."), call("c1", '{"at": "sea"}'), call("c 2", "not json", "a.b")),
+    user(result("c1"), result("c 2", "bad arguments", is_error=True)),
+    assistant(TextBlock("It is"), TextBlock("blue.")),
+    user(TextBlock("and now?"), Note("[you were interrupted]")),
+)
+
+
+def sent(api: str, request: Request, settings: ChatSettings = SETTINGS) -> dict[str, Any]:
+    decoded = msgspec.json.decode(DIALECTS[api].body(request, settings))
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+@pytest.mark.parametrize("cut", [0, 2, 4])
+def test_a_history_is_valid_wherever_its_encoded_part_ends(api: str, cut: int) -> None:
+    prefix = b",".join(map(DIALECTS[api].encode, HISTORY[:cut]))
+
+    body = sent(
+        api,
+        Request(instructions="Be brief.", prefix=prefix, messages=HISTORY[cut:], tools=TOOLS),
+    )
+
+    assert RULES[api](body) == []
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_the_encoded_part_stands_in_the_request_byte_by_byte(api: str) -> None:
+    prefix = b'{"never":  "opened"}'
+
+    body = DIALECTS[api].body(
+        Request(instructions="x", prefix=prefix, messages=HISTORY[:1], tools=TOOLS), SETTINGS
+    )
+
+    assert b"," + prefix + b"," in body or b"[" + prefix + b"," in body
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_file_that_cannot_be_seen_is_named_without_its_address(api: str) -> None:
+    for media in (
+        MediaBlock(attachment=PNG),
+        MediaBlock(attachment=Attachment(mime="image/heic", name="cat.png"), data=b"x"),
+    ):
+        encoded = DIALECTS[api].encode(user(media))
+
+        assert b"cat.png" in encoded
+        assert b"bot-token" not in encoded
+        assert b"base64" not in encoded
+
+
+def test_openai_gives_each_result_its_own_message() -> None:
+    encoded = openai.encode(user(result("a"), result("b"), TextBlock("go on")))
+
+    assert msgspec.json.decode(b"[" + encoded + b"]") == [
+        {"role": "tool", "tool_call_id": "a", "content": "seen"},
+        {"role": "tool", "tool_call_id": "b", "content": "seen"},
+        {"role": "user", "content": "go on"},
+    ]
+
+
+def test_openai_joins_the_texts_of_an_assistant() -> None:
+    assert msgspec.json.decode(openai.encode(HISTORY[3])) == {
+        "role": "assistant",
+        "content": "It is\n\nblue.",
+    }
+    assert msgspec.json.decode(openai.encode(assistant(call("c", '{"a":1}'))))["content"] is None
+
+
+def test_openai_shows_a_picture_as_a_data_url() -> None:
+    content = msgspec.json.decode(openai.encode(HISTORY[0]))["content"]
+
+    assert content[1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
+
+
+def test_openai_splices_the_callers_messages_after_the_instructions() -> None:
+    context = ' [{"role": "user", "content": "a"}, {"role":"assistant","content":"b"}] '
+
+    body = sent(
+        "openai", Request(instructions="i", prefix=b"", messages=HISTORY[4:], context=context)
+    )
+
+    assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "name"),
+    [
+        ("http://127.0.0.1/v1", "max_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+    ],
+)
+def test_openai_names_the_token_limit_as_the_server_knows_it(base_url: str, name: str) -> None:
+    settings = ChatSettings(base_url=base_url, model="m", max_tokens=5, temperature=0.5)
+
+    body = sent("openai", Request(instructions="", prefix=b"", messages=HISTORY[4:]), settings)
+
+    assert body[name] == 5
+    assert body["temperature"] == 0.5
+
+
+def marks(value: object, path: str = "") -> list[str]:
+    if isinstance(value, dict):
+        here = [path] if "cache_control" in value else []
+        return here + [m for k, v in value.items() for m in marks(v, f"{path}/{k}")]
+    if isinstance(value, list):
+        return [m for i, v in enumerate(value) for m in marks(v, f"{path}/{i}")]
+    return []
+
+
+def test_anthropic_marks_what_the_next_request_will_repeat() -> None:
+    prefix = b",".join(map(anthropic.encode, HISTORY[:2]))
+    request = Request(instructions="i", prefix=prefix, messages=HISTORY[2:], tools=TOOLS)
+
+    body = sent("anthropic", request)
+
+    assert marks(body) == ["/tools/1", "/system/0", "/messages/4/content/0"]
+    assert anthropic.body(request, SETTINGS).count(prefix) == 1
+
+
+def test_anthropic_translates_tools_and_arguments() -> None:
+    body = sent("anthropic", Request(instructions="", prefix=b"", messages=HISTORY, tools=TOOLS))
+
+    assert body["tools"][0]["input_schema"]["properties"] == {"at": {"type": "string"}}
+    calls = body["messages"][1]["content"][1:]
+    assert [c["input"] for c in calls] == [{"at": "sea"}, {}]
+    results = body["messages"][2]["content"]
+    assert [c["id"] for c in calls] == [r["tool_use_id"] for r in results]
+    assert [r.get("is_error", False) for r in results] == [False, True]
+
+
+def test_anthropic_puts_the_callers_messages_into_its_own_order() -> None:
+    context = msgspec.json.encode(
+        [
+            {"role": "system", "content": "first"},
+            {"role": "assistant", "content": "welcome"},
+            {"role": "user", "content": [{"type": "text", "text": "see"}, {
+                "type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
+            {"role": "developer", "content": "second"},
+            {"role": "user", "content": "well?"},
+            {"role": "assistant", "content": "", "tool_calls": [
+                {"id": "x:1", "type": "function",
+                 "function": {"name": "look", "arguments": '{"a":1}'}}]},
+            {"role": "tool", "tool_call_id": "x:1", "content": "done"},
+        ]
+    ).decode()  # fmt: skip
+
+    body = sent(
+        "anthropic",
+        Request(instructions="own", prefix=b"", messages=HISTORY[4:], context=context),
+    )
+
+    assert anthropic_violations(body) == []
+    assert [b["text"] for b in body["system"]] == ["own", "first", "second"]
+    roles = [m["role"] for m in body["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
+    assert [b["type"] for b in body["messages"][2]["content"]] == ["text", "image", "text"]
+    assert [b["type"] for b in body["messages"][4]["content"]] == ["tool_result", "text", "text"]
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_context_that_is_no_list_is_rejected(api: str) -> None:
+    with pytest.raises(Rejected):
+        sent(api, Request(instructions="", prefix=b"", messages=HISTORY[4:], context="{}"))
+
+
+def test_the_anthropic_address_may_end_in_its_version_or_not() -> None:
+    assert anthropic.url("https://a.example/") == "https://a.example/v1/messages"
+    assert anthropic.url("https://a.example/v1") == "https://a.example/v1/messages"
+
+
+def chunk(delta: object, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
+
+
+def taken(api: str, *pieces: bytes) -> Intake:
+    intake = Intake(DIALECTS[api])
+    for piece in pieces:
+        intake.feed(piece)
+    return intake
+
+
+def piece(arguments: object = None, **fields: object) -> dict[str, object]:
+    function = {"name": fields.pop("name", None), "arguments": arguments}
+    return {"tool_calls": [{**fields, "function": function}]}
+
+
+ONE = [Call(id="a", name="look", arguments='{"at":1}')]
+TWO = [*ONE, Call(id="b", name="wait", arguments="{}")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        pytest.param(
+            [
+                piece("", index=0, id="a", name="look"),
+                piece('{"at"', index=0),
+                piece(":1}", index=0),
+            ],
+            ONE,
+            id="fragments",
+        ),
+        pytest.param(
+            [
+                piece("", index=0, id="a", name="look"),
+                piece("{", index=1, id="b", name="wait"),
+                piece('{"at":1}', index=0),
+                piece("}", index=1),
+            ],
+            TWO,
+            id="interleaved",
+        ),
+        pytest.param(
+            [piece('{"at":1}', id="a", name="look"), piece("{}", id="b", name="wait")],
+            TWO,
+            id="whole, no index",
+        ),
+        pytest.param(
+            [
+                piece('{"at":1}', index=0, id="a", name="look"),
+                piece("{}", index=0, id="b", name="wait"),
+            ],
+            TWO,
+            id="all under index 0",
+        ),
+        pytest.param(
+            [piece('{"at"', id="a", name="look"), piece(":1}", id="a", name="look")],
+            ONE,
+            id="name and id repeated",
+        ),
+        pytest.param(
+            [piece('{"at"', index=0, id="a", name="look"), piece(":1}", index=0, name="look")],
+            ONE,
+            id="name repeated",
+        ),
+        pytest.param([piece({"at": 1}, index=0, id="a", name="look")], ONE, id="an object"),
+        pytest.param(
+            [piece('{"at":1}', name="look"), piece(None, name="wait")],
+            [
+                Call(id="call_0_0", name="look", arguments='{"at":1}'),
+                Call(id="call_0_1", name="wait", arguments="{}"),
+            ],
+            id="no index, no id",
+        ),
+        pytest.param(
+            [piece("{oops", index=0, id="a", name="look")],
+            [Call(id="a", name="look", arguments="{oops")],
+            id="arguments that are no JSON",
+        ),
+        pytest.param(
+            [{"function_call": {"name": "look", "arguments": '{"at":1}'}}],
+            [Call(id="call_0_0", name="look", arguments='{"at":1}')],
+            id="the old way",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call"])
+def test_calls_are_put_together(pieces: list[object], calls: list[Call], finish: str) -> None:
+    answer = taken("openai", *map(chunk, pieces), chunk({}, finish)).answer
+
+    whole = list(answer.calls.whole(NOTHING))
+
+    assert [
+        msgspec.structs.replace(c, arguments=c.arguments.replace(" ", "")) for c in whole
+    ] == calls
+    assert answer.outcome() is StopReason.TOOL_CALLS
+
+
+@pytest.mark.parametrize("is_encoded", [True, False])
+def test_a_call_id_that_the_request_holds_already_is_replaced(is_encoded: bool) -> None:
+    earlier = assistant(call("a"))
+    request = Request(
+        instructions="",
+        prefix=openai.encode(earlier) if is_encoded else b"",
+        messages=() if is_encoded else (earlier,),
+    )
+    answer = taken("openai", chunk(piece("{}", index=0, id="a", name="look"), "stop")).answer
+
+    (whole,) = answer.calls.whole(request)
+
+    assert whole.id not in ("", "a")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "has_detail"),
+    [
+        ("stop", StopReason.STOP, False),
+        ("length", StopReason.LENGTH, False),
+        ("content_filter", StopReason.CONTENT_FILTER, False),
+        ("tool_calls", StopReason.STOP, False),
+        ("eos", StopReason.STOP, True),
+        (None, None, False),
+    ],
+)
+def test_openai_finishes(said: str | None, reason: StopReason | None, has_detail: bool) -> None:
+    answer = taken("openai", chunk({"content": "x"}, said), b"data: [DONE]\n\n").answer
+
+    assert answer.outcome() is reason
+    assert bool(answer.detail) is has_detail
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("end_turn", StopReason.STOP),
+        ("max_tokens", StopReason.LENGTH),
+        ("refusal", StopReason.CONTENT_FILTER),
+        ("pause_turn", StopReason.STOP),
+    ],
+)
+def test_anthropic_finishes(said: str, reason: StopReason) -> None:
+    event = {"type": "message_delta", "delta": {"stop_reason": said}}
+
+    answer = taken("anthropic", b"data: " + msgspec.json.encode(event) + b"\n\n").answer
+
+    assert answer.outcome() is reason
+
+
+def test_usage_counts_cached_tokens_as_input_on_both_wires() -> None:
+    openai_usage = (
+        b'{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}'
+    )
+    start = (
+        b'{"input_tokens":3,"cache_read_input_tokens":4,'
+        b'"cache_creation_input_tokens":2,"output_tokens":1}'
+    )
+
+    one = taken("openai", b'data: {"choices":[],"usage":' + openai_usage + b"}\n\n").answer
+    two = taken(
+        "anthropic",
+        b'data: {"type":"message_start","message":{"usage":' + start + b"}}\n\n",
+        b'data: {"type":"message_delta","delta":{},"usage":{"output_tokens":2}}\n\n',
+    ).answer
+
+    assert one.usage == Usage(input_tokens=9, output_tokens=2, cache_read_tokens=4, model_calls=1)
+    assert two.usage == msgspec.structs.replace(one.usage, cache_write_tokens=2)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"error":{"message":"no memory"}}',
+        b'{"error":"no memory"}',
+        b'{"object":"error","message":"no memory"}',
+        b'{"error":{"message":"no memory"},"choices":[{"delta":{},"finish_reason":"error"}]}',
+    ],
+)
+def test_an_error_in_the_stream_is_no_finish(event: bytes) -> None:
+    answer = taken("openai", b"data: " + event + b"\n\n").answer
+
+    assert answer.error == "no memory"
+    assert answer.finish is None
+
+
+def test_text_that_no_store_can_hold_is_mended() -> None:
+    intake = taken(
+        "openai",
+        b'data: {"choices":[{"delta":{"content":"a\\ud83d"}}]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"b\xff\\u0000"}}]}\n\n',
+    )
+
+    assert intake.answer.drain() == "a\ufffdb\ufffd\ufffd"
+
+
+def test_thoughts_are_not_text_but_show_that_the_model_works() -> None:
+    answer = taken("openai", chunk({"reasoning_content": "hm"})).answer
+
+    assert (answer.drain(), answer.has_begun) == ("", True)
+    assert not taken("openai", chunk({"role": "assistant", "content": ""})).answer.has_begun
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>hello", b"data: {nope\n\n", b'{"foo": 1}', b"\x00\x01", b"hello\n", b"data: 7\n\n"],
+)
+def test_garbage_is_told_from_a_cut(api: str, body: bytes) -> None:
+    def take() -> None:
+        taken(api, body).close()
+
+    with pytest.raises(Garbage):
+        take()
+
+
+@pytest.mark.parametrize("body", [b"", b"da", b"data: {", b": ping\n\n", b"event: x\n"])
+def test_a_stream_that_only_began_is_cut_and_not_garbage(body: bytes) -> None:
+    intake = taken("openai", body)
+
+    intake.close()
+
+    assert intake.answer.finish is None
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"error":{"message":"m","type":"t","code":"c"}}', Complaint("m", "c")),
+        (b'[{"error":{"message":"m","code":400,"status":"S"}}]', Complaint("m")),
+        (b'{"detail":[{"msg":"field required"}]}', Complaint("field required")),
+        (b"<html><title>502 Bad\nGateway</title><body>x</body>", Complaint("502 Bad Gateway")),
+        (b"<p>Sorry,&nbsp;<b>closed</b></p>", Complaint("Sorry, closed")),
+        (b"plain", Complaint("plain")),
+        (b"", Complaint()),
+        (b"x" * 1000, Complaint("x" * 299 + "…")),
+    ],
+)  # fmt: skip
+def test_a_complaint_is_found_in_any_shape(body: bytes, said: Complaint) -> None:
+    assert complaint(body) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("Tue, 14 Nov 2023 22:13:50 GMT", 30.0),
+        ("Tue, 14 Nov 2023 22:13:00 GMT", 0.0),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_a_wait_is_given_in_seconds_or_as_a_date(value: str, seconds: float | None) -> None:
+    headers = {"Retry-After": value}
+
+    assert failures.retry_after_s(headers, now_ms=1_700_000_000_000) == seconds
