@@ -32,8 +32,8 @@ FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_"
 
 _DATABASES = count(1)
 OpenStore = Callable[[], Awaitable[Store]]
+OpenStores = Callable[[], Awaitable[list[Store]]]
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
-MakePerson = Callable[..., Awaitable[Person]]
 
 
 def _cannot_have(what: str, why: object) -> None:
@@ -103,9 +103,7 @@ async def _make_template(url: str, name: str) -> None:
 
 
 @pytest.fixture
-async def postgres_database(
-    postgres_url: str, postgres_template: str
-) -> AsyncIterator[str]:
+async def postgres_database(postgres_url: str, postgres_template: str) -> AsyncIterator[str]:
     """A database of this test's own: its URL."""
     name = f"{postgres_template}_{next(_DATABASES)}"
     async with _admin(postgres_url.format("postgres")) as connection:
@@ -197,6 +195,12 @@ class Lives:
             await self._home.bury(node)
         return await self.begin()
 
+    async def peers(self) -> list[Store]:
+        """Every process that may share the database at one time."""
+        while len(self.alive) < (2 if self._home.is_shared else 1):
+            await self.begin()
+        return list(self.alive)
+
     async def end_all(self) -> None:
         while self.alive:
             await self.alive.pop().close()
@@ -232,7 +236,18 @@ def restart(lives: Lives) -> OpenStore:
 @pytest.fixture
 async def peers(store: Store, lives: Lives) -> list[Store]:
     """Every process that may share the database at one time."""
-    return lives.alive if not lives._home.is_shared else [store, await lives.begin()]
+    return await lives.peers()
+
+
+@pytest.fixture
+def restart_peers(lives: Lives) -> OpenStores:
+    """End every process as SIGKILL does, and begin all that may share the database."""
+
+    async def restarted() -> list[Store]:
+        await lives.restart()
+        return await lives.peers()
+
+    return restarted
 
 
 @pytest.fixture

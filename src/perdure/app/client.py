@@ -6,7 +6,7 @@ process id of the hint. A node that was restarted may sit at another port; `look
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,7 +17,6 @@ import msgspec
 from yarl import URL
 
 from perdure.app.environment import TOKEN_FILE, TOKEN_VARIABLE
-from perdure.app.serve import SERVER_FILE
 from perdure.app.verify import Report
 from perdure.domain.errors import (
     Ambiguous,
@@ -31,10 +30,13 @@ from perdure.domain.watching import NAMES, News, Position
 from perdure.web import wire
 
 T = TypeVar("T")
+SERVER_FILE: Final = "server.json"
 CONNECT_S: Final = 2.0
 PROBE_S: Final = 5.0
 ANSWER_S: Final = 60.0
 VERIFY_S: Final = 3600.0
+# A node says at least that it is still there four times as often.
+SILENCE_S: Final = 60.0
 # The longest line of an event stream: one message whole.
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 # Before everything: what a watcher sends who wants a conversation from its first event on.
@@ -75,11 +77,8 @@ def is_alive(pid: int) -> bool:
 @asynccontextmanager
 async def node_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient | None"]:
     """The client of this home's node, or None when none runs."""
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
     headers = _authorization(home, environ)
-    async with aiohttp.ClientSession(
-        headers=headers, timeout=timeout, read_bufsize=LINE_BYTES_MAX
-    ) as http:
+    async with aiohttp.ClientSession(headers=headers, read_bufsize=LINE_BYTES_MAX) as http:
         client = NodeClient(http, home)
         yield client if await client.look_again() else None
 
@@ -181,17 +180,18 @@ class NodeClient:
 
     async def watch(
         self, conversation: str, *, after: str | None
-    ) -> AsyncIterator[tuple[str, News]]:
+    ) -> AsyncGenerator[tuple[str, News], None]:
         """What happens, each with the id to go on from. Ends with the connection."""
         url = URL(self._base + _path("conversations", conversation, "events"), encoded=True)
         headers = {"Last-Event-ID": after} if after else {}
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=SILENCE_S)
         try:
-            async with self._http.get(url, headers=headers) as response:
+            async with self._http.get(url, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     raise _refusal(response.status, await response.read())
                 async for told in _events(response.content):
                     yield told
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
             raise _translated(error, self._base) from error
 
     async def _ask(
@@ -218,11 +218,13 @@ class NodeClient:
 
 
 def _path(*parts: str, **query: str | int | None) -> str:
-    path = "/".join(["/api", *(quote(part, safe="") for part in parts)])
-    given = [
-        f"{key}={quote(str(each), safe='')}" for key, each in query.items() if each is not None
-    ]
+    path = "/".join(["/api", *(_quoted(part) for part in parts)])
+    given = [f"{key}={_quoted(str(each))}" for key, each in query.items() if each is not None]
     return f"{path}?{'&'.join(given)}" if given else path
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="replace")
 
 
 async def _events(lines: aiohttp.StreamReader) -> AsyncIterator[tuple[str, News]]:

@@ -7,11 +7,11 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from perdure.app import config, environment, storage
-from perdure.app.serve import OPERATOR
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import SessionId
@@ -29,12 +29,23 @@ from perdure.web.records import (
     token_out,
 )
 
+OPERATOR: Final = "operator"
+
 
 @asynccontextmanager
 async def opened_store(
     home: Path, environ: Mapping[str, str], *, make: bool = False
 ) -> AsyncIterator[Store]:
     """This home's store, ours alone until the block is left. `make`: also where no home is yet."""
+    store = _closed_store(home, environ, make=make)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _closed_store(home: Path, environ: Mapping[str, str], *, make: bool) -> Store:
     if not make and not home.is_dir():
         raise Rejected(
             f"there is no Perdure in {home}; `perdure serve` begins one there, or choose another "
@@ -43,12 +54,7 @@ async def opened_store(
         )
     environment.prepare_home(home)
     settings = config.load(home, environ)
-    store = storage.store(settings, home, clock=SystemClock(), entropy=SystemEntropy())
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
+    return storage.store(settings, home, clock=SystemClock(), entropy=SystemEntropy())
 
 
 def is_store_shared(home: Path, environ: Mapping[str, str]) -> bool:

@@ -1,18 +1,23 @@
-"""Where a verb gets its answers: from the running node, else straight from the store."""
+"""Where a verb gets its answers: from the running node, else straight from the store.
+
+The store's side is imported only when it is needed; most of the time a node runs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from perdure.app.client import NodeClient, hint, is_alive, node_client
 from perdure.app.environment import home_folder, process_environ
-from perdure.app.offline import StoreAnswers, opened_store
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
 
-Answers = NodeClient | StoreAnswers
+if TYPE_CHECKING:
+    from perdure.app.offline import StoreAnswers
+
+Answers: TypeAlias = "NodeClient | StoreAnswers"
 
 
 class Place(NamedTuple):
@@ -46,7 +51,9 @@ async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answer
 
 
 @asynccontextmanager
-async def _store(place: Place, *, make: bool) -> AsyncIterator[StoreAnswers]:
+async def _store(place: Place, *, make: bool) -> AsyncIterator["StoreAnswers"]:
+    from perdure.app.offline import StoreAnswers, opened_store  # noqa: PLC0415
+
     try:
         async with opened_store(place.home, place.environ, make=make) as store:
             yield StoreAnswers(store)

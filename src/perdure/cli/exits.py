@@ -4,6 +4,7 @@
 stderr, never a traceback of something we foresaw.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -24,16 +25,30 @@ def conduct(work: Callable[[], int | None]) -> NoReturn:
         code = work()
         sys.stdout.flush()
     except PerdureError as error:
-        complain(error.message)
-        code = _BY_CODE.get(error.code, FAILED)
+        code = _failed(error)
+    except BaseExceptionGroup as group:
+        # What fails below a task group comes wrapped in it.
+        if (foreseen := group.subgroup(PerdureError)) is None or group.split(PerdureError)[1]:
+            raise
+        code = _failed(_first(foreseen))
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader (`head`, a closed pager) has seen enough. Python would complain once more
-        # when it flushes at the end, so stdout is let go of.
-        sys.stdout = None  # type: ignore[assignment]
+        # The reader (`head`, a closed pager) has seen enough. Python flushes once more at the
+        # end and would complain, so that goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     raise SystemExit(code or 0)
+
+
+def _failed(error: PerdureError) -> int:
+    complain(error.message)
+    return _BY_CODE.get(error.code, FAILED)
+
+
+def _first(group: BaseExceptionGroup[PerdureError]) -> PerdureError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def complain(message: str) -> None:

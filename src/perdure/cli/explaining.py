@@ -4,8 +4,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from perdure.cli.asking import Place, answering
-from perdure.cli.printing import clean, console, lasting, one_line, print_json, when
+from perdure.cli.printing import clean, lasting, one_line, print_json, when
 from perdure.cli.records import recorded
+from perdure.cli.tables import console
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -79,16 +80,22 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
         case ToolFinished():
             head = f"call {names.get(event.call, '')} {event.ending}"
             return _line(head, f"{event.call} {event.result}", style="cyan")
+        case TurnSettled():
+            return _settled(event)
+        case AttemptInterrupted() | InterruptionAcknowledged() | TurnRequeued():
+            return _interruption(event)
+        case _:
+            return None
+
+
+def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:
+    match event:
         case AttemptInterrupted():
             return _line("interrupted", event.reason, style="red")
         case InterruptionAcknowledged():
-            return _line("the model was told of the interruption", "")
+            return _line("the model was told", f"of the interruption at {event.interruption}")
         case TurnRequeued():
-            return _line("queued again", "")
-        case TurnSettled():
-            return _settled(event)
-        case _:
-            return None
+            return _line("queued again", f"after {event.reason}")
 
 
 def _settled(event: TurnSettled) -> Text:

@@ -1,28 +1,15 @@
 """What goes to the terminal. Stored text is other people's: it prints, it does not steer."""
 
-import sys
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-# Wide enough that nothing is cut or wrapped where a program reads along.
-PIPE_WIDTH: Final = 100_000
 
 _CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def print_json(document: object) -> None:
     print(msgspec.json.encode(document).decode())
-
-
-def console() -> Console:
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def clean(text: str) -> str:
@@ -50,12 +37,3 @@ def lasting(seconds: float) -> str:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
-
-
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in header:
-        table.add_column(name, overflow="fold" if name == "ID" else "ellipsis", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    console().print(table)

@@ -8,7 +8,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure.cli.asking import Answers, Place, answering
-from perdure.cli.printing import clean, console, one_line, print_json, print_table, when
+from perdure.cli.printing import clean, one_line, print_json, when
+from perdure.cli.tables import console, print_table
 from perdure.domain.codec import decode
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded

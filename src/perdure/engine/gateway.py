@@ -45,6 +45,7 @@ class Gateway:
         self._start = start
         self._is_shared = is_shared
         self._hurry = asyncio.Event()
+        self._claiming: asyncio.Task[None] | None = None
         self.is_ready = False
         self.is_draining = False
 
@@ -53,7 +54,7 @@ class Gateway:
         await self._nodes.join(name=name)
         while await self._reaper.step():
             pass
-        self._start(self._turns.run(), name="turn pump")
+        self._claiming = self._start(self._turns.run(), name="turn pump")
         self._start(self._outbox.run(), name="outbox pump")
         if self._is_shared:
             self._start(self._watch_over(), name="heartbeat")
@@ -82,6 +83,9 @@ class Gateway:
         self.is_ready = False
         self.is_draining = True
         self._turns.stop_claiming()
+        if self._claiming is not None:
+            # A claim may be under way: its turns count among those to wait for.
+            await asyncio.wait({self._claiming})
         reason = await self._wait_for_turns()
         if self._turns.running:
             log.info("parking turns", turns=self._turns.running, reason=reason)

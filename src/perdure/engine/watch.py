@@ -80,7 +80,7 @@ class Watchers:
                 first = seen.sub if recorded.seq == seen.seq else 0
                 for sub, each in enumerate(news, start=first + 1):
                     yield Position(view.generation, recorded.seq, sub), each
-        yield view.now(), state_of(view.standing)
+        yield Position(view.generation, view.seq, ALL_SUBS, offset), state_of(view.standing)
         for told in view.begin_text(offset):
             yield told
 

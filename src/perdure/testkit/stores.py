@@ -1,37 +1,23 @@
-"""What tests of a store are written with: people who send, runners that answer, and a checker.
+"""What tests of a store are written with: people who send and runners that answer.
 
-Nothing here asks which database it talks to. `assert_sound` holds a session's rows against its
-journal: whatever happened before, the two must tell the same story.
+Nothing here asks which database it talks to.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.events import (
-    AnyEvent,
-    AssistantSaid,
-    AttemptInterrupted,
-    Recorded,
-    ToolCall,
-    ToolFinished,
-    TurnQueued,
-    TurnRequeued,
-    TurnSettled,
-    TurnStarted,
-)
-from perdure.domain.ids import CallId, MessageId, PrincipalId, TurnId
+from perdure.domain.checker import violations
+from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
+from perdure.domain.ids import CallId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
-from perdure.domain.turn import State, Turn, evolve, opened
 from perdure.domain.updates import Accepted, Update
-from perdure.ports.history import Conversations, Diagnostics, SessionRecord, TurnView
+from perdure.ports.history import Conversations, Diagnostics
 from perdure.ports.inbox import Inbox
 from perdure.ports.turns import Claimed, Lease, Piece, Settlement, Turns
 
 E = TypeVar("E", bound=AnyEvent)
-_TURN_EVENTS = (TurnStarted, AttemptInterrupted, TurnRequeued, TurnSettled)
-_AT_WORK = (State.RUNNING, State.WAITING)
 
 
 class Ports(Protocol):
@@ -172,60 +158,7 @@ async def next_request(store: Ports, claimed: Claimed) -> Request:
     return assemble(window, messages_of(claimed.events))
 
 
-def assert_sound(record: SessionRecord) -> None:
-    """The rows of a session say what its journal says."""
-    seqs = [recorded.seq for recorded in record.events]
-    assert seqs == list(range(1, len(seqs) + 1)), "seq is gapless"
-    assert record.session.events == len(seqs)
-    folded = _folded(record.events)
-    assert {view.id: _columns(view) for view in record.turns} == folded
-    _assert_line(record)
-    at_work = {view.id for view in record.turns if view.state in _AT_WORK}
-    assert set(record.partials) <= at_work, "partials belong to the turn at work"
-    assert len([turn for _, turn in record.updates if turn]) == len(record.turns)
-    settled = {view.id for view in record.turns if view.state == State.SETTLED}
-    assert {part.turn for part in record.parts} <= settled
-    _assert_calls_closed(record)
-
-
-def _folded(events: Sequence[Recorded]) -> dict[TurnId, tuple[object, ...]]:
-    turns: dict[TurnId, Turn] = {}
-    for recorded in events:
-        event = recorded.event
-        if isinstance(event, TurnQueued):
-            assert event.turn not in turns, "a turn is queued once"
-            turns[event.turn] = opened(event)
-        elif isinstance(event, _TURN_EVENTS):
-            turns[event.turn] = evolve(turns[event.turn], event)
-    return {
-        turn.id: (turn.state, turn.outcome, turn.attempts, turn.parent) for turn in turns.values()
-    }
-
-
-def _columns(view: TurnView) -> tuple[object, ...]:
-    return (view.state, view.outcome, view.attempts, view.parent)
-
-
-def _assert_line(record: SessionRecord) -> None:
-    """One turn at work; `ready_at` exactly when the next one could begin; the head has started."""
-    open_states = [view.state for view in record.turns if view.outcome is None]
-    assert sum(state in _AT_WORK for state in open_states) <= 1
-    could_begin = (
-        record.session.state == "open"
-        and bool(open_states)
-        and all(state == State.QUEUED for state in open_states)
-    )
-    assert (record.ready_at is not None) == could_begin, "ready exactly when a turn can begin"
-    ended = [e.turn for e in only(TurnSettled, record.events)]
-    started = {e.turn for e in only(TurnStarted, record.events)}
-    ran = [turn for turn in ended if turn in started]
-    assert record.head == (ran[-1] if ran else None)
-
-
-def _assert_calls_closed(record: SessionRecord) -> None:
-    """Each call of a turn that is not at work has exactly one result."""
-    at_work = {view.id for view in record.turns if view.state in _AT_WORK}
-    for turn in {view.id for view in record.turns} - at_work:
-        events = [recorded for recorded in record.events if recorded.turn == turn]
-        asked = [call.id for said in only(AssistantSaid, events) for call in said.calls]
-        assert sorted(asked) == sorted(e.call for e in only(ToolFinished, events))
+async def assert_sound(store: Ports, *sessions: SessionId) -> None:
+    """The rows of these sessions say what their journals say, and both keep every rule."""
+    for session in sessions:
+        assert violations(await store.diagnostics.record(session)) == []

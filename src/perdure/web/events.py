@@ -1,6 +1,6 @@
 """Server-sent events, resumable by `Last-Event-ID`."""
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 from aiohttp import web
@@ -41,7 +41,9 @@ class EventsApi:
         response = web.StreamResponse(headers=SSE_HEADERS)
         await response.prepare(request)
         watching = self._services.watchers.conversation(snapshot.view.id, after=after)
-        async with aclosing(watching) as stream:
-            async for told in stream:
-                await response.write(KEEP_ALIVE if told is None else frame(*told))
+        # A client that goes away ends the stream here; it comes back with its last id.
+        with suppress(ConnectionResetError):
+            async with aclosing(watching) as stream:
+                async for told in stream:
+                    await response.write(KEEP_ALIVE if told is None else frame(*told))
         return response

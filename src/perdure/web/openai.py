@@ -5,7 +5,7 @@ none is a conversation of its own, with the messages it brought as context.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 import msgspec
@@ -192,19 +192,22 @@ class Answer:
         """Headers wait for the first text or the end, so that an early failure has its status."""
         response: web.StreamResponse | None = None
         async for piece in pieces:
-            if isinstance(piece, Ended):
-                if response is None and piece.outcome in _FAILURES:
+            if response is None:
+                if isinstance(piece, Ended) and piece.outcome in _FAILURES:
                     return self._failed(piece)
-                response = response or await self._begin(request, _outcome_header(piece))
-                await response.write(self._ending(piece, wants_usage=wants_usage))
-                break
-            response = response or await self._begin(request, {})
-            chunk = _data(self._completion.chunk({"content": piece})) if piece else KEEP_ALIVE
-            await response.write(chunk)
+                response = await self._begin(request, piece)
+            with suppress(ConnectionResetError):  # the turn goes on without its listener
+                await response.write(self._chunk(piece, wants_usage=wants_usage))
         assert response is not None
         return response
 
-    async def _begin(self, request: web.Request, more: dict[str, str]) -> web.StreamResponse:
+    def _chunk(self, piece: str | Ended, *, wants_usage: bool) -> bytes:
+        if isinstance(piece, Ended):
+            return self._ending(piece, wants_usage=wants_usage)
+        return _data(self._completion.chunk({"content": piece})) if piece else KEEP_ALIVE
+
+    async def _begin(self, request: web.Request, piece: str | Ended) -> web.StreamResponse:
+        more = _outcome_header(piece) if isinstance(piece, Ended) else {}
         response = web.StreamResponse(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)
         first = self._completion.chunk({"role": "assistant", "content": ""})

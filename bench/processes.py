@@ -1,0 +1,108 @@
+"""The programs under measurement, each a process of its own, and what the kernel says of them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
+START_TIMEOUT_S = 30.0
+COMMAND = str(Path(sys.executable).with_name("perdure"))
+
+
+class Program:
+    """A server on loopback. `token` is empty for those that ask for none."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.url = ""
+        self.token = ""
+        self._kernel = psutil.Process(process.pid)
+
+    def cpu_s(self) -> float:
+        """CPU time of all its threads, to the nanosecond where the kernel tells."""
+        try:
+            # How Linux names another process's CPU clock.
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            used = self._kernel.cpu_times()
+            return used.user + used.system
+
+    def resident_mb(self) -> float:
+        return self._kernel.memory_info().rss / 1e6
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, *arguments: str) -> AsyncIterator[Program]:
+    """Start one of the bench's own servers; ready once it has printed its address."""
+    async with _child(sys.executable, "-m", f"bench.{name}", *arguments) as process:
+        program = Program(name, process)
+        program.url = (await _line(process)).strip()
+        yield program
+
+
+@contextlib.asynccontextmanager
+async def perdure(home: Path, *, model_url: str = "") -> AsyncIterator[Program]:
+    """The real gateway; without a model's address it answers with its demo agent."""
+    home.mkdir(mode=0o700)
+    if model_url:
+        agent = f'kind = "chat"\nbase_url = "{model_url}/v1"\nmodel = "scripted"\n'
+        (home / "perdure.toml").write_text(f"[agents.main]\n{agent}")
+    async with _child(COMMAND, "serve", "--home", str(home), "--port", "0") as process:
+        program = Program("perdure", process)
+        await _line(process)
+        server = msgspec.json.decode((home / "server.json").read_bytes())
+        program.url = server["url"]
+        program.token = (home / "token").read_text().strip()
+        yield program
+
+
+def environment() -> dict[str, str]:
+    """Without what the machine's owner may have set for a gateway of his own."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FOREIGN_ENVIRONMENT)
+    }
+    return {**kept, "PERDURE_DISCOVER": "0"}
+
+
+@contextlib.asynccontextmanager
+async def _child(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+async def _line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(START_TIMEOUT_S):
+        line = await process.stdout.readline()
+    assert line, "a program ended before it was ready; its words are above"
+    return line.decode()
+
+
+def elapsed_s(command: Sequence[str]) -> float:
+    """How long a command takes from its start to its end."""
+    begun = time.perf_counter()
+    subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - begun

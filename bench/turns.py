@@ -1,0 +1,97 @@
+"""What a turn costs beyond the floor, in a short conversation and in one of 5,000 messages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from bench.load import Client, Lap, client, p95
+from bench.processes import Program, perdure, running
+from bench.report import Findings, Gate
+
+ROUNDS = 7
+SHORT_MESSAGES = 10
+LONG_MESSAGES = 5_000
+CONVERSATIONS = 8
+TURNS = 5
+LONG = "long"
+WORDS = 40
+
+Laps = dict[tuple[str, int], list[Lap]]
+
+
+async def measure(folder: Path) -> Findings:
+    async with (
+        running("model", "--words", str(WORDS)) as model,
+        running("floor", str(folder / "floor.db"), model.url) as floor,
+        perdure(folder / "home", model_url=model.url) as ours,
+        client() as load,
+    ):
+        programs = (floor, ours)
+        for program in programs:
+            await _seed(load, program)
+        laps: Laps = {(p.name, n): [] for p in programs for n in (SHORT_MESSAGES, LONG_MESSAGES)}
+        for number in range(ROUNDS):
+            in_turns = programs if number % 2 else programs[::-1]
+            await _round(load, in_turns, number, laps)
+        for program in programs:
+            await _check_history(load, program, model)
+    return _findings(laps)
+
+
+async def _seed(load: Client, program: Program) -> None:
+    """Real turns, so that the history is what the program itself has written."""
+    for _ in range(LONG_MESSAGES // 2):
+        await load.turn(program, LONG)
+
+
+async def _round(load: Client, programs: Sequence[Program], number: int, laps: Laps) -> None:
+    fresh = [f"short-{number}-{each}" for each in range(CONVERSATIONS)]
+    for program in programs:
+        await load.lap(program, fresh, SHORT_MESSAGES // 2)
+        laps[program.name, SHORT_MESSAGES].append(await load.lap(program, fresh, TURNS))
+    for program in programs:
+        lap = await load.lap(program, [LONG], CONVERSATIONS * TURNS)
+        laps[program.name, LONG_MESSAGES].append(lap)
+
+
+async def _check_history(load: Client, program: Program, model: Program) -> None:
+    """A gateway that forgot to send the history would be fast."""
+    await load.turn(program, LONG)
+    seen = await load.seen(model)
+    expected = LONG_MESSAGES + 2 * ROUNDS * CONVERSATIONS * TURNS + 1
+    assert seen["messages"] == expected, f"{program.name} sent {seen}, not {expected} messages"
+
+
+def _findings(laps: Laps) -> Findings:
+    facts = [_described(name, messages, each) for (name, messages), each in laps.items()]
+    gates: list[Gate] = []
+    for messages in (SHORT_MESSAGES, LONG_MESSAGES):
+        ours, floor = laps["perdure", messages], laps["floor", messages]
+        where = f"against the floor at {messages:,} messages"
+        gates.append(Gate(name=f"time per turn {where}", measured=_times(ours, floor), limit=2))
+        gates.append(Gate(name=f"CPU per turn {where}", measured=_cpu(ours, floor), limit=2))
+    long, short = laps["perdure", LONG_MESSAGES], laps["perdure", SHORT_MESSAGES]
+    name = f"time per turn at {LONG_MESSAGES:,} messages against {SHORT_MESSAGES}"
+    gates.append(Gate(name=name, measured=_times(long, short), limit=1.3))
+    name = name.replace("time", "CPU", 1)
+    gates.append(Gate(name=name, measured=_cpu(long, short), limit=1.3))
+    of_floor = _times(laps["floor", LONG_MESSAGES], laps["floor", SHORT_MESSAGES])
+    facts.append(f"the floor itself, {LONG_MESSAGES:,} against {SHORT_MESSAGES}: {of_floor:.2f} ×")
+    return Findings(part="turns", facts=facts, gates=gates)
+
+
+def _described(name: str, messages: int, laps: Sequence[Lap]) -> str:
+    times = [time for lap in laps for time in lap.times_s]
+    cpu = median(lap.cpu_per_turn_s for lap in laps)
+    return (
+        f"{name} at {messages:,} messages: p50 {median(times) * 1e3:.2f} ms, "
+        f"p95 {p95(times) * 1e3:.2f} ms, CPU {cpu * 1e3:.2f} ms, {len(times)} turns"
+    )
+
+
+def _times(one: Sequence[Lap], other: Sequence[Lap]) -> float:
+    return median(a.typical_s / b.typical_s for a, b in zip(one, other, strict=True))
+
+
+def _cpu(one: Sequence[Lap], other: Sequence[Lap]) -> float:
+    return median(a.cpu_per_turn_s / b.cpu_per_turn_s for a, b in zip(one, other, strict=True))

@@ -1,0 +1,261 @@
+"""`perdure chat`: a conversation in the terminal.
+
+The prompt is plain and blocking; the loop runs only while an answer is awaited. In between nothing
+is lost: the next look at the conversation goes on from the last event seen. Ctrl-C cancels the
+wait, which here means: stop the turn, then wait for how it ended.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perdure.app.client import BEGINNING, NodeClient
+from perdure.app.environment import home_folder, process_environ
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.cli.asking import Place, not_running, running
+from perdure.cli.exits import FAILED, complain
+from perdure.cli.printing import clean, one_line, print_json
+from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, Rejected, Transient
+from perdure.domain.text import storable
+from perdure.domain.transcript import Entry
+from perdure.domain.watching import Delta, News, OutcomeNews, ToolNews
+from perdure.web import wire
+
+HISTORY: Final = 6
+RETRY_S: Final = 0.3
+PATIENCE_S: Final = 60.0
+AWAY: Final = (Transient, Ambiguous)
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one message."""
+
+    message: str
+    session: str
+    turn: str | None
+    outcome: str | None
+    text: str
+
+
+def chat(home: Path | None, *, name: str, is_json: bool) -> int | None:
+    environ = process_environ()
+    place = Place(home_folder(home, environ), environ, is_json)
+    with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
+        stack = AsyncExitStack()
+        leaving.callback(lambda: runner.run(stack.aclose()))
+        node = runner.run(stack.enter_async_context(running(place)))
+        talk = Talk(node, place, name)
+        if sys.stdin.isatty() and not is_json:
+            _converse(runner, talk)
+            return None
+        return _say_once(runner, talk)
+
+
+def _say_once(runner: asyncio.Runner, talk: "Talk") -> int | None:
+    text = sys.stdin.buffer.read().decode(errors="replace").strip()
+    if not text:
+        raise Rejected("nothing to send; give the message on stdin", code="config")
+    is_json = talk.place.is_json
+    answered = runner.run(talk.say(text, _unseen if is_json else _shown))
+    if is_json:
+        print_json(answered)
+    return None if answered.outcome in (None, "done") else FAILED
+
+
+def _converse(runner: asyncio.Runner, talk: "Talk") -> None:
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401, PLC0415 - editing and history for input()
+    print(f"{clean(talk.name)}: Ctrl-C stops an answer, Ctrl-D leaves")
+    for line in runner.run(talk.history()):
+        print(line)
+    for text in _typed():
+        try:
+            runner.run(talk.say(text, _shown))
+        except PerdureError as error:
+            complain(error.message)
+
+
+def _typed() -> Iterator[str]:
+    while True:
+        try:
+            text = input("> ")
+        except KeyboardInterrupt:
+            print()
+            continue
+        except EOFError:
+            print()
+            return
+        if text.strip():
+            yield text
+
+
+def _shown(text: str) -> None:
+    print(clean(text), end="", flush=True)
+
+
+def _unseen(text: str) -> None:
+    pass
+
+
+class Talk:
+    """One conversation as one person follows it."""
+
+    def __init__(self, node: NodeClient, place: Place, name: str) -> None:
+        self.place = place
+        self.name = name
+        self._node = node
+        self._position: str | None = None
+
+    async def history(self) -> list[str]:
+        try:
+            found = await self._node.transcript(self.name, limit=HISTORY)
+        except NotFound:
+            return []
+        marks = {"user": ">", "tool": "·"}
+        return [
+            f"{marks.get(entry.role, ' ')} {one_line(entry.text, length=500)}"
+            for entry in found.messages
+            if entry.text.strip()
+        ]
+
+    async def say(self, text: str, show: Callable[[str], None]) -> Answered:
+        patience = Patience(self._node, self.place)
+        if self._position is None:
+            self._position = await self._now()
+        client_id = SystemEntropy().random_bytes(12).hex()
+        accepted = await self._post(storable(text), client_id, patience)
+        if accepted.turn is None:
+            show(f"{accepted.reply or ''}\n")
+            return _answered(accepted, outcome=None, text=accepted.reply or "")
+        answer = Answer(accepted, show)
+        try:
+            await self._follow(answer, patience)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            # It may have ended in this very moment; then how it ended is what there is to see.
+            with contextlib.suppress(Conflict):
+                await self._node.stop_turn(accepted.turn)
+            await self._follow(answer, patience)
+        return _answered(accepted, outcome=answer.outcome, text=answer.text)
+
+    async def _now(self) -> str:
+        """Where the conversation stands; one that is not there yet is read from its beginning."""
+        try:
+            async with aclosing(self._node.watch(self.name, after=None)) as stream:
+                async for position, _ in stream:
+                    return position
+        except NotFound:
+            pass
+        return BEGINNING
+
+    async def _post(self, text: str, client_id: str, patience: "Patience") -> wire.MessageOut:
+        while True:
+            try:
+                return await self._node.post(self.name, text, client_id=client_id)
+            except AWAY as error:
+                # The same id again: if the first try did arrive, it is not sent twice.
+                await patience.spend(error)
+
+    async def _follow(self, answer: "Answer", patience: "Patience") -> None:
+        while True:
+            try:
+                async with aclosing(self._node.watch(self.name, after=self._position)) as stream:
+                    async for self._position, news in stream:
+                        patience.renew()
+                        answer.take(news)
+                        if answer.outcome is not None:
+                            return
+                await patience.spend(Transient("the node closed the connection"))
+            except AWAY as error:
+                await patience.spend(error)
+
+
+class Patience:
+    """How long to look for a node that went away in the middle of a talk."""
+
+    def __init__(self, node: NodeClient, place: Place) -> None:
+        self._node = node
+        self._place = place
+        self._clock = SystemClock()
+        self._since: float | None = None
+
+    def renew(self) -> None:
+        self._since = None
+
+    async def spend(self, error: Transient | Ambiguous) -> None:
+        """Wait a little and look for the node again, or give up."""
+        now = self._clock.monotonic_s()
+        if self._since is None:
+            self._since = now
+            complain(f"{error.message}; looking for the node again")
+        if now - self._since > PATIENCE_S:
+            raise not_running(self._place) from error
+        await self._clock.sleep(RETRY_S)
+        await self._node.look_again()
+
+
+class Answer:
+    """The reply to one message while it grows: shows each piece of text once."""
+
+    def __init__(self, accepted: wire.MessageOut, show: Callable[[str], None]) -> None:
+        self._turn = accepted.turn
+        self._own = accepted.message
+        self._show = show
+        self._texts: dict[str, str] = {}
+        self.outcome: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(text for text in self._texts.values() if text.strip())
+
+    def take(self, news: News) -> None:
+        match news:
+            case Delta() if news.turn == self._turn:
+                self._grow(news.message, news.offset, news.text)
+            case Entry() if news.turn == self._turn:
+                if news.role == "assistant":
+                    self._grow(news.id, 0, news.text)
+            case Entry() if news.id != self._own and news.text.strip():
+                # Somebody else in the same conversation, or a turn that was before ours.
+                self._show(f"[{news.role}] {one_line(news.text, length=500)}\n")
+            case ToolNews() if news.turn == self._turn and news.state == "started":
+                complain(f"calling {one_line(news.name)}")
+            case OutcomeNews() if news.turn == self._turn:
+                self._end(news)
+            case _:
+                pass
+
+    def _grow(self, message: str, offset: int, text: str) -> None:
+        known = self._texts.get(message, "")
+        new = text[max(len(known) - offset, 0) :]
+        if not new:
+            return
+        is_next = not known and any(self._texts.values())
+        self._texts[message] = known + new
+        self._show(f"\n\n{new}" if is_next else new)
+
+    def _end(self, news: OutcomeNews) -> None:
+        self.outcome = news.outcome
+        if self.text:
+            self._show("\n")
+        if news.outcome != "done":
+            why = ", ".join(one_line(part) for part in (news.reason, news.detail) if part)
+            complain(f"the turn ended as {news.outcome}" + (f": {why}" if why else ""))
+
+
+def _answered(accepted: wire.MessageOut, *, outcome: str | None, text: str) -> Answered:
+    return Answered(
+        message=accepted.message,
+        session=accepted.session,
+        turn=accepted.turn,
+        outcome=outcome,
+        text=text,
+    )

@@ -1,0 +1,129 @@
+"""status, stop, verify: how the node is, and its end."""
+
+import sys
+from typing import Final
+
+from perdure.app.client import NodeClient, is_alive, node_client
+from perdure.app.system import SystemClock
+from perdure.app.verify import Report
+from perdure.app.verify import verify as verify_store
+from perdure.cli.asking import Place, not_running, running
+from perdure.cli.exits import FAILED
+from perdure.cli.printing import clean, lasting, print_json
+from perdure.domain.errors import PerdureError, Rejected
+from perdure.web import wire
+
+LOOK_EVERY_S: Final = 0.2
+# After its last answer a node has only files to close.
+CLOSING_S: Final = 30.0
+
+
+async def status(place: Place) -> None:
+    async with node_client(place.home, place.environ) as node:
+        if node is None:
+            if place.is_json:
+                print_json({"state": "stopped", "home": str(place.home)})
+            raise not_running(place)
+        found = await node.status()
+    if place.is_json:
+        print_json(found)
+        return
+    up_s = (SystemClock().now_ms() - found.started_at) / 1000
+    agents = ", ".join(f"{agent.name} ({agent.kind})" for agent in found.agents)
+    print(f"Perdure {found.version} is {found.state}, up {lasting(up_s)}")
+    print(f"  node    {found.node}, process {found.pid}")
+    print(f"  url     {node.url}")
+    print(f"  home    {place.home}")
+    print(f"  agents  {clean(agents)}")
+    print(f"  turns   {_counts(found.turns)}")
+    print(f"  outbox  {_counts(found.outbox)}")
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+async def stop(place: Place) -> int | None:
+    """Ask the node to drain, and wait until it is gone."""
+    async with running(place) as node:
+        was_visible = is_alive(node.pid)
+        await node.drain()
+        await _until_silent(node)
+        is_gone = not was_visible or await _is_gone(node.pid)
+    if not is_gone:
+        raise Rejected(
+            f"the node has stopped serving, but its process {node.pid} is still there; "
+            "see `perdure logs`",
+            code="still_there",
+        )
+    if place.is_json:
+        print_json({"state": "stopped"})
+    else:
+        print("stopped")
+    return None
+
+
+async def _until_silent(node: NodeClient) -> None:
+    told = ""
+    while (found := await _status(node)) is not None:
+        count = found.turns.get("running", 0)
+        news = f"draining: {count} turn{'' if count == 1 else 's'} running"
+        if count and news != told:
+            print(news, file=sys.stderr)
+            told = news
+        await SystemClock().sleep(LOOK_EVERY_S)
+
+
+async def _status(node: NodeClient) -> wire.StatusOut | None:
+    try:
+        found = await node.status()
+    except PerdureError:
+        return None
+    # Another node may have taken the address over at once; ours is gone then.
+    return found if found.pid == node.pid else None
+
+
+async def _is_gone(pid: int) -> bool:
+    clock = SystemClock()
+    deadline = clock.monotonic_s() + CLOSING_S
+    while is_alive(pid):
+        if clock.monotonic_s() > deadline:
+            return False
+        await clock.sleep(LOOK_EVERY_S)
+    return True
+
+
+async def verify(place: Place) -> int | None:
+    report = await _verified(place)
+    if place.is_json:
+        print_json(report)
+    else:
+        for each in report.violations:
+            print(clean(each))
+        verdict = f"{len(report.violations)} broken rules" if report.violations else "all sound"
+        print(f"{report.sessions} sessions: {verdict}")
+    return FAILED if report.violations else None
+
+
+async def _verified(place: Place) -> Report:
+    from perdure.app.offline import is_store_shared, opened_store  # noqa: PLC0415
+
+    async with node_client(place.home, place.environ) as node:
+        if node is not None:
+            report = await node.verify()
+            if report is not None:
+                return report
+            if not is_store_shared(place.home, place.environ):
+                raise Rejected(
+                    "the running node has the database to itself and cannot check it; "
+                    "`perdure stop`, then verify again",
+                    code="in_use",
+                )
+    async with opened_store(place.home, place.environ) as store:
+        tell = _progress if sys.stderr.isatty() else None
+        return await verify_store(store.archive, store.diagnostics, tell=tell)
+
+
+def _progress(looked_at: int) -> None:
+    if looked_at % 100 == 0:
+        print(f"{looked_at} sessions\r", end="", file=sys.stderr, flush=True)

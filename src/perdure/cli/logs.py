@@ -1,0 +1,108 @@
+"""`perdure logs`: the home's log file for people. Works with and without a node."""
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Final, TextIO
+
+from perdure.app.system import SystemClock
+from perdure.cli.asking import Place
+from perdure.cli.printing import clean
+from perdure.domain.errors import Rejected
+
+FILE: Final = "perdure.log"
+LOOK_EVERY_S: Final = 0.25
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+async def logs(place: Place, *, lines: int, level: str, follow: bool) -> None:
+    if level not in LEVELS:
+        raise Rejected(f"--level is one of {', '.join(LEVELS)}", code="config")
+    wanted = LEVELS[LEVELS.index(level) :]
+    path = place.home / "logs" / FILE
+    newest = islice((line for line in _newest_first(path) if _level(line) in wanted), lines)
+    for line in reversed(list(newest)):
+        _show(line, is_json=place.is_json)
+    if follow:
+        async for line in _arriving(path):
+            if _level(line) in wanted:
+                _show(line, is_json=place.is_json)
+
+
+def _newest_first(path: Path) -> Iterator[str]:
+    """Through the current file, then the older ones that rotation put aside."""
+    for number in count():
+        older = path if number == 0 else path.with_name(f"{path.name}.{number}")
+        try:
+            text = older.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return
+        yield from reversed(text.splitlines())
+
+
+async def _arriving(path: Path) -> AsyncIterator[str]:
+    """Whole lines as they are written, across rotations. Begins at the end of what is there."""
+    clock = SystemClock()
+    file, held = _opened(path, at_end=True), ""
+    while True:
+        # Looked at before reading: what was written before the file was put aside is read.
+        is_current = file is not None and _is_current(file, path)
+        if file is not None:
+            *whole, held = (held + file.read()).split("\n")
+            for line in whole:
+                yield line
+        if is_current:
+            await clock.sleep(LOOK_EVERY_S)
+            continue
+        if file is not None:
+            file.close()
+        file, held = _opened(path, at_end=False), ""
+        if file is None:
+            await clock.sleep(LOOK_EVERY_S)
+
+
+def _opened(path: Path, *, at_end: bool) -> TextIO | None:
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    if at_end:
+        file.seek(0, os.SEEK_END)
+    return file
+
+
+def _is_current(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _fields(line: str) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"event": line, "level": "info"}
+
+
+def _level(line: str) -> str:
+    found = str(_fields(line).get("level", "info"))
+    return found if found in LEVELS else "info"
+
+
+def _show(line: str, *, is_json: bool) -> None:
+    if not line.strip():
+        return
+    if is_json:
+        print(line, flush=True)
+        return
+    fields = _fields(line)
+    at, level = fields.pop("timestamp", ""), fields.pop("level", "info")
+    event, logger = fields.pop("event", ""), fields.pop("logger", "")
+    trouble = fields.pop("exception", None)
+    rest = " ".join(f"{key}={value}" for key, value in fields.items())
+    text = f"{at} {str(level).upper():<8} {logger}: {event} {rest}".rstrip()
+    print(clean(text if trouble is None else f"{text}\n{trouble}"), flush=True)

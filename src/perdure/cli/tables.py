@@ -1,0 +1,28 @@
+"""Columns and wrapped text. Apart from `printing`, so that short answers do not load rich."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from perdure.cli.printing import one_line
+
+# Wide enough that nothing is cut or wrapped where a program reads along.
+PIPE_WIDTH: Final = 100_000
+
+
+def console() -> Console:
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(name, overflow="fold" if name == "ID" else "ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    console().print(table)

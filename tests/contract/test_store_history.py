@@ -1,0 +1,393 @@
+"""The reading ports: what people see, what operators see, and nothing of anybody else's."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from perdure.domain.delivery import PartState
+from perdure.domain.errors import NotFound
+from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
+from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.outcomes import Ending, Repeat
+from perdure.domain.transcript import entries_of
+from perdure.ports.history import Hit, Page
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    Person,
+    claim_one,
+    flush,
+    message,
+    only,
+    reply_id,
+    said,
+    settle,
+    tool_call,
+    turn_of,
+)
+from perdure.testkit.system import VirtualClock
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+async def texts(store: Store, query: str, *, by: Person | None = None) -> list[str]:
+    principal = by.id if by else None
+    hits = await store.archive.search(query, principal=principal, before=None, limit=50)
+    return [text_of(hit) for hit in hits]
+
+
+def text_of(hit: Hit) -> str:
+    event = hit.recorded.event
+    assert isinstance(event, TurnQueued | AssistantSaid)
+    return event.text
+
+
+async def test_words_are_found_in_questions_and_answers(store: Store, ada: Person) -> None:
+    await ada.is_answered("Where is the lighthouse?", "On the north cape.")
+    await ada.is_answered("And the harbour?", "South of the lighthouse.")
+
+    assert await texts(store, "lighthouse") == [
+        "South of the lighthouse.",
+        "Where is the lighthouse?",
+    ]
+    assert await texts(store, "LIGHTHOUSE north") == []
+    assert await texts(store, "cape NORTH") == ["On the north cape."]
+    assert await texts(store, "harbor") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("un café crème", "cafe"),
+        ("un cafe", "CAFÉ"),
+        ("Straße", "strasse"),
+        ("ΣΊΣΥΦΟΣ", "σισυφος"),
+        ("Привет, мир", "привет"),
+        ("東京都に住んでいます", "東京"),
+        ("東京都に住んでいます", "住"),
+        ("안녕하세요 세계", "안녕"),
+        ("snake_case_name", "case"),
+        ("see example.com/path?x=1 for more", "example"),
+        ("see example.com/path?x=1 for more", "path"),
+        ("write to bob@example.com", "bob"),
+        ("a state-of-the-art thing", "art"),
+        ("version 3.14 is out", "14"),
+        ("it's here", "it's"),
+        ("don't panic", "don't"),
+        ('she said "stop" twice', '"stop"'),
+        ("plus + minus - star *", "star *"),
+        ("a AND b OR c NOT d NEAR e", "near NOT"),
+        ("text:scope", "text:scope"),
+        ("x" * 50, "x" * 50),
+        ("many   spaces\n\tand lines", "and\nspaces"),
+    ],
+)
+async def test_what_was_written_is_found_by_its_words(
+    store: Store, ada: Person, text: str, query: str
+) -> None:
+    await ada.says(text)
+
+    assert await texts(store, query) == [text]
+    assert await texts(store, query, by=ada) == [text]
+
+
+@pytest.mark.parametrize("query", ["", "  ", "?", "...", '"', "*", "-", "(", "' OR 1=1", "\\"])
+async def test_a_query_without_a_word_of_the_text_finds_nothing(
+    store: Store, ada: Person, query: str
+) -> None:
+    await ada.says("something else")
+
+    assert await texts(store, query) == []
+    assert await texts(store, query, by=ada) == []
+
+
+@pytest.mark.parametrize("query", ["a\x00b", "\x00", "\ud800"])
+async def test_a_query_no_database_can_hold_finds_nothing(
+    store: Store, ada: Person, query: str
+) -> None:
+    await ada.says("something")
+
+    assert await texts(store, query) == []
+
+
+async def test_a_search_stays_inside_ones_own(store: Store, ada: Person, bob: Person) -> None:
+    await ada.says("my secret is plum")
+    await bob.says("my secret is pear")
+
+    assert await texts(store, "secret", by=ada) == ["my secret is plum"]
+    assert await texts(store, "pear", by=ada) == []
+    assert await texts(store, "secret") == ["my secret is pear", "my secret is plum"]
+    assert await texts(store, str(bob.id), by=ada) == []
+    assert await texts(store, str(ada.id), by=ada) == [], "the id is not a word of the text"
+
+
+async def test_hits_come_newest_first_in_pages(store: Store, ada: Person) -> None:
+    for n in range(7):
+        await ada.says(f"page {n}")
+    found: list[str] = []
+    before: int | None = None
+    while hits := await store.archive.search("page", principal=ada.id, before=before, limit=3):
+        found += [text_of(hit) for hit in hits]
+        before = hits[-1].cursor
+
+    assert found == [f"page {n}" for n in reversed(range(7))]
+    assert all(hit.conversation == "home" for hit in hits)
+
+
+async def test_partial_text_is_found_once_it_is_final(store: Store, ada: Person) -> None:
+    await ada.says("q")
+    claimed = await claim_one(store)
+    await flush(store, claimed.lease, "unfinished symphony")
+    assert await texts(store, "symphony") == []
+
+    await settle(store, claimed, "unfinished symphony no more")
+
+    assert await texts(store, "symphony") == ["unfinished symphony no more"]
+
+
+async def test_the_chain_follows_the_parents(store: Store, ada: Person) -> None:
+    turns = [await ada.is_answered(f"q{n}", f"a{n}") for n in range(4)]
+    await ada.says("queued, and on no chain")
+
+    chain = await store.conversations.chain(turns[-1], limit=100)
+
+    entries = [(e.role, e.text) for turn in chain for e in entries_of(turn)]
+    assert entries == [
+        pair for n in range(4) for pair in (("user", f"q{n}"), ("assistant", f"a{n}"))
+    ]
+    assert [turn[0].turn for turn in chain] == turns
+    newest = await store.conversations.chain(turns[-1], limit=2)
+    assert [turn[0].turn for turn in newest] == turns[2:]
+    until = await store.conversations.chain(turns[-1], limit=100, until=turns[1])
+    assert [turn[0].turn for turn in until] == turns[2:]
+    assert await store.conversations.chain(TurnId("trn_nobody"), limit=10) == []
+
+
+async def test_a_turn_stopped_before_it_ran_is_on_no_chain(store: Store, ada: Person) -> None:
+    first = await ada.is_answered("one", "1")
+    await store.inbox.stop(turn_of(await ada.says("never mind")), by=None)
+    last = await ada.is_answered("two", "2")
+
+    chain = await store.conversations.chain(last, limit=10)
+
+    assert [turn[0].turn for turn in chain] == [first, last]
+
+
+async def test_a_snapshot_is_of_one_instant(store: Store, ada: Person) -> None:
+    accepted = await ada.says()
+    claimed = await claim_one(store)
+
+    async def write() -> None:
+        for n in range(30):
+            await flush(store, claimed.lease, f"{n % 10}", start=n)
+        await settle(store, claimed, "".join(f"{n % 10}" for n in range(30)))
+
+    async def look() -> None:
+        while True:
+            seen = await store.conversations.snapshot(accepted.conversation)
+            standing = seen.view.standing
+            if standing.state == "idle":
+                assert (seen.running, seen.last_seq, standing.head) == (None, 5, accepted.turn)
+                return
+            assert (seen.last_seq, standing.turn, standing.head) == (3, accepted.turn, None)
+            if seen.running:
+                assert (seen.running.text + "0123456789" * 3)[:30] == "0123456789" * 3 or (
+                    ("0123456789" * 3).startswith(seen.running.text)
+                )
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(write(), look())
+
+
+async def test_conversations_are_listed_by_when_they_were_used(
+    store: Store, ada: Person, bob: Person, clock: VirtualClock
+) -> None:
+    for n in range(5):
+        clock.advance(1)
+        await store.inbox.accept(message(ada.id, external_id=f"l{n}", place=f"p{n}"), queue_max=9)
+    await bob.says("elsewhere")
+    clock.advance(1)
+    await store.inbox.accept(message(ada.id, external_id="again", place="p0"), queue_max=9)
+    names: list[str] = []
+    page = Page(limit=2)
+    while views := await store.conversations.recent(principal=ada.id, page=page):
+        names += [view.name for view in views]
+        page = Page(after=(views[-1].at, views[-1].id), limit=2)
+
+    assert names == ["p0", "p4", "p3", "p2", "p1"]
+    everything = await store.conversations.recent(principal=None, page=Page())
+    assert len(everything) == 6
+
+
+async def test_conversations_of_one_instant_are_all_listed(store: Store, ada: Person) -> None:
+    for n in range(5):
+        await store.inbox.accept(message(ada.id, external_id=f"{n}", place=f"p{n}"), queue_max=9)
+    names: set[str] = set()
+    page = Page(limit=2)
+    while views := await store.conversations.recent(principal=ada.id, page=page):
+        names |= {view.name for view in views}
+        page = Page(after=(views[-1].at, views[-1].id), limit=2)
+
+    assert names == {f"p{n}" for n in range(5)}
+
+
+async def test_calls_without_a_conversation_are_not_listed(store: Store, ada: Person) -> None:
+    unlisted = message(ada.id)
+    accepted = await store.inbox.accept(
+        type(unlisted)(
+            address=unlisted.address,
+            external_id="u",
+            kind="call",
+            principal=ada.id,
+            text="once",
+            is_listed=False,
+        ),
+        queue_max=9,
+    )
+
+    assert await store.conversations.recent(principal=ada.id, page=Page()) == []
+    assert await store.archive.sessions(principal=ada.id, page=Page()) == []
+    assert (await store.archive.session(accepted.session, principal=ada.id)).id == (
+        accepted.session
+    )
+
+
+async def test_what_is_another_persons_is_not_there(store: Store, ada: Person, bob: Person) -> None:
+    accepted = await ada.says()
+    turn = turn_of(accepted)
+
+    for look in (
+        store.conversations.find("home", principal=bob.id),
+        store.archive.turn(turn, principal=bob.id),
+        store.archive.session(accepted.session, principal=bob.id),
+        store.diagnostics.explain(turn, principal=bob.id),
+        store.diagnostics.explain(accepted.message, principal=bob.id),
+        store.archive.turn(TurnId("trn_nobody"), principal=None),
+        store.archive.session(SessionId("ses_nobody"), principal=None),
+        store.conversations.snapshot(ConversationId("cnv_nobody")),
+        store.conversations.turn_of_message("msg_nobody"),
+        store.diagnostics.explain("nothing", principal=None),
+        store.diagnostics.record(SessionId("ses_nobody")),
+    ):
+        with pytest.raises(NotFound):
+            await look
+
+    assert await store.archive.sessions(principal=bob.id, page=Page()) == []
+    assert await store.conversations.recent(principal=bob.id, page=Page()) == []
+
+
+@pytest.mark.parametrize("strange", ["\x00", "trn_\x00", "\ud800", "trn_\udfff", "%", "'"])
+async def test_a_strange_id_is_simply_not_there(store: Store, strange: str) -> None:
+    for look in (
+        store.archive.turn(TurnId(strange), principal=None),
+        store.archive.session(SessionId(strange), principal=None),
+        store.diagnostics.explain(strange, principal=None),
+        store.conversations.turn_of_message(strange),
+    ):
+        with pytest.raises(NotFound):
+            await look
+
+
+async def test_sessions_are_listed_with_the_closed_ones(
+    store: Store, ada: Person, restart: OpenStore, clock: VirtualClock
+) -> None:
+    old = await ada.says("poison")
+    await claim_one(store)
+    store = await restart()
+    await store.nodes.reap(attempts_max=1, limit=9)
+    clock.advance(1)
+    new = await store.inbox.accept(message(ada.id, external_id="new"), queue_max=9)
+
+    sessions = await store.archive.sessions(principal=ada.id, page=Page())
+
+    assert [(s.id, s.state, s.is_live, s.parent) for s in sessions] == [
+        (new.session, "open", True, None if old is new else old.session),
+        (old.session, "suspended", False, None),
+    ]
+
+
+async def test_the_journal_is_read_in_pages(store: Store, ada: Person) -> None:
+    for n in range(4):
+        await ada.is_answered(f"q{n}", f"a{n}")
+    session = (await store.conversations.find("home", principal=ada.id)).view.standing.session
+    seqs: list[int] = []
+    while page := await store.archive.journal(session, after=seqs[-1] if seqs else 0, limit=5):
+        assert len(page) <= 5
+        seqs += [recorded.seq for recorded in page]
+
+    assert seqs == list(range(1, 18))
+
+
+async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> None:
+    eve = Person(store, ada.id, adapter="chat", place="room")
+    accepted = await eve.says("pay the bill")
+    claimed = await claim_one(store)
+    lease = claimed.lease
+    call = tool_call("pay", repeat=Repeat.ONCE)
+    await store.turns.append(
+        lease,
+        [
+            said(lease, "", calls=(call,)),
+            ToolStarted(turn=lease.turn, call=call.id),
+            ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="paid"),
+        ],
+    )
+    settlement_message = f"{reply_id(lease)}_final"
+    await settle(store, claimed, "", parts=("Paid.",))
+    (part,) = await store.outbox.take(adapter="chat", limit=1)
+    await store.outbox.record(part.id, PartState.SENT, receipt="platform-77")
+    (update, _), *_ = (await store.diagnostics.record(accepted.session)).updates
+
+    for any_id in (
+        accepted.turn,
+        accepted.message,
+        reply_id(lease),
+        call.id,
+        part.id,
+        part.message,
+        update,
+        "room-1",
+        f"{accepted.turn}.end",
+    ):
+        assert any_id is not None
+        explained = await store.diagnostics.explain(any_id, principal=ada.id)
+        assert explained.turn.id == accepted.turn, any_id
+    assert settlement_message not in {each.id for each in explained.parts}
+    assert explained.conversation == "chat:room"
+    assert [(u.id, u.external_id, u.adapter) for u in explained.updates] == [
+        (update, "room-1", "chat")
+    ]
+    assert [(p.state, p.receipt, p.attempts) for p in explained.parts] == [
+        ("sent", "platform-77", 1)
+    ]
+    assert len(only(TurnSettled, explained.events)) == 1
+
+
+async def test_a_senders_id_explains_the_askers_own_message(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    """Two people may number their messages alike."""
+    mine = await store.inbox.accept(message(ada.id, external_id="same"), queue_max=9)
+    theirs = await store.inbox.accept(message(bob.id, external_id="same"), queue_max=9)
+
+    for person, accepted in ((ada, mine), (bob, theirs)):
+        explained = await store.diagnostics.explain("same", principal=person.id)
+        assert explained.turn.id == accepted.turn
+
+
+async def test_counts_count(store: Store, ada: Person, bob: Person) -> None:
+    await ada.says()
+    await ada.says()
+    await claim_one(store)
+    await Person(store, bob.id, adapter="chat").is_answered("a", "b", parts=("b", "c"))
+
+    counts = await store.diagnostics.counts()
+
+    assert (counts.queued, counts.running, counts.interrupted) == (1, 1, 0)
+    assert (counts.outbox_pending, counts.outbox_parked) == (2, 0)
+
+
+async def test_a_sound_store_has_no_complaints(store: Store, ada: Person) -> None:
+    await ada.is_answered("a", "b")
+
+    assert await store.diagnostics.integrity() == []

@@ -1,0 +1,263 @@
+"""The `Outbox` port: parts leave in order, each tried by one owner, and none is forgotten."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import cycle, islice
+
+import pytest
+
+from perdure.domain.delivery import LEGAL, PartState
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.ids import PartId
+from perdure.ports.outbox import Part
+from perdure.store.store import Store
+from perdure.testkit.stores import Person, claim_one, message, settle
+from perdure.testkit.system import VirtualClock
+
+OpenStore = Callable[[], Awaitable[Store]]
+CHAT = "chat"
+
+
+@pytest.fixture
+async def eve(store: Store) -> Person:
+    """Someone on a platform that replies are sent to."""
+    principal = await store.principals.ensure("eve", role="member")
+    return Person(store, principal.id, adapter=CHAT, place="room")
+
+
+async def take_one(store: Store) -> Part:
+    (part,) = await store.outbox.take(adapter=CHAT, limit=1)
+    return part
+
+
+async def state_of(store: Store, part: PartId) -> str:
+    explained = await store.diagnostics.explain(part, principal=None)
+    return next(each.state for each in explained.parts if each.id == part)
+
+
+async def test_a_part_says_where_it_goes(store: Store, eve: Person) -> None:
+    turn = await eve.is_answered("hi", "hello", parts=("hello",))
+
+    part = await take_one(store)
+
+    assert (part.turn, part.index, part.text, part.attempts) == (turn, 0, "hello", 1)
+    assert (part.address.adapter, part.address.place) == (CHAT, "room")
+
+
+async def test_parts_leave_one_by_one_in_order(store: Store, eve: Person) -> None:
+    await eve.is_answered("1", "abc", parts=("a", "b", "c"))
+    await eve.is_answered("2", "d", parts=("d",))
+    sent = []
+    while taken := await store.outbox.take(adapter=CHAT, limit=10):
+        (part,) = taken
+        assert await store.outbox.take(adapter=CHAT, limit=10) == [], "the next one waits"
+        await store.outbox.record(part.id, PartState.SENT, receipt=f"r{part.text}")
+        sent.append(part.text)
+
+    assert sent == ["a", "b", "c", "d"]
+    assert (await store.diagnostics.counts()).outbox_pending == 0
+
+
+async def test_conversations_do_not_wait_for_each_other(store: Store, eve: Person) -> None:
+    other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
+    await eve.is_answered("1", "a", parts=("a",))
+    await other.is_answered("2", "b", parts=("b",))
+
+    taken = await store.outbox.take(adapter=CHAT, limit=10)
+
+    assert {part.text for part in taken} == {"a", "b"}
+
+
+async def test_each_part_is_taken_once(peers: list[Store], eve: Person) -> None:
+    for n in range(12):
+        person = Person(peers[0], eve.id, adapter=CHAT, place=f"p{n}")
+        await person.is_answered("?", "!", parts=("!", "?"))
+
+    taken = await asyncio.gather(
+        *(each.outbox.take(adapter=CHAT, limit=5) for each in islice(cycle(peers), 8))
+    )
+    taken.append(await peers[0].outbox.take(adapter=CHAT, limit=50))
+
+    ids = [part.id for some in taken for part in some]
+    assert len(ids) == len(set(ids)) == 12
+    assert {part.index for some in taken for part in some} == {0}
+
+
+async def test_an_adapter_gets_its_own_parts_only(store: Store, eve: Person) -> None:
+    await eve.is_answered("hi", "hello", parts=("hello",))
+
+    assert await store.outbox.take(adapter="another", limit=10) == []
+
+
+async def test_a_definite_failure_waits_for_its_time(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("hi", "ab", parts=("a", "b"))
+    part = await take_one(store)
+
+    await store.outbox.record(part.id, PartState.PENDING, error="429", due_in_s=5)
+
+    assert await store.outbox.take(adapter=CHAT, limit=10) == [], "the later part waits too"
+    assert await store.outbox.next_due_ms() is not None
+    clock.advance(4.9)
+    assert await store.outbox.take(adapter=CHAT, limit=10) == []
+    clock.advance(0.1)
+    again = await take_one(store)
+    assert (again.id, again.attempts) == (part.id, 2)
+
+
+async def test_the_next_due_time_is_the_earliest(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    assert await store.outbox.next_due_ms() is None
+    await eve.is_answered("hi", "a", parts=("a",))
+    assert await store.outbox.next_due_ms() == clock.now_ms()
+
+    part = await take_one(store)
+    assert await store.outbox.next_due_ms() is None
+    await store.outbox.record(part.id, PartState.PENDING, due_in_s=2.5)
+
+    assert await store.outbox.next_due_ms() == clock.now_ms() + 2500
+
+
+@pytest.mark.parametrize("end", [PartState.UNKNOWN, PartState.FAILED])
+async def test_a_part_that_will_not_arrive_is_shown_and_holds_nobody_up(
+    store: Store, eve: Person, end: PartState
+) -> None:
+    await eve.is_answered("hi", "ab", parts=("a", "b"))
+    part = await take_one(store)
+
+    await store.outbox.record(part.id, end, error="gone")
+
+    (parked,) = await store.diagnostics.parked(limit=10)
+    assert (parked.id, parked.state, parked.error) == (part.id, end, "gone")
+    assert (await take_one(store)).text == "b"
+    assert (await store.diagnostics.counts()).outbox_parked == 1
+
+
+async def reach(store: Store, part: PartId, state: PartState) -> None:
+    """Bring a part that is being attempted into a state."""
+    if state is PartState.EXPIRED:
+        await store.outbox.record(part, PartState.PENDING)
+        await store.outbox.expire(older_than_s=-1)
+    elif state is not PartState.ATTEMPTING:
+        await store.outbox.record(part, state, receipt="r")
+
+
+@pytest.mark.parametrize("after", PartState)
+@pytest.mark.parametrize("before", PartState)
+async def test_a_part_moves_only_along_its_states(
+    store: Store, eve: Person, before: PartState, after: PartState
+) -> None:
+    await eve.is_answered("hi", "a", parts=("a",))
+    part = (await take_one(store)).id
+    await reach(store, part, before)
+
+    if after in LEGAL[before]:
+        await store.outbox.record(part, after, receipt="r")
+        assert await state_of(store, part) == after
+    else:
+        with pytest.raises(Conflict):
+            await store.outbox.record(part, after, receipt="r")
+        assert await state_of(store, part) == before
+
+
+async def test_sent_needs_a_receipt(store: Store, eve: Person) -> None:
+    await eve.is_answered("hi", "a", parts=("a",))
+    part = await take_one(store)
+
+    with pytest.raises(Conflict):
+        await store.outbox.record(part.id, PartState.SENT)
+
+    assert await state_of(store, part.id) == "attempting"
+
+
+async def test_a_part_nobody_knows(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await store.outbox.record(PartId("prt_nobody"), PartState.SENT, receipt="r")
+
+
+async def test_of_two_receipts_one_is_recorded(peers: list[Store], eve: Person) -> None:
+    await eve.is_answered("hi", "a", parts=("a",))
+    part = await take_one(peers[0])
+
+    results = await asyncio.gather(
+        *(
+            each.outbox.record(part.id, PartState.SENT, receipt=f"r{n}")
+            for n, each in enumerate(islice(cycle(peers), 4))
+        ),
+        return_exceptions=True,
+    )
+
+    assert sum(result is None for result in results) == 1
+    assert sum(isinstance(result, Conflict) for result in results) == 3
+
+
+async def test_what_a_dead_owner_left_is_found(
+    store: Store, eve: Person, restart: OpenStore
+) -> None:
+    await eve.is_answered("hi", "ab", parts=("a", "b"))
+    part = await take_one(store)
+    assert await store.outbox.stranded(adapter=CHAT) == [], "its owner lives"
+
+    store = await restart()
+
+    assert await store.outbox.stranded(adapter="another") == []
+    (stranded,) = await store.outbox.stranded(adapter=CHAT)
+    assert (stranded.id, stranded.attempts) == (part.id, 1)
+    assert await store.outbox.take(adapter=CHAT, limit=10) == [], "it is never blindly resent"
+    await store.outbox.record(stranded.id, PartState.UNKNOWN, error="owner died")
+    assert await store.outbox.stranded(adapter=CHAT) == []
+    assert (await take_one(store)).text == "b"
+
+
+async def test_old_parts_expire_and_are_shown(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("hi", "old", parts=("old",))
+    clock.advance(100)
+    other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
+    await other.is_answered("hi", "new", parts=("new",))
+
+    assert await store.outbox.expire(older_than_s=50) == 1
+
+    assert [part.text for part in await store.diagnostics.parked(limit=10)] == ["old"]
+    assert [part.text for part in await store.outbox.take(adapter=CHAT, limit=10)] == ["new"]
+    assert await store.outbox.expire(older_than_s=50) == 0
+
+
+async def test_a_part_under_way_does_not_expire(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("hi", "a", parts=("a",))
+    await take_one(store)
+    clock.advance(1000)
+
+    assert await store.outbox.expire(older_than_s=1) == 0
+
+
+async def test_a_parked_part_can_be_sent_after_all(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("hi", "a", parts=("a",))
+    clock.advance(10)
+    await store.outbox.expire(older_than_s=5)
+    (parked,) = await store.diagnostics.parked(limit=1)
+
+    await store.outbox.record(PartId(parked.id), PartState.PENDING)
+
+    assert (await take_one(store)).id == parked.id
+
+
+async def test_a_reply_whose_settlement_was_refused_leaves_no_part(
+    store: Store, eve: Person
+) -> None:
+    accepted = await store.inbox.accept(message(eve.id, adapter=CHAT), queue_max=9)
+    claimed = await claim_one(store)
+    assert accepted.turn is not None
+    await store.inbox.stop(accepted.turn, by=None)
+
+    with pytest.raises(Conflict):
+        await settle(store, claimed, "late", parts=("late",))
+
+    assert await store.outbox.take(adapter=CHAT, limit=10) == []

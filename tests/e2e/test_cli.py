@@ -1,0 +1,675 @@
+"""The command line as people use it: the real command, with a node and without one."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.app.system import SystemClock
+from perdure.testkit.process import GatewayProcess
+
+StartGateway = Callable[..., Awaitable[GatewayProcess]]
+
+DEADLINE_S = 30.0
+POLL_S = 0.02
+pytestmark = pytest.mark.timeout(90)
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(**more: str) -> dict[str, str]:
+    foreign = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**kept, "PERDURE_DISCOVER": "0", "COLUMNS": "60", **more}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "perdure", *arguments]
+
+
+async def perdure(home: Path, *arguments: str, stdin: str = "", **environ: str) -> Result:
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments),
+        env=environment(PERDURE_HOME=str(home), **environ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            out, err = await process.communicate(stdin.encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    result = Result(process.returncode, out.decode(), err.decode())
+    assert "Traceback" not in result.err, result.err
+    return result
+
+
+async def until(is_so: Callable[[], bool], *, what: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not is_so():
+            await SystemClock().sleep(POLL_S)
+    assert is_so(), what
+
+
+async def talked(home: Path) -> dict[str, Any]:
+    """One exchange in the conversation `main`: what came of it."""
+    said = await perdure(home, "--json", "chat", stdin="hello there\n")
+    assert said.code == 0, said
+    answered: dict[str, Any] = said.json
+    return answered
+
+
+async def test_no_verb_prints_help_and_is_no_mistake(tmp_path: Path) -> None:
+    bare, asked = await perdure(tmp_path), await perdure(tmp_path, "--help")
+
+    assert bare.code == asked.code == 0
+    assert bare.out.strip() == asked.out.strip()
+    for verb in ("serve", "chat", "status", "logs", "sessions", "explain", "verify", "stop"):
+        assert f"\n  {verb} " in bare.out
+
+
+async def test_the_version_is_printed(tmp_path: Path) -> None:
+    result = await perdure(tmp_path, "--version")
+
+    assert result.code == 0
+    assert result.out.startswith("perdure 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("serve", "--port", "high"),
+        ("sessions",),
+        ("explain",),
+        ("logs", "--level=x"),
+    ],
+)
+async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = await perdure(tmp_path, *arguments)
+
+    assert result.code == 2
+    assert result.err
+
+
+@pytest.mark.parametrize("verb", ["status", "chat", "stop", "drain"])
+async def test_without_a_node_it_is_3_and_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
+    result = await perdure(tmp_path, verb, stdin="hello")
+
+    assert result.code == 3
+    assert "perdure serve" in result.err
+
+
+async def test_status_without_a_node_is_json_too(tmp_path: Path) -> None:
+    result = await perdure(tmp_path, "status", "--json")
+
+    assert result.code == 3
+    assert result.json == {"state": "stopped", "home": str(tmp_path)}
+
+
+async def test_reading_makes_no_home(tmp_path: Path) -> None:
+    home = tmp_path / "typo"
+    result = await perdure(home, "sessions", "list")
+
+    assert result.code == 1
+    assert str(home) in result.err
+    assert not home.exists()
+
+
+async def test_an_empty_home_has_no_sessions(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    result = await perdure(home, "sessions", "list", "--json")
+
+    assert result.code == 0
+    assert result.json == {"sessions": [], "next": None}
+
+
+async def test_status_tells_what_runs(gateway: GatewayProcess) -> None:
+    text = await perdure(gateway.home, "status")
+    machine = await perdure(gateway.home, "status", "--json")
+
+    assert text.code == machine.code == 0
+    assert gateway.url in text.out
+    assert "main (demo)" in text.out
+    assert machine.json["state"] == "serving"
+    assert machine.json["pid"] == gateway.pid
+
+
+async def test_global_options_stand_before_or_after_the_verb(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    home = str(gateway.home)
+    before = await perdure(tmp_path, "--json", "--home", home, "status")
+    after = await perdure(tmp_path, "status", f"--home={home}", "--json")
+
+    assert before.code == after.code == 0
+    assert before.json["node"] == after.json["node"]
+
+
+async def test_chat_sends_stdin_and_prints_the_answer(gateway: GatewayProcess) -> None:
+    result = await perdure(gateway.home, "chat", "garden", stdin="first line\nsecond line\n")
+    shown = await perdure(gateway.home, "sessions", "show", "garden", "--json")
+
+    user, assistant = shown.json["messages"]
+    assert result.code == 0
+    assert user["text"] == "first line\nsecond line"
+    assert result.out == assistant["text"] + "\n"
+    assert result.err == ""
+
+
+async def test_chat_prints_a_streamed_answer_once_and_whole(gateway: GatewayProcess) -> None:
+    first = await perdure(gateway.home, "chat", stdin="demo words=60 delay_ms=5")
+    second = await perdure(gateway.home, "chat", stdin="demo words=60 delay_ms=5")
+
+    assert first.code == second.code == 0
+    assert len(first.out.split()) == 60
+    assert first.out == second.out
+
+
+async def test_a_failed_turn_is_1_and_keeps_what_was_said(gateway: GatewayProcess) -> None:
+    failed = await perdure(gateway.home, "chat", stdin="demo fail")
+    cut = await perdure(gateway.home, "chat", stdin="demo cut")
+
+    assert failed.code == cut.code == 1
+    assert failed.out == ""
+    assert "failed" in failed.err
+    assert cut.out.split()
+
+
+async def test_nothing_on_stdin_is_wrong_usage(gateway: GatewayProcess) -> None:
+    assert (await perdure(gateway.home, "chat")).code == 2
+
+
+async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
+    """The same turn is followed through the restart; no word is printed twice."""
+    talk = await asyncio.create_subprocess_exec(
+        *command("chat", "main", "--home", str(gateway.home)),
+        env=environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert talk.stdin is not None
+    assert talk.stdout is not None
+    talk.stdin.write(b"demo words=80 delay_ms=30")
+    talk.stdin.close()
+    async with asyncio.timeout(DEADLINE_S):
+        begun = await talk.stdout.readexactly(40)
+        await gateway.restart()
+        rest, _ = await talk.communicate()
+    shown = await perdure(gateway.home, "sessions", "show", "main", "--json")
+
+    assert talk.returncode == 0
+    texts = [each["text"] for each in shown.json["messages"] if each["role"] == "assistant"]
+    assert (begun + rest).decode().strip() == "\n\n".join(texts)
+    assert len(" ".join(texts).split()) == 80
+
+
+@asynccontextmanager
+async def terminal(home: Path, *arguments: str) -> AsyncIterator["Terminal"]:
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments),
+        env=environment(PERDURE_HOME=str(home), TERM="dumb"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    window = Terminal(master, process)
+    try:
+        yield window
+    finally:
+        asyncio.get_running_loop().remove_reader(master)
+        os.close(master)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Terminal:
+    """A window in which the command runs and a person types."""
+
+    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._master = master
+        self._seen = ""
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    def _read(self) -> None:
+        try:
+            self._seen += os.read(self._master, 65536).decode(errors="replace")
+        except OSError:  # the other end is closed
+            asyncio.get_running_loop().remove_reader(self._master)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def shows(self, text: str) -> None:
+        """Wait for the text, and look only at what comes after it from now on."""
+        await until(lambda: text in self._seen, what=text)
+        self._seen = self._seen.partition(text)[2]
+
+    async def ends(self) -> int:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.process.wait()
+
+
+async def test_in_a_terminal_ctrl_c_stops_the_turn_and_ctrl_d_leaves(
+    gateway: GatewayProcess,
+) -> None:
+    await talked(gateway.home)
+    async with terminal(gateway.home, "chat") as window:
+        await window.shows("> hello there")
+        await window.shows("\n> ")
+        window.type("demo words=5000 delay_ms=20\n")
+        await window.shows("stone")
+        window.process.send_signal(signal.SIGINT)
+        await window.shows("stopped")
+        await window.shows("> ")
+        window.type("and now this\n")
+        await window.shows('You said: "and now this"')
+        await window.shows("> ")
+        window.process.send_signal(signal.SIGINT)
+        await window.shows("> ")
+        window.type("\x04")
+        assert await window.ends() == 0
+    shown = await perdure(gateway.home, "sessions", "show", "main", "--json")
+
+    outcomes = [each["outcome"] for each in shown.json["messages"] if "outcome" in each]
+    assert outcomes == ["done", "stopped", "done"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_reading_verbs_answer_alike_with_and_without_a_node(
+    gateway: GatewayProcess, is_running: bool
+) -> None:
+    answered = await talked(gateway.home)
+    if not is_running:
+        assert await gateway.terminate() == 0
+
+    listed = await perdure(gateway.home, "sessions", "list", "--json")
+    found = await perdure(gateway.home, "sessions", "search", "hello", "--json")
+    by_name = await perdure(gateway.home, "sessions", "show", "main", "--json")
+    by_id = await perdure(gateway.home, "sessions", "show", answered["session"], "--json")
+    journal = await perdure(gateway.home, "sessions", "show", "main", "--journal")
+    explained = await perdure(gateway.home, "explain", answered["message"], "--json")
+
+    results = [listed, found, by_name, by_id, journal, explained]
+    assert [result.code for result in results] == [0] * len(results)
+    assert [each["id"] for each in listed.json["sessions"]] == [answered["session"]]
+    assert answered["message"] in [hit["message"] for hit in found.json["hits"]]
+    assert by_name.json == by_id.json
+    assert [each["role"] for each in by_id.json["messages"]] == ["user", "assistant"]
+    assert [each["seq"] for each in journal.json["events"]] == [1, 2, 3, 4, 5]
+    assert explained.json["turn"]["id"] == answered["turn"]
+    assert [each["kind"] for each in explained.json["events"]] == [
+        "turn_queued",
+        "turn_started",
+        "assistant_said",
+        "turn_settled",
+    ]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_what_people_read_holds_the_same(gateway: GatewayProcess, is_running: bool) -> None:
+    answered = await talked(gateway.home)
+    if not is_running:
+        await gateway.terminate()
+
+    listed = await perdure(gateway.home, "sessions", "list")
+    found = await perdure(gateway.home, "sessions", "search", "hello", "there")
+    shown = await perdure(gateway.home, "sessions", "show", answered["session"])
+    explained = await perdure(gateway.home, "explain", answered["turn"])
+
+    assert answered["session"] in listed.out
+    assert "hello there" in found.out
+    assert answered["text"] in shown.out
+    for word in ("update upd_", answered["turn"], "attempt 1", answered["message"], "done"):
+        assert word in explained.out
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_an_unknown_id_is_1_and_says_what_to_give(
+    gateway: GatewayProcess, is_running: bool
+) -> None:
+    if not is_running:
+        await gateway.terminate()
+    explained = await perdure(gateway.home, "explain", "msg_none")
+    shown = await perdure(gateway.home, "sessions", "show", "nobody")
+
+    assert explained.code == shown.code == 1
+    assert "msg_none" in explained.err
+    assert "sessions list" in shown.err
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_token_is_made_listed_and_revoked(
+    gateway: GatewayProcess, is_running: bool
+) -> None:
+    if not is_running:
+        await gateway.terminate()
+    made = (await perdure(gateway.home, "token", "add", "phone", "--json")).json
+    text = await perdure(gateway.home, "token", "add", "tablet")
+    listed = (await perdure(gateway.home, "token", "list", "--json")).json["tokens"]
+    revoked = await perdure(gateway.home, "token", "revoke", made["id"], "--json")
+    if not is_running:
+        await gateway.start()
+    refused = await perdure(gateway.home, "status", PERDURE_TOKEN=made["token"])
+    taken = await perdure(gateway.home, "status", PERDURE_TOKEN=text.out.split()[-1])
+
+    assert [(each["principal"], each["role"]) for each in listed] == [
+        ("operator", "operator"),
+        ("phone", "member"),
+        ("tablet", "member"),
+    ]
+    assert not any("token" in each for each in listed)
+    assert revoked.json["revoked_at"] is not None
+    assert refused.code == 1
+    assert "token" in refused.err
+    assert taken.code == 0
+
+
+async def test_a_token_made_before_the_first_start_leaves_the_operator_alone(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "new"
+    made = await perdure(home, "token", "add", "phone")
+    listed = await perdure(home, "token", "list", "--json")
+
+    assert made.code == 0
+    assert [each["role"] for each in listed.json["tokens"]] == ["member"]
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_member_may_not_stop_the_node(gateway: GatewayProcess) -> None:
+    made = (await perdure(gateway.home, "token", "add", "phone", "--json")).json
+    result = await perdure(gateway.home, "stop", PERDURE_TOKEN=made["token"])
+
+    assert result.code == 1
+    assert gateway.is_running
+
+
+async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess) -> None:
+    result = await perdure(gateway.home, "stop", "--json")
+
+    assert result.code == 0
+    assert result.json == {"state": "stopped"}
+    assert not (gateway.home / "server.json").exists()
+    assert await gateway.wait() == 0
+    again = await perdure(gateway.home, "sessions", "list")
+    assert again.code == 0, again.err
+
+
+async def test_stop_lets_a_turn_finish_and_says_so(gateway: GatewayProcess) -> None:
+    async with asyncio.TaskGroup() as group:
+        chatting = group.create_task(
+            perdure(gateway.home, "chat", "slow", stdin="demo words=40 delay_ms=50")
+        )
+        while (await perdure(gateway.home, "status", "--json")).json["turns"]["running"] == 0:
+            assert not chatting.done()
+        stopped = await perdure(gateway.home, "drain")
+
+    assert stopped.code == 0
+    assert "1 turn running" in stopped.err
+    assert len(chatting.result().out.split()) == 40
+
+
+async def test_sigterm_is_0_and_takes_the_server_file_away(gateway: GatewayProcess) -> None:
+    assert (gateway.home / "server.json").exists()
+
+    assert await gateway.terminate() == 0
+    assert not (gateway.home / "server.json").exists()
+
+
+async def test_serve_prints_the_address_with_the_token(gateway: GatewayProcess) -> None:
+    assert f"{gateway.url}/#token={gateway.token}" in gateway.output
+
+
+async def test_a_second_node_on_one_home_is_refused(gateway: GatewayProcess) -> None:
+    result = await perdure(gateway.home, "serve", "--port", "0")
+    status = await perdure(gateway.home, "status", "--json")
+
+    assert result.code == 1
+    assert str(gateway.pid) in result.err
+    assert status.json["pid"] == gateway.pid
+
+
+async def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = await perdure(tmp_path / "home", "serve", "--port", port)
+
+    assert result.code == 1
+    assert port in result.err
+    assert "--port" in result.err
+
+
+@pytest.mark.parametrize("verb", [("serve", "--port", "0"), ("sessions", "list"), ("verify",)])
+async def test_a_wrong_key_is_2_and_named_with_its_line(
+    tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    (tmp_path / "perdure.toml").write_text("[server]\nprot = 1\n")
+    result = await perdure(tmp_path, *verb)
+
+    assert result.code == 2
+    assert "perdure.toml:2" in result.err
+    assert '"port"' in result.err
+
+
+async def test_a_killed_node_is_not_running(gateway: GatewayProcess) -> None:
+    await talked(gateway.home)
+    await gateway.kill()
+
+    assert (gateway.home / "server.json").exists()
+    assert (await perdure(gateway.home, "status")).code == 3
+    assert (await perdure(gateway.home, "sessions", "list")).code == 0
+
+
+async def test_the_address_of_a_dead_node_may_belong_to_another(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    """Two homes, one port: the hint of the dead one leads to a stranger."""
+    ours = tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    (ours / "token").write_text("another-token\n")
+    dead = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await dead.wait()
+    hint = {"pid": dead.pid, "port": gateway.port, "url": gateway.url}
+    (ours / "server.json").write_text(json.dumps(hint))
+
+    assert (await perdure(ours, "status")).code == 3
+    (ours / "token").write_text(gateway.token)
+    assert (await perdure(ours, "status")).code == 3
+
+
+async def test_a_live_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    hint = {"pid": os.getpid(), "port": 9, "url": "http://127.0.0.1:9"}
+    (tmp_path / "server.json").write_text(json.dumps(hint))
+    result = await perdure(tmp_path, "status")
+
+    assert result.code == 1
+    assert str(os.getpid()) in result.err
+
+
+async def test_a_store_that_somebody_holds_is_named(gateway: GatewayProcess) -> None:
+    await gateway.terminate()
+    with (gateway.home / "perdure.db.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = await perdure(gateway.home, "sessions", "list")
+
+    assert result.code == 1
+    assert "does not answer" in result.err
+
+
+async def test_verify_checks_every_session(gateway: GatewayProcess) -> None:
+    await talked(gateway.home)
+    await perdure(gateway.home, "chat", "other", stdin="demo fail")
+    await gateway.terminate()
+    text = await perdure(gateway.home, "verify")
+    machine = await perdure(gateway.home, "verify", "--json")
+
+    assert text.code == machine.code == 0
+    assert "2 sessions" in text.out
+    assert machine.json == {"sessions": 2, "violations": []}
+
+
+async def test_verify_finds_a_damaged_session(gateway: GatewayProcess) -> None:
+    answered = await talked(gateway.home)
+    await gateway.terminate()
+    damage(gateway.home, "UPDATE sessions SET last_seq = last_seq + 1")
+    result = await perdure(gateway.home, "verify", "--json")
+
+    assert result.code == 1
+    assert any(answered["session"] in each for each in result.json["violations"])
+
+
+def damage(home: Path, sql: str) -> None:
+    import apsw
+
+    connection = apsw.Connection(str(home / "perdure.db"))
+    connection.execute(sql)
+    connection.close()
+
+
+async def test_logs_show_the_end_and_leave_out_what_matters_less(tmp_path: Path) -> None:
+    home = written_log(tmp_path, [("info", f"line {number}") for number in range(100)])
+    with (home / "logs" / "perdure.log").open("a") as log:
+        log.write(log_line("error", "\x1b[31mbroken\x1b[0m", turn="trn_1"))
+    newest = await perdure(home, "logs", "-n", "3")
+    errors = await perdure(home, "logs", "--level", "warning")
+    machine = await perdure(home, "logs", "-n", "2", "--json")
+
+    assert [line.split()[3:] for line in newest.out.splitlines()[:2]] == [
+        ["line", "98"],
+        ["line", "99"],
+    ]
+    assert "[31mbroken[0m turn=trn_1" in errors.out
+    assert "\x1b" not in errors.out
+    assert len(errors.out.splitlines()) == 1
+    assert [json.loads(line)["level"] for line in machine.out.splitlines()] == ["info", "error"]
+
+
+async def test_logs_go_back_into_the_files_that_rotation_put_aside(tmp_path: Path) -> None:
+    home = written_log(tmp_path, [("info", "old"), ("info", "older")])
+    current = home / "logs" / "perdure.log"
+    current.rename(current.with_name("perdure.log.1"))
+    current.write_text(log_line("info", "new"))
+    result = await perdure(home, "logs", "-n", "2")
+
+    assert [line.split()[-1] for line in result.out.splitlines()] == ["older", "new"]
+
+
+async def test_logs_follow_through_a_rotation(tmp_path: Path) -> None:
+    home = written_log(tmp_path, [("info", "before")])
+    current = home / "logs" / "perdure.log"
+    async with terminal(home, "logs", "-f", "-n", "1") as window:
+        await window.shows("before")
+        with current.open("a") as log:
+            log.write(log_line("info", "while"))
+        await window.shows("while")
+        current.rename(current.with_name("perdure.log.1"))
+        current.write_text(log_line("info", "afterwards"))
+        await window.shows("afterwards")
+        window.process.send_signal(signal.SIGINT)
+        assert await window.ends() == 130
+
+
+async def test_the_log_of_a_real_node_can_be_read(gateway_factory: StartGateway) -> None:
+    gateway = await gateway_factory(toml="[drain]\ntimeout_s = 0\n")
+    async with terminal(gateway.home, "chat") as window:
+        await window.shows("> ")
+        window.type("demo words=5000 delay_ms=20\n")
+        await window.shows("stone")
+        assert await gateway.terminate() == 0
+    result = await perdure(gateway.home, "logs", "--level", "info")
+
+    assert result.code == 0
+    assert "INFO     engine: parking turns turns=1" in result.out
+
+
+def written_log(folder: Path, lines: list[tuple[str, str]]) -> Path:
+    home = folder / "home"
+    (home / "logs").mkdir(parents=True)
+    text = "".join(log_line(level, event) for level, event in lines)
+    (home / "logs" / "perdure.log").write_text(text)
+    return home
+
+
+def log_line(level: str, event: str, **more: str) -> str:
+    at = "2026-01-01T00:00:00.000000Z"
+    fields = {"event": event, "logger": "test", "level": level, "timestamp": at, **more}
+    return json.dumps(fields) + "\n"
+
+
+async def test_stored_text_cannot_steer_the_terminal(gateway: GatewayProcess) -> None:
+    said = await perdure(gateway.home, "chat", stdin="\x1b]0;owned\x07 hello")
+    shown = await perdure(gateway.home, "sessions", "show", "main")
+    listed = await perdure(gateway.home, "sessions", "search", "hello")
+
+    for result in (said, shown, listed):
+        assert result.code == 0
+        assert "owned" in result.out
+        assert "\x1b" not in result.out
+        assert "\x07" not in result.out
+
+
+async def test_a_reader_that_has_seen_enough_is_no_error(gateway: GatewayProcess) -> None:
+    await talked(gateway.home)
+    line = " ".join(command("sessions", "show", "main", "--json"))
+    process = await asyncio.create_subprocess_shell(
+        f"{line} | head -c 1",
+        env=environment(PERDURE_HOME=str(gateway.home)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        out, err = await process.communicate()
+
+    assert out == b"{"
+    assert err == b""
+
+
+async def test_help_answers_at_once(tmp_path: Path) -> None:
+    """Nothing heavy is loaded before a verb is chosen."""
+    program = (
+        "import sys\nfrom perdure.cli.main import app\n"
+        "app(args=['--help'], standalone_mode=False)\n"
+        "print(*[name for name in ('aiohttp', 'msgspec', 'rich', 'structlog', 'asyncio', 'apsw')"
+        " if name in sys.modules], file=sys.stderr)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        env=environment(),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+
+    assert err.decode().split() == []

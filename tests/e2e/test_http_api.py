@@ -1,0 +1,354 @@
+"""The native API of a real gateway: what it answers, refuses, streams and keeps."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from perdure.testkit.process import GatewayProcess
+
+DEADLINE_S = 20.0
+pytestmark = pytest.mark.timeout(60)
+
+
+class Client:
+    """A person with curl."""
+
+    def __init__(self, gateway: GatewayProcess, session: aiohttp.ClientSession) -> None:
+        self.gateway = gateway
+        self.session = session
+        self.token = gateway.token
+
+    async def call(
+        self, method: str, path: str, *, body: object = None, raw: bytes | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
+        sent = {"Authorization": f"Bearer {self.token}", **headers}
+        async with self.session.request(
+            method, self.gateway.url + path, data=data, headers=sent
+        ) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def say(self, name: str, text: str, **more: object) -> dict[str, Any]:
+        status, body = await self.call(
+            "POST", f"/api/conversations/{name}/messages", body={"text": text, **more}
+        )
+        assert status == 202, body
+        result: dict[str, Any] = body
+        return result
+
+    async def settled(self, turn: str) -> dict[str, Any]:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                _, body = await self.call("GET", f"/api/turns/{turn}")
+                if body["state"] == "settled":
+                    result: dict[str, Any] = body
+                    return result
+                await asyncio.sleep(0.02)
+
+    async def transcript(self, name: str, query: str = "") -> list[dict[str, Any]]:
+        _, body = await self.call("GET", f"/api/conversations/{name}/transcript{query}")
+        messages: list[dict[str, Any]] = body["messages"]
+        return messages
+
+    @asynccontextmanager
+    async def events(
+        self, name: str, last: str | None = None
+    ) -> AsyncIterator[AsyncIterator[tuple[str, str, dict[str, Any]]]]:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        if last:
+            headers["Last-Event-ID"] = last
+        url = f"{self.gateway.url}/api/conversations/{name}/events"
+        async with self.session.get(url, headers=headers) as response:
+            assert response.status == 200
+            yield _parsed(response)
+
+
+async def _parsed(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, Any]]:
+    fields: dict[str, str] = {}
+    async for raw in response.content:
+        line = raw.decode().rstrip("\n")
+        if not line and "data" in fields:
+            yield fields["id"], fields["event"], json.loads(fields["data"])
+            fields = {}
+        elif line and not line.startswith(":"):
+            key, _, value = line.partition(": ")
+            fields[key] = value
+
+
+@pytest.fixture
+async def client(gateway: GatewayProcess) -> AsyncIterator[Client]:
+    async with aiohttp.ClientSession() as session:
+        yield Client(gateway, session)
+
+
+async def test_a_message_is_answered_and_stands_in_the_transcript(client: Client) -> None:
+    accepted = await client.say("main", "hello there")
+    assert accepted["duplicate"] is False
+
+    turn = await client.settled(accepted["turn"])
+
+    assert (turn["outcome"], turn["attempts"]) == ("done", 1)
+    user, assistant = await client.transcript("main")
+    assert (user["role"], user["text"], user["id"]) == ("user", "hello there", accepted["message"])
+    assert assistant["role"] == "assistant"
+    assert "hello there" in assistant["text"]
+    assert assistant["outcome"] == "done"
+    status, conversation = await client.call("GET", "/api/conversations/main")
+    assert (status, conversation["state"], conversation["queued"]) == (200, "idle", 0)
+
+
+async def test_a_repeated_id_is_the_same_message_also_after_restarts(client: Client) -> None:
+    first = await client.say("main", "once", id="a1")
+    await client.settled(first["turn"])
+    for _ in range(4):
+        await client.gateway.kill()
+        await client.gateway.start()
+        again = await client.say("main", "once", id="a1")
+        assert again == {**first, "duplicate": True}
+    assert len(await client.transcript("main")) == 2
+
+    status, body = await client.call(
+        "POST", "/api/conversations/main/messages", body={"text": "other", "id": "a1"}
+    )
+    assert (status, body["error"]["code"]) == (409, "id_conflict")
+    again = await client.say("elsewhere", "once", id="a1")
+    assert again["duplicate"] is False
+
+
+async def test_events_tell_everything_once_and_resume_without_a_gap(client: Client) -> None:
+    await client.settled((await client.say("main", "warm up"))["turn"])
+    accepted = await client.say("main", "demo words=60 delay_ms=10")
+    text, last, seen, ids = "", None, [], []
+    for pieces in (5, 7, 10_000):  # two connections are dropped on the way
+        async with client.events("main", last) as events:
+            count = 0
+            async for event_id, kind, data in events:
+                if last is not None and kind not in ("state",):
+                    assert event_id > last
+                last = event_id
+                ids.append(event_id)
+                seen.append(kind)
+                if kind == "delta":
+                    assert data["offset"] == len(text)
+                    text += data["text"]
+                    count += 1
+                if kind == "outcome" or count == pieces:
+                    break
+        if seen[-1] == "outcome":
+            break
+    assert seen[0] == "state"
+    assert seen.count("outcome") == 1
+    assert sorted(ids) == ids
+    (*_, assistant) = await client.transcript("main")
+    assert assistant["turn"] == accepted["turn"]
+    assert assistant["text"].startswith(text)
+    assert len(assistant["text"].split()) == 60
+
+
+async def test_messages_wait_in_arrival_order(client: Client) -> None:
+    sent = [await client.say("main", f"demo words={n + 3} delay_ms=5") for n in range(5)]
+    for each in sent:
+        assert (await client.settled(each["turn"]))["outcome"] == "done"
+    roles = [(m["role"], m["turn"]) for m in await client.transcript("main")]
+    assert roles == [(role, s["turn"]) for s in sent for role in ("user", "assistant")]
+
+
+async def test_stop_keeps_what_was_shown_and_the_conversation_goes_on(client: Client) -> None:
+    accepted = await client.say("main", "demo words=500 delay_ms=20")
+    async with client.events("main") as events:
+        async for _, kind, _data in events:
+            if kind == "delta":
+                break
+    status, turn = await client.call("POST", f"/api/turns/{accepted['turn']}/stop")
+    assert (status, turn["outcome"]) == (200, "stopped")
+    status, body = await client.call("POST", f"/api/turns/{accepted['turn']}/stop")
+    assert (status, body["error"]["code"]) == (409, "already_finished")
+    (_, stopped) = await client.transcript("main")
+    assert stopped["outcome"] == "stopped"
+    assert 0 < len(stopped["text"].split()) < 500
+    after = await client.say("main", "and now?")
+    assert (await client.settled(after["turn"]))["outcome"] == "done"
+    assert (await client.transcript("main"))[1]["text"] == stopped["text"]
+
+
+async def test_failures_of_the_agent_are_visible_and_harmless(client: Client) -> None:
+    failed = await client.settled((await client.say("main", "demo fail"))["turn"])
+    assert (failed["outcome"], failed["reason"]) == ("failed", "provider_error")
+    cut = await client.settled((await client.say("main", "demo cut"))["turn"])
+    assert (cut["outcome"], cut["reason"]) == ("failed", "provider_cut")
+    assert (await client.settled((await client.say("main", "still there?"))["turn"]))[
+        "outcome"
+    ] == "done"
+    entries = await client.transcript("main")
+    assert [(e["role"], e.get("outcome")) for e in entries] == [
+        ("user", None),
+        ("assistant", "failed"),
+        ("user", None),
+        ("assistant", "failed"),
+        ("user", None),
+        ("assistant", "done"),
+    ]
+    assert entries[1]["text"] == ""
+    assert entries[3]["text"]
+
+
+async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_shown(client: Client) -> None:
+    accepted = await client.say("main", "demo words=80 delay_ms=15")
+    shown = ""
+    async with client.events("main") as events:
+        async for _, kind, data in events:
+            if kind == "delta":
+                shown += data["text"]
+            if len(shown.split()) > 10:
+                break
+    await client.gateway.kill()
+    await client.gateway.start()
+    turn = await client.settled(accepted["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("done", 2)
+    user, *said = await client.transcript("main")
+    assert user["role"] == "user"
+    assert said[0]["outcome"] == "interrupted"
+    assert said[0]["text"].startswith(shown)
+    assert said[-1]["outcome"] == "done"
+    _, page = await client.call("GET", f"/api/explain/{accepted['message']}")
+    kinds = [event["kind"] for event in page["events"]]
+    assert kinds.count("attempt_interrupted") == 1
+    assert kinds.count("interruption_acknowledged") == 1
+
+
+async def test_a_drain_keeps_what_arrives_and_parks_what_runs(client: Client) -> None:
+    running = await client.say("main", "demo words=2000 delay_ms=20")
+    status, _ = await client.call("POST", "/api/drain")
+    assert status == 202
+    status, ready = await client.call("GET", "/readyz")
+    assert (status, ready["error"]["code"]) == (503, "not_ready")
+    queued = await client.say("other", "said while draining")
+    assert await client.gateway.terminate() == 0  # the second request skips the wait
+    await client.gateway.start()
+    assert (await client.settled(queued["turn"]))["outcome"] == "done"
+    _, turn = await client.call("GET", f"/api/turns/{running['turn']}")
+    assert turn["attempts"] == 2
+
+
+BAD = [
+    ("POST", "/api/conversations/main/messages", b"{nonsense", 400, "malformed_json"),
+    ("POST", "/api/conversations/main/messages", b'{"text": 5}', 400, "invalid_body"),
+    ("POST", "/api/conversations/main/messages", b'{"txt": "hi"}', 400, "invalid_body"),
+    ("POST", "/api/conversations/main/messages", b'{"text": "  "}', 400, "empty_message"),
+    ("POST", "/api/conversations/main/messages", b'{"text":"a","agent":"x"}', 404, "no_agent"),
+    ("POST", "/api/conversations/main/messages",
+     b'{"text":"a","attachments":[{"media":"med_x"}]}', 404, "not_found"),
+    ("POST", "/api/conversations/" + "n" * 201 + "/messages", b'{"text":"a"}', 400, "invalid_name"),
+    ("GET", "/api/conversations/nowhere", None, 404, "not_found"),
+    ("GET", "/api/conversations/nowhere/transcript", None, 404, "not_found"),
+    ("GET", "/api/conversations/nowhere/events", None, 404, "not_found"),
+    ("GET", "/api/turns/trn_x", None, 404, "not_found"),
+    ("GET", "/api/conversations?limit=0", None, 400, "invalid_query"),
+    ("GET", "/api/search", None, 400, "invalid_query"),
+    ("GET", "/api/explain/whatever", None, 404, "not_found"),
+    ("GET", "/api/nothing", None, 404, "not_found"),
+    ("DELETE", "/api/conversations", None, 405, "method_not_allowed"),
+    ("POST", "/api/media", b"", 400, "empty_body"),
+    ("POST", "/v1/chat/completions", b'{"messages": []}', 400, "invalid_messages"),
+    ("POST", "/v1/chat/completions",
+     b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404, "no_agent"),
+]  # fmt: skip
+
+
+async def test_bad_input_gets_a_clear_error_and_stores_nothing(client: Client) -> None:
+    for method, path, raw, status, code in BAD:
+        got, body = await client.call(method, path, raw=raw)
+        assert (got, body["error"]["code"]) == (status, code), (path, raw, body)
+        assert body["error"]["message"]
+        assert body["error"]["retryable"] in (True, False)
+    _, body = await client.call("GET", "/api/conversations")
+    assert body["conversations"] == []
+
+
+async def test_a_body_over_the_limit_is_refused(gateway_factory: Any) -> None:
+    gateway = await gateway_factory(toml="[limits]\nbody_bytes = 1000\n")
+    async with aiohttp.ClientSession() as session:
+        client = Client(gateway, session)
+        status, body = await client.call(
+            "POST", "/api/conversations/main/messages", body={"text": "x" * 2000}
+        )
+        assert (status, body["error"]["code"]) == (413, "body_too_large")
+        assert (await client.say("main", "short"))["turn"]
+
+
+async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client) -> None:
+    operator = client.token
+    await client.settled((await client.say("main", "the operator's secret"))["turn"])
+    _, made = await client.call("POST", "/api/tokens", body={"name": "ada"})
+    client.token = made["token"]
+    for path in ("/api/conversations/main", "/api/conversations/main/transcript"):
+        status, _ = await client.call("GET", path)
+        assert status == 404
+    mine = await client.say("main", "ada's own")
+    await client.settled(mine["turn"])
+    assert [m["text"] for m in await client.transcript("main")][0] == "ada's own"
+    _, hits = await client.call("GET", "/api/search?q=secret")
+    assert hits["hits"] == []
+    _, hits = await client.call("GET", "/api/search?q=own")
+    assert len(hits["hits"]) >= 1
+    for path in ("/api/parked", "/api/tokens"):
+        status, body = await client.call("GET", path)
+        assert (status, body["error"]["code"]) == (403, "forbidden")
+
+    client.token = operator
+    entries = await client.transcript("main")
+    status, _ = await client.call("DELETE", f"/api/tokens/{made['id']}")
+    assert status == 200
+    client.token = made["token"]
+    status, body = await client.call("GET", "/api/conversations")
+    assert (status, body["error"]["code"]) == (401, "unauthorized")
+    client.token = operator
+    status, _ = await client.call(
+        "GET", f"/api/conversations/main/transcript?before={mine['message']}"
+    )
+    assert entries
+
+
+async def test_transcripts_come_in_pages(client: Client) -> None:
+    for n in range(6):
+        await client.settled((await client.say("main", f"message {n}"))["turn"])
+    newest = await client.transcript("main", "?limit=4")
+    assert [m["text"] for m in newest if m["role"] == "user"] == ["message 4", "message 5"]
+    older = await client.transcript("main", f"?limit=100&before={newest[0]['id']}")
+    assert len(older) == 8
+    assert older[-1]["turn"] != newest[0]["turn"]
+
+
+async def test_media_go_in_and_come_out(client: Client) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(64)
+    status, media = await client.call(
+        "POST", "/api/media", raw=png, **{"Content-Type": "image/png", "X-Filename": "a%20b.png"}
+    )
+    assert (status, media["name"], media["size"]) == (201, "a b.png", len(png))
+    headers = {"Authorization": f"Bearer {client.token}"}
+    async with client.session.get(
+        f"{client.gateway.url}/api/media/{media['id']}", headers=headers
+    ) as response:
+        assert await response.read() == png
+        assert response.content_type == "image/png"
+    accepted = await client.say("main", "look", attachments=[{"media": media["id"]}])
+    assert (await client.settled(accepted["turn"]))["outcome"] == "done"
+    assert (await client.transcript("main"))[0]["attachments"][0]["media"] == media["id"]
+
+
+async def test_health_metrics_and_the_api_document(client: Client) -> None:
+    await client.settled((await client.say("main", "count me"))["turn"])
+    async with client.session.get(client.gateway.url + "/healthz") as response:
+        assert (response.status, (await response.json())["status"]) == (200, "serving")
+    async with client.session.get(client.gateway.url + "/metrics") as response:
+        text = await response.text()
+    assert 'perdure_turns_settled_total{agent="main",outcome="done"} 1.0' in text
+    _, document = await client.call("GET", "/api/openapi.json")
+    assert "/api/conversations/{name}/messages" in document["paths"]
+    _, status = await client.call("GET", "/api/status")
+    assert status["agents"] == [{"name": "main", "kind": "demo"}]
