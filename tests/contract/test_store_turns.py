@@ -125,7 +125,7 @@ async def test_the_head_is_the_parent_of_the_next_turn(store: Store, ada: Person
     claimed = await claim_one(store)
 
     assert claimed.parent == first
-    assert await next_request(store, claimed)
+    assert len((await next_request(store, claimed)).messages) == 2
 
 
 async def test_flushed_text_can_be_seen_and_grows(store: Store, ada: Person) -> None:
@@ -619,3 +619,21 @@ async def test_unfinished_text_of_two_messages_stays_two_messages(
         ("msg_a", "text of msg_a"),
         ("msg_b", "text of msg_b"),
     ]
+
+
+async def test_a_claim_whose_answer_was_lost_is_put_back(peers: list[Store], ada: Person) -> None:
+    sessions = await crowd(peers[0], ada, 3)
+    known, lost = await peers[0].turns.claim(limit=2)
+    others = await peers[-1].turns.claim(limit=1)
+
+    ended = await peers[0].nodes.reclaim(
+        known=[known.lease.turn, *(each.lease.turn for each in others)], attempts_max=3
+    )
+
+    assert [e.turn for e in only(AttemptInterrupted, ended)] == [lost.lease.turn]
+    for living in (known, *others):
+        assert await flush(peers[0], living.lease, "going on") == []
+    assert await flush(peers[0], lost.lease, "late") == [lost.lease]
+    await peers[0].nodes.resume(limit=9)
+    assert (await claim_one(peers[0])).lease.turn == lost.lease.turn
+    await assert_sound(peers[0], *sessions)

@@ -609,7 +609,7 @@ async def test_the_log_of_a_real_node_can_be_read(gateway_factory: StartGateway)
     result = await perdure(gateway.home, "logs", "--level", "info")
 
     assert result.code == 0
-    assert "INFO     engine: parking turns turns=1" in result.out
+    assert "INFO     gateway: parking turns turns=1 reason=shutdown" in result.out
 
 
 def written_log(folder: Path, lines: list[tuple[str, str]]) -> Path:
@@ -673,3 +673,17 @@ async def test_help_answers_at_once(tmp_path: Path) -> None:
     _, err = await process.communicate()
 
     assert err.decode().split() == []
+
+
+async def test_verify_works_beside_a_node_that_shares_its_store(
+    gateway_factory: StartGateway, postgres_database: str
+) -> None:
+    gateway = await gateway_factory(toml=f'[store]\nurl = "{postgres_database}"\n')
+    answered = await talked(gateway.home)
+    beside = await perdure(gateway.home, "verify", "--json")
+    await gateway.terminate()
+    alone = await perdure(gateway.home, "sessions", "show", "main", "--json")
+
+    assert beside.code == 0, beside.err
+    assert beside.json == {"sessions": 1, "violations": []}
+    assert alone.json["session"] == answered["session"]

@@ -24,7 +24,13 @@ class Client:
         self.token = gateway.token
 
     async def call(
-        self, method: str, path: str, *, body: object = None, raw: bytes | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        raw: bytes | None = None,
+        **headers: str,
     ) -> tuple[int, Any]:
         data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
         sent = {"Authorization": f"Bearer {self.token}", **headers}
@@ -128,7 +134,7 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
         async with client.events("main", last) as events:
             count = 0
             async for event_id, kind, data in events:
-                if last is not None and kind not in ("state",):
+                if last is not None and kind != "state":
                     assert event_id > last
                 last = event_id
                 ids.append(event_id)
@@ -291,7 +297,7 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
         assert status == 404
     mine = await client.say("main", "ada's own")
     await client.settled(mine["turn"])
-    assert [m["text"] for m in await client.transcript("main")][0] == "ada's own"
+    assert (await client.transcript("main"))[0]["text"] == "ada's own"
     _, hits = await client.call("GET", "/api/search?q=secret")
     assert hits["hits"] == []
     _, hits = await client.call("GET", "/api/search?q=own")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -45,6 +46,13 @@ class Setting:
             extra_headers={**headers, **more.pop("headers", {})},
             **more,
         )
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The model's last request."""
+        body = self.model.requests[-1].body
+        assert body is not None
+        return body
 
 
 class Replies:
@@ -91,7 +99,7 @@ async def test_the_sdk_is_answered_whole_and_streamed(setting: Setting) -> None:
 async def test_in_a_conversation_history_is_the_gateways(setting: Setting) -> None:
     await setting.ask("first")
     await setting.ask("second")
-    messages = setting.model.requests[-1].body["messages"]
+    messages = setting.asked["messages"]
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]
     assert [m["content"] for m in messages[1:]] == ["first", "echo: first", "second"]
 
@@ -107,7 +115,7 @@ async def test_without_a_conversation_the_call_brings_its_own(setting: Setting) 
         ],
     )
     assert answer.choices[0].message.content == "echo: three"
-    sent = setting.model.requests[-1].body["messages"]
+    sent = setting.asked["messages"]
     assert "pirate" in sent[0]["content"]
     assert [m["content"] for m in sent[1:]] == ["one", "two", "three"]
     assert not setting.model.violations
@@ -117,7 +125,7 @@ async def test_request_bytes_before_the_last_turn_are_stable(setting: Setting) -
     for n in range(4):
         await setting.ask(f"message {n}")
     bodies = [request.raw for request in setting.model.requests]
-    for before, later in zip(bodies, bodies[1:], strict=False):
+    for before, later in pairwise(bodies):
         history = before[before.index(b'"messages"') :].rstrip(b"]}")
         assert history in later
 
@@ -128,7 +136,7 @@ async def test_tools_of_the_caller_pass_through(setting: Setting, replies: Repli
     answer = await setting.ask("look", conversation=None, tools=tools)
     (call,) = answer.choices[0].message.tool_calls
     assert (call.function.name, answer.choices[0].finish_reason) == ("look", "tool_calls")
-    assert setting.model.requests[-1].body["tools"][0]["function"]["name"] == "look"
+    assert setting.asked["tools"][0]["function"]["name"] == "look"
 
     replies.rule = lambda request: script.say("it is blue")
     answer = await setting.sdk.chat.completions.create(
@@ -250,3 +258,20 @@ async def test_anthropic_behind_the_same_surface(gateway_factory: Factory) -> No
         assert (await setting.ask("two")).choices[0].message.content == "echo: two"
         assert not model.violations
         await setting.sdk.close()
+
+
+async def test_a_changed_configuration_is_taken_and_a_broken_one_is_not(
+    setting: Setting,
+) -> None:
+    path = setting.gateway.home / "perdure.toml"
+    path.write_text("[agents.main\n")
+    async with asyncio.timeout(20):
+        while "configuration not applied" not in setting.gateway.output:
+            await asyncio.sleep(0.05)
+    assert (await setting.ask("still?")).choices[0].message.content == "echo: still?"
+
+    path.write_text(toml(setting.model) + '[agents.second]\nkind = "demo"\n')
+    async with asyncio.timeout(20):
+        while [m.id for m in (await setting.sdk.models.list()).data] != ["main", "second"]:
+            await asyncio.sleep(0.05)
+    assert (await setting.ask("and now?")).choices[0].message.content == "echo: and now?"

@@ -4,6 +4,7 @@ The browser is started once; each test has its own window, and every window must
 script error and without a breach of the content security policy.
 """
 
+import base64
 import inspect
 import json
 import os
@@ -19,9 +20,17 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
-from playwright.async_api import ConsoleMessage, Page, Route, async_playwright, expect
+from playwright.async_api import (
+    ConsoleMessage,
+    FilePayload,
+    Page,
+    Request,
+    Route,
+    async_playwright,
+    expect,
+)
 
-ANSWER_MS = 20_000
+expect.set_options(timeout=20_000)
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -33,6 +42,11 @@ FLAGS = (
     "--no-default-browser-check",
     "--no-first-run",
     "--remote-debugging-port=0",
+)
+
+# The smallest picture there is.
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
 # Runs before the page's own scripts.
@@ -81,14 +95,12 @@ class Chat:
 
     async def answered(self, text: str) -> None:
         answer = self.page.locator(".assistant:not(.streaming)", has_text=text)
-        await expect(answer.last).to_be_visible(timeout=ANSWER_MS)
+        await expect(answer.last).to_be_visible()
         await self.at_rest()
 
     async def at_rest(self) -> None:
-        await expect(self.page.locator(".pending, .status, .streaming")).to_have_count(
-            0, timeout=ANSWER_MS
-        )
-        await expect(self.page.locator("#stop")).to_be_hidden(timeout=ANSWER_MS)
+        await expect(self.page.locator(".pending, .status, .streaming")).to_have_count(0)
+        await expect(self.page.locator("#stop")).to_be_hidden()
 
     async def shown(self) -> list[tuple[str, str]]:
         """Who said what, as it stands on the screen; white space is the markup's business."""
@@ -118,7 +130,13 @@ class Chat:
 
 def heard(errors: list[str], message: ConsoleMessage) -> None:
     if message.type == "error":
-        errors.append(message.text)
+        errors.append(f"{message.text} {message.location['url']}")
+
+
+def posted(request: Request) -> list[dict[str, object]]:
+    """The message that a request carries, if any."""
+    is_message = request.method == "POST" and request.url.endswith("/messages")
+    return [json.loads(request.post_data or "{}")] if is_message else []
 
 
 def is_script_error(text: str) -> bool:
@@ -171,8 +189,8 @@ async def chat(browser: str, gateway: Gateway) -> AsyncIterator[Chat]:
         await context.add_init_script(WATCH)
         page = await context.new_page()
         window = Chat(page, gateway)
-        page.on("console", lambda message: heard(window.errors, message))
-        page.on("pageerror", lambda error: window.errors.append(str(error)))
+        context.on("console", lambda message: heard(window.errors, message))
+        context.on("weberror", lambda failure: window.errors.append(str(failure.error)))
         yield window
         breaches = await page.evaluate("window.breaches")
         await context.close()
@@ -188,7 +206,7 @@ async def test_the_first_message_is_answered_as_it_is_written(chat: Chat) -> Non
     await chat.say("demo words=40 delay_ms=20")
     await expect(chat.page.locator("#stop")).to_be_visible()
     await expect(chat.page.locator(".assistant.streaming")).to_be_visible()
-    await expect(chat.page.locator(".assistant:not(.streaming)")).to_be_visible(timeout=ANSWER_MS)
+    await expect(chat.page.locator(".assistant:not(.streaming)")).to_be_visible()
 
     stored = await chat.until_stored_is_shown()
     assert [role for role, _ in stored] == ["user", "assistant"]
@@ -201,18 +219,21 @@ async def test_the_first_message_is_answered_as_it_is_written(chat: Chat) -> Non
 
 async def test_a_reload_keeps_everything(chat: Chat) -> None:
     await chat.sign_in()
-    await chat.say("the first of two")
-    await chat.answered("the first of two")
-    await chat.say("the second of two")
-    await chat.answered("the second of two")
+    await chat.say("something to keep")
+    await chat.answered("something to keep")
+    await chat.say('demo tool sundial {"at": "noon"}')
+    await chat.answered("The tool sundial answered")
     before = await chat.until_stored_is_shown()
     assert len(before) == 4
+    tools = chat.page.locator(".tool")
+    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool')])
 
     await chat.page.fill("#text", "a draft")
     await chat.page.reload()
-    await chat.answered("the second of two")
+    await chat.answered("The tool sundial answered")
 
     assert await chat.until_stored_is_shown() == before
+    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool')])
     assert await chat.page.input_value("#text") == "a draft"
     assert chat.errors == []
 
@@ -223,15 +244,13 @@ async def test_a_killed_gateway_costs_no_text_and_repeats_none(
     await chat.sign_in()
     await chat.page.evaluate("window.isSamePage = true")
     await chat.say("demo words=60 delay_ms=50")
-    await expect(chat.page.locator(".assistant")).to_have_text(
-        re.compile(r"(\S+\s+){10}"), timeout=ANSWER_MS
-    )
+    await expect(chat.page.locator(".assistant")).to_have_text(re.compile(r"(\S+\s+){10}"))
 
     await finished(gateway.kill())
     await expect(chat.page.locator("#connection")).to_contain_text("Reconnecting")
     seen = (await chat.shown())[1][1]
     await chat.say("written while nobody listens")
-    await expect(chat.page.locator(".pending")).to_contain_text("Sending")
+    await expect(chat.page.locator(".unsent")).to_contain_text("Sending")
     await finished(gateway.start())
 
     await chat.answered("written while nobody listens")
@@ -304,29 +323,89 @@ async def test_two_conversations_stay_apart(chat: Chat) -> None:
     assert chat.errors == []
 
 
+async def test_another_window_shows_the_same(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo words=60 delay_ms=50")
+    await expect(chat.page.locator(".streaming")).to_be_visible()
+    other = Chat(await chat.page.context.new_page(), chat.gateway, chat.errors)
+    await other.page.goto(chat.page.url)
+    await expect(other.page.locator(".streaming")).to_be_visible()
+    await expect(other.page.locator(".user")).to_have_count(1)
+
+    await chat.say("and then this")
+    for window in (chat, other):
+        await expect(window.page.locator(".meta", has_text="Queued (position 1)")).to_be_visible()
+
+    for window in (chat, other):
+        await window.answered("and then this")
+        assert len(await window.until_stored_is_shown()) == 4
+    assert chat.errors == []
+
+
+async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
+    headers = {"Authorization": f"Bearer {chat.gateway.token}"}
+    url = f"{chat.gateway.url}/api/conversations/long/messages"
+    async with aiohttp.ClientSession(headers=headers) as http:
+        for number in range(40):
+            async with http.post(url, json={"text": f"line {number}"}) as response:
+                assert response.status == 202
+
+    await chat.sign_in()
+    await chat.answered('"line 39"')
+    await expect(chat.page.locator(".bubble", has_text=re.compile("^line 0$"))).to_have_count(0)
+    await chat.page.evaluate("document.getElementById('scroller').scrollTop = 0")
+
+    await expect(chat.page.locator(".bubble", has_text=re.compile("^line 0$"))).to_be_visible()
+    said = [text for role, text in await chat.shown() if role == "user"]
+    assert said == [f"line {number}" for number in range(40)]
+    assert chat.errors == []
+
+
 async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo fail")
     badge = chat.page.locator(".outcome[data-outcome=failed]")
-    await expect(badge).to_contain_text("failed", timeout=ANSWER_MS)
-
-    first_turn = await badge.get_attribute("data-key")
-    assert first_turn
-
-    async with chat.page.expect_request("**/messages") as asked:
-        await badge.get_by_role("button", name="Retry").click()
-    assert json.loads((await asked.value).post_data or "{}")["text"] == "/retry"
-
-    await expect(badge).not_to_have_attribute("data-key", first_turn, timeout=ANSWER_MS)
+    await expect(badge).to_contain_text("failed")
     await chat.at_rest()
-    await expect(badge).to_have_count(1)
-    await expect(chat.page.locator(".user")).to_have_count(1)
+
+    bodies: list[dict[str, object]] = []
+    chat.page.on("request", lambda request: bodies.extend(posted(request)))
+    await badge.get_by_role("button", name="Retry").click()
+
+    await expect(badge).to_have_count(2)
+    await chat.at_rest()
+    await expect(chat.page.locator(".user")).to_have_text([re.compile("demo fail")] * 2)
+    await expect(badge.get_by_role("button", name="Retry")).to_have_count(1)
+    assert [body["text"] for body in bodies] == ["demo fail"]
+    stored = await chat.until_stored_is_shown()
+    assert stored == [("user", "demo fail"), ("user", "demo fail")]
+
+
+async def test_a_retry_sends_the_files_again(chat: Chat) -> None:
+    await chat.sign_in()
+    picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)
+    await chat.page.set_input_files("#files", picture)
+    await expect(chat.page.locator(".chip-state")).to_be_empty()
+    bodies: list[dict[str, object]] = []
+    chat.page.on("request", lambda request: bodies.extend(posted(request)))
+    await chat.say("demo fail")
+    await expect(chat.page.locator(".user .media img")).to_have_count(1)
+
+    await chat.page.get_by_role("button", name="Retry").click()
+    await expect(chat.page.locator(".user .media img")).to_have_count(2)
+    await chat.at_rest()
+
+    first, again = bodies
+    assert first["attachments"]
+    assert again["attachments"] == first["attachments"]
+    assert again["id"] != first["id"]
+    assert chat.errors == []
 
 
 async def test_stop_ends_a_running_answer(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo words=2000 delay_ms=50")
-    await expect(chat.page.locator(".assistant.streaming")).to_be_visible(timeout=ANSWER_MS)
+    await expect(chat.page.locator(".assistant.streaming")).to_be_visible()
 
     await chat.page.click("#stop")
 
@@ -402,6 +481,7 @@ async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
             const { Transcript } = await import('/static/transcript.js');
             const seen = [];
             const transcript = new Transcript();
+            transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'say it' });
             const delta = (offset, text) => {
                 const again = transcript.apply('delta', { turn: 't', message: 'm', offset, text });
                 seen.push([transcript.find('m').text, again]);
@@ -411,7 +491,10 @@ async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
             delta(2, 'bcd');
             delta(0, 'a\\u{1F600}');
             delta(7, 'h');
-            const messages = [{ id: 'm', role: 'assistant', turn: 't', text: 'a\\u{1F600}bcdef' }];
+            const messages = [
+                { id: 'u', role: 'user', turn: 't', text: 'say it' },
+                { id: 'm', role: 'assistant', turn: 't', text: 'a\\u{1F600}bcdef' },
+            ];
             transcript.load({ session: 's', messages }, transcript.tick);
             delta(7, 'hi');
             return seen;

@@ -16,8 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from perdure.app.environment import TOKEN_FILE, TOKEN_VARIABLE
-from perdure.app.verify import Report
+from perdure.app.environment import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE
 from perdure.domain.errors import (
     Ambiguous,
     Conflict,
@@ -27,10 +26,10 @@ from perdure.domain.errors import (
     Transient,
 )
 from perdure.domain.watching import NAMES, News, Position
+from perdure.ports.gateway import Report
 from perdure.web import wire
 
 T = TypeVar("T")
-SERVER_FILE: Final = "server.json"
 CONNECT_S: Final = 2.0
 PROBE_S: Final = 5.0
 ANSWER_S: Final = 60.0

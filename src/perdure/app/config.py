@@ -133,13 +133,9 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
 
 
 def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
-    """The changed keys that a running node cannot take over, for the notice that says so."""
-    fixed = {
-        "[server] host": (before.server.host, after.server.host),
-        "[server] port": (before.server.port, after.server.port),
-        "[store] url": (before.store.url, after.store.url),
-    }
-    return tuple(key for key, (old, new) in fixed.items() if old != new)
+    """The changed sections that a running node cannot take over, for the notice that says so."""
+    sections = [name for name in Config.__struct_fields__ if name != "agents"]
+    return tuple(f"[{name}]" for name in sections if getattr(before, name) != getattr(after, name))
 
 
 def _decoded(content: bytes, path: Path) -> str:

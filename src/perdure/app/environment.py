@@ -19,6 +19,9 @@ HOME_VARIABLE: Final = "PERDURE_HOME"
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 FOLDERS: Final = ("media", "logs")
+SERVER_FILE: Final = "server.json"
+LOG_FILE: Final = "perdure.log"
+OPERATOR: Final = "operator"
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 

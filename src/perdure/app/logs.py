@@ -12,7 +12,8 @@ from queue import SimpleQueue
 
 import structlog
 
-FILE = "perdure.log"
+from perdure.app.environment import LOG_FILE
+
 FILE_BYTES = 10_000_000
 FILES_KEPT = 5
 
@@ -34,7 +35,7 @@ def begin(home: Path, *, verbose: bool) -> logging.handlers.QueueListener:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handlers = [_terminal(shared), _file(home / "logs" / FILE, shared)]
+    handlers = [_terminal(shared), _file(home / "logs" / LOG_FILE, shared)]
     lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
     root = logging.getLogger()
     root.handlers = [_Passing(lines)]

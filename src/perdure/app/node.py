@@ -4,11 +4,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 
 from perdure import __version__
 from perdure.app.config import Config
+from perdure.app.verify import verify
 from perdure.domain.delivery import READ_BY_CLIENTS, Capabilities
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.engine.desk import Desk, Limits
@@ -50,8 +52,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The engine of a node, put together and not yet begun."""
 
-    feed: Feed
-    tally: Tally
     turns: TurnPump
     outbox: OutboxPump
     reaper: Reaper
@@ -72,10 +72,8 @@ def limits_of(config: Config) -> Limits:
     )
 
 
-def put_together(around: Surroundings, start: Start) -> Parts:
+def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
     store, clock, limits = around.store, around.clock, around.limits
-    tally = Tally()
-    feed = Feed(tally.observe)
     outbox = OutboxPump(
         store.outbox, around.adapters, clock=clock, expire_s=limits.delivery_expire_s
     )
@@ -88,8 +86,6 @@ def put_together(around: Surroundings, start: Start) -> Parts:
         poll_s=POLL_S if around.is_shared else None,
     )
     return Parts(
-        feed=feed,
-        tally=tally,
         turns=turns,
         outbox=outbox,
         reaper=reaper,
@@ -179,11 +175,12 @@ class Running(msgspec.Struct, frozen=True):
 async def running_node(around: Surroundings, *, body_bytes_max: int) -> AsyncIterator[Running]:
     """A node on an open store, working until the block is left; leaving it drains."""
     async with Supervisor() as supervisor:
-        parts = put_together(around, supervisor.start)
+        tally = Tally()
+        parts = put_together(around, supervisor.start, feed=Feed(tally.observe))
         node = Node(parts, around.roster)
         await parts.gateway.begin(name=os.uname().nodename)
         try:
-            yield Running(node, _services(around, parts, node, body_bytes_max), parts.tally)
+            yield Running(node, _services(around, parts, node, body_bytes_max), tally)
         finally:
             await node.drain()
 
@@ -204,5 +201,6 @@ def _services(around: Surroundings, parts: Parts, node: Node, body_bytes_max: in
         info=NodeInfo(
             version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
         ),
+        verify=partial(verify, store.archive, store.diagnostics),
         body_bytes_max=body_bytes_max,
     )

@@ -7,11 +7,11 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from perdure.app import config, environment, storage
+from perdure.app.environment import OPERATOR
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import SessionId
@@ -28,8 +28,6 @@ from perdure.web.records import (
     session_out,
     token_out,
 )
-
-OPERATOR: Final = "operator"
 
 
 @asynccontextmanager

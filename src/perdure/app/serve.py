@@ -5,7 +5,7 @@ import errno
 import ipaddress
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -14,16 +14,17 @@ from aiohttp import web
 
 from perdure import __version__
 from perdure.app import agents, config, discovery, environment, logs, storage
+from perdure.app.environment import OPERATOR, SERVER_FILE
 from perdure.app.node import Node, Running, Surroundings, limits_of, running_node
+from perdure.app.reload import Reloading
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
 from perdure.store.store import Store
 from perdure.web.server import application
 
-SERVER_FILE = "server.json"
-OPERATOR = "operator"
 GRACE_S = 1.0
+LOCK_PATIENCE_S = 2.0
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ async def serve(
         stack.callback(logs.begin(home, verbose=options.verbose).stop)
         found = await discovery.agents(settings, environ)
         roster = Roster(agents.seats(found.by_name, clock=clock))
-        stack.push_async_callback(_close_agents, roster)
+        stack.push_async_callback(roster.close)
         store = await stack.enter_async_context(
             _opened(storage.store(settings, home, clock=clock, entropy=entropy))
         )
@@ -68,24 +69,47 @@ async def serve(
         url = await stack.enter_async_context(_listening(running, host, port))
         stack.callback((home / SERVER_FILE).unlink, missing_ok=True)
         _write_server_file(home / SERVER_FILE, url)
+        reloading = Reloading(
+            home / config.FILE_NAME, settings, roster=roster, environ=environ, clock=clock
+        )
+        await stack.enter_async_context(_meanwhile(reloading.run()))
         announce(_banner(settings.server.base_url or url, token, roster, found.reason))
         await _until_told(running.node)
         # The drain begins while HTTP still answers: posts are accepted and kept.
         await running.node.drain()
 
 
-async def _close_agents(roster: Roster) -> None:
-    for seat in roster.seats:
-        await seat.agent.close()
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 @asynccontextmanager
 async def _opened(store: Store) -> AsyncIterator[Store]:
-    await store.open()
+    await _open_patiently(store)
     try:
         yield store
     finally:
         await store.close()
+
+
+async def _open_patiently(store: Store) -> None:
+    """A verb of the command line may hold the file for a moment; a gateway holds it for good."""
+    patience = asyncio.get_running_loop().time() + LOCK_PATIENCE_S
+    while True:
+        try:
+            await store.open()
+        except Rejected as error:
+            if error.code != "in_use" or asyncio.get_running_loop().time() > patience:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return
 
 
 @asynccontextmanager

@@ -3,19 +3,13 @@
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from perdure.domain.checker import violations
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import SessionId
+from perdure.ports.gateway import Report
 from perdure.ports.history import Archive, Diagnostics, Page
 
 PAGE: Final = 200
-
-
-class Report(msgspec.Struct, frozen=True):
-    sessions: int
-    violations: list[str]
 
 
 async def verify(
@@ -23,14 +17,15 @@ async def verify(
 ) -> Report:
     """Look at everything once; `tell` hears how many sessions have been looked at."""
     found = [f"database: {each}" for each in await diagnostics.integrity()]
-    page, looked_at = Page(limit=PAGE), 0
+    page, looked_at = Page(limit=PAGE, with_unlisted=True), 0
     while views := await archive.sessions(principal=None, page=page):
         for view in views:
             found += await _session(diagnostics, view.id)
             looked_at += 1
             if tell is not None:
                 tell(looked_at)
-        page = Page(after=(views[-1].active_at, views[-1].id), limit=PAGE)
+        after = (views[-1].active_at, views[-1].id)
+        page = Page(after=after, limit=PAGE, with_unlisted=True)
     return Report(looked_at, found)
 
 

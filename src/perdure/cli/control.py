@@ -5,12 +5,12 @@ from typing import Final
 
 from perdure.app.client import NodeClient, is_alive, node_client
 from perdure.app.system import SystemClock
-from perdure.app.verify import Report
 from perdure.app.verify import verify as verify_store
 from perdure.cli.asking import Place, not_running, running
 from perdure.cli.exits import FAILED
 from perdure.cli.printing import clean, lasting, print_json
 from perdure.domain.errors import PerdureError, Rejected
+from perdure.ports.gateway import Report
 from perdure.web import wire
 
 LOOK_EVERY_S: Final = 0.2

@@ -7,12 +7,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final, TextIO
 
+from perdure.app.environment import LOG_FILE
 from perdure.app.system import SystemClock
 from perdure.cli.asking import Place
 from perdure.cli.printing import clean
 from perdure.domain.errors import Rejected
 
-FILE: Final = "perdure.log"
 LOOK_EVERY_S: Final = 0.25
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -21,7 +21,7 @@ async def logs(place: Place, *, lines: int, level: str, follow: bool) -> None:
     if level not in LEVELS:
         raise Rejected(f"--level is one of {', '.join(LEVELS)}", code="config")
     wanted = LEVELS[LEVELS.index(level) :]
-    path = place.home / "logs" / FILE
+    path = place.home / "logs" / LOG_FILE
     newest = islice((line for line in _newest_first(path) if _level(line) in wanted), lines)
     for line in reversed(list(newest)):
         _show(line, is_json=place.is_json)

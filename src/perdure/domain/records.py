@@ -12,6 +12,7 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     outcome: str | None
     reason: str
+    detail: str
     attempts: int
     parent: TurnId | None
     message: MessageId

@@ -21,7 +21,7 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import CallId, MessageId, TurnId
-from perdure.domain.outcomes import Outcome
+from perdure.domain.outcomes import Ending, Outcome
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +32,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int
     outcome: Outcome | None = None
     reason: str = ""
+    detail: str = ""
+    state: str = ""
     name: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     attachments: tuple[Attachment, ...] = ()
@@ -102,6 +104,7 @@ def _entries(recorded: Recorded, names: Mapping[CallId, str]) -> Iterable[Entry]
                 turn=tool.turn,
                 at=recorded.at,
                 name=names.get(tool.call, ""),
+                state=call_state(tool.ending),
             )
         case _:
             return
@@ -112,7 +115,7 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
     assert isinstance(event, TurnSettled)
     if entries and entries[-1].role == "assistant":
         entries[-1] = msgspec.structs.replace(
-            entries[-1], outcome=event.outcome, reason=event.reason
+            entries[-1], outcome=event.outcome, reason=event.reason, detail=event.detail
         )
         return entries
     empty = Entry(
@@ -123,8 +126,14 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
         at=settled.at,
         outcome=event.outcome,
         reason=event.reason,
+        detail=event.detail,
     )
     return [*entries, empty]
+
+
+def call_state(ending: Ending) -> str:
+    """How a call that is over looks to a person."""
+    return "unknown" if ending is Ending.UNKNOWN else "finished"
 
 
 def page(entries: Sequence[Entry], *, before: str | None, limit: int) -> list[Entry]:

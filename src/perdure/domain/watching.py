@@ -23,9 +23,9 @@ from perdure.domain.events import (
     TurnSettled,
 )
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.outcomes import Ending, Outcome
+from perdure.domain.outcomes import Outcome
 from perdure.domain.standing import Standing
-from perdure.domain.transcript import Entry
+from perdure.domain.transcript import Entry, call_state
 
 ALL_SUBS: Final = 99
 
@@ -122,8 +122,8 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
         case ToolStarted(turn=turn, call=call):
             return [ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")]
         case ToolFinished(turn=turn, call=call, ending=ending, result=result):
-            state = "unknown" if ending is Ending.UNKNOWN else "finished"
             name = calls.pop(call, "")
+            state = call_state(ending)
             return [ToolNews(turn=turn, call=call, name=name, state=state, result=result)]
         case TurnSettled() as settled:
             return [

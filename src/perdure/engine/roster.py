@@ -26,6 +26,7 @@ class Roster:
     def __init__(self, seats: Mapping[str, Seat]) -> None:
         assert seats
         self._seats = dict(seats)
+        self._retired: list[Seat] = []
         self.default = next(iter(self._seats))
 
     @property
@@ -35,8 +36,13 @@ class Roster:
     def replace(self, seats: Mapping[str, Seat]) -> None:
         """Take over a new configuration; turns under way keep the seat they have."""
         assert seats
+        self._retired += self._seats.values()
         self._seats = dict(seats)
         self.default = next(iter(self._seats))
+
+    async def close(self) -> None:
+        for seat in (*self._retired, *self._seats.values()):
+            await seat.agent.close()
 
     def resolve(self, name: str) -> str:
         """The name of a configured agent; empty means the default."""

@@ -56,6 +56,13 @@ class Watchers(Protocol):
     def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[str | Ended, None]: ...
 
 
+class Report(msgspec.Struct, frozen=True):
+    """What a look at everything stored has found."""
+
+    sessions: int
+    violations: list[str]
+
+
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str

@@ -73,10 +73,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """`after`: the cursor a previous page ended with; None begins at the newest."""
+    """`after`: the cursor a previous page ended with; None begins at the newest. Calls without a
+    conversation are sessions too, shown only `with_unlisted`."""
 
     after: tuple[int, str] | None = None
     limit: int = 50
+    with_unlisted: bool = False
 
 
 class Conversations(Protocol):

@@ -24,7 +24,8 @@ class Outbox(Protocol):
 
     Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
     for the ones before it), and gives each to one caller; `record` moves a part along the states of
-    `domain/delivery.py`, and may be repeated; `release` gives back what this node has taken; `stranded` lists parts that an owner who is gone left attempting.
+    `domain/delivery.py`, and may be repeated; `release` gives back what this node has taken;
+    `stranded` lists parts that an owner who is gone left attempting.
     Requires: the effect is performed only between `take` and `record`.
     Raises: `Conflict` when the part is no longer attempting.
     After a crash: parts left attempting are reconciled where the platform can be asked, else they

@@ -49,7 +49,7 @@ class PostgresDialect:
              AS p (turn_id, attempt, message_id, start, text, session_id, epoch)
         JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
-        RETURNING turn_id"""
+        RETURNING turn_id, attempt"""
     _SHARE = """
         SELECT id FROM sessions WHERE id = ANY (CAST($1 AS TEXT[])) ORDER BY id FOR SHARE"""
 
@@ -66,8 +66,10 @@ class PostgresDialect:
     ) -> Op[Rows]:
         return (yield from rows(self._SEARCH, words_of(query), before or 2**62, principal, limit))
 
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[str]]:
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
         """Locks the sessions first: an epoch that is checked must not move before the commit."""
+        if not pieces:
+            return set()
         yield Statement(self._SHARE, ([p.lease.session for p in pieces],))  # type: ignore[arg-type]
         columns = zip(
             *(
@@ -80,7 +82,7 @@ class PostgresDialect:
             strict=True,
         )  # fmt: skip
         found = yield Statement(self._FLUSH, tuple(list(column) for column in columns))  # type: ignore[misc]
-        return {turn for (turn,) in found}
+        return {(turn, attempt) for turn, attempt in found}
 
 
 def translate(error: BaseException, *, committing: bool = False) -> PerdureError:

@@ -60,7 +60,7 @@ class SqliteDialect:
         INSERT INTO partials (turn_id, attempt, message_id, start, text)
         SELECT $1, $2, $3, $4, $5 FROM sessions WHERE id = $6 AND epoch = $7
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
-        RETURNING turn_id"""
+        RETURNING turn_id, attempt"""
 
     def index(self, message: Searchable) -> Op[None]:
         recorded = message.recorded
@@ -81,8 +81,8 @@ class SqliteDialect:
             words = f'scope:"{_word(principal)}" {words}'
         return (yield from rows(self._SEARCH, words, before or 2**62, limit))
 
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[str]]:
-        written: set[str] = set()
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+        written: set[tuple[str, int]] = set()
         for piece in pieces:
             lease = piece.lease
             found = yield from row(
@@ -91,7 +91,7 @@ class SqliteDialect:
                 lease.session, lease.epoch,
             )  # fmt: skip
             if found is not None:
-                written.add(lease.turn)
+                written.add((found[0], found[1]))
         return written
 
 
@@ -230,7 +230,7 @@ class SqliteDriver:
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path))
         self._path.chmod(0o600)
-        connection.execute(_PRAGMAS.format(synchronous=self._synchronous))
+        connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
         return connection
 
     def _migrate(self, now_ms: int) -> None:

@@ -64,7 +64,8 @@ class StoredTurns:
 
     async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
         written = await self._driver.write(partial(self._driver.dialect.flush, pieces))
-        return [piece.lease for piece in pieces if piece.lease.turn not in written]
+        leases = [piece.lease for piece in pieces]
+        return [lease for lease in leases if (lease.turn, lease.attempt) not in written]
 
     async def append(
         self, lease: Lease, events: Sequence[AnyEvent], *, piece: Piece | None = None

@@ -49,7 +49,7 @@ def external_id(name: str, client_id: str) -> str:
         raise Rejected(
             f"an id has 1 to {ID_MAX} characters and no control characters", code="invalid_id"
         )
-    return f"{name}\n{storable(client_id)}"
+    return f"{storable(client_id)}\n{name}"
 
 
 def cursor_page(request: web.Request) -> Page:
@@ -85,6 +85,7 @@ def turn_out(turn: TurnView) -> wire.TurnOut:
         state=turn.state,
         outcome=turn.outcome,
         reason=turn.reason,
+        detail=turn.detail,
         attempts=turn.attempts,
         parent=turn.parent,
         message=turn.message,

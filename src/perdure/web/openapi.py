@@ -6,6 +6,7 @@ import msgspec
 from aiohttp import web
 
 from perdure.domain.watching import Delta, OutcomeNews, StateNews, ToolNews
+from perdure.ports.gateway import Report
 from perdure.web import wire
 from perdure.web.answers import json_response
 
@@ -48,6 +49,7 @@ CALLS: Final = (
     Call("get", "/api/parked", "Parts that could not be delivered", wire.ParkedOut,
          query=("limit",)),
     Call("get", "/api/status", "What runs and what waits", wire.StatusOut),
+    Call("get", "/api/verify", "Check everything stored against the rules", Report),
     Call("post", "/api/drain", "Finish what runs, take no more turns, exit", None, status=202),
     Call("get", "/api/tokens", "API tokens", wire.TokensOut),
     Call("post", "/api/tokens", "Make a token for a principal; shown once", wire.TokenOut,

@@ -86,6 +86,7 @@ class RecordsApi:
             web.get("/api/explain/{id}", self.explain),
             web.get("/api/parked", self.parked),
             web.get("/api/status", self.status),
+            web.get("/api/verify", self.verify),
             web.post("/api/drain", self.drain),
             web.get("/api/tokens", self.tokens),
             web.post("/api/tokens", self.grant),
@@ -177,6 +178,10 @@ class RecordsApi:
             outbox={"pending": counts.outbox_pending, "parked": counts.outbox_parked},
         )
         return json_response(out)
+
+    async def verify(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        return json_response(await self._services.verify())
 
     async def drain(self, request: web.Request) -> web.Response:
         operator_of(request)

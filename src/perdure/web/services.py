@@ -1,10 +1,12 @@
 """What the HTTP surfaces are given."""
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
-from perdure.ports.gateway import Control, Door, Watchers
+from perdure.ports.gateway import Control, Door, Report, Watchers
 from perdure.ports.history import Archive, Conversations, Diagnostics
 from perdure.ports.media import MediaLibrary
 from perdure.ports.principals import Principals
@@ -29,4 +31,5 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     entropy: Entropy
     info: NodeInfo
+    verify: Callable[[], Awaitable[Report]]
     body_bytes_max: int

@@ -56,6 +56,7 @@ class TurnOut(msgspec.Struct):
     state: str
     outcome: str | None
     reason: str
+    detail: str
     attempts: int
     parent: str | None
     message: str

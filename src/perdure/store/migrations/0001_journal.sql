@@ -77,6 +77,7 @@ CREATE TABLE turns (
         CHECK (outcome IN ('done', 'failed', 'refused', 'stopped', 'superseded', 'interrupted',
                            'suspended')),
     reason TEXT NOT NULL,
+    detail TEXT NOT NULL,
     attempts BIGINT NOT NULL,
     node_id TEXT,
     queued_seq BIGINT NOT NULL,
@@ -131,6 +132,7 @@ CREATE TABLE inbox (
     UNIQUE (adapter, account, external_id, kind)
 );
 CREATE INDEX inbox_message ON inbox (message_id);
+CREATE INDEX inbox_external ON inbox (external_id);
 
 CREATE TABLE outbox (
     id TEXT NOT NULL PRIMARY KEY,

@@ -25,9 +25,10 @@ _REMEMBER = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (adapter, account, external_id, kind) DO NOTHING RETURNING id"""
 _FIND_CONVERSATION = """
-    SELECT c.id, c.session_id, s.state FROM conversations c JOIN sessions s ON s.id = c.session_id
-    WHERE c.adapter = $1 AND c.account = $2 AND c.place = $3 AND c.thread = $4 AND c.person = $5
-    FOR UPDATE OF c"""
+    SELECT id, session_id FROM conversations
+    WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
+    FOR UPDATE"""
+_SESSION_STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
 _OPEN_CONVERSATION = """
     INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
                                session_id, generation, is_listed, created_at, active_at)
@@ -43,8 +44,9 @@ _TOUCH_CONVERSATION = "UPDATE conversations SET active_at = $1 WHERE id = $2"
 _COUNT_AHEAD = """
     SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL"""
 _QUEUE_TURN = """
-    INSERT INTO turns (id, session_id, message_id, state, reason, attempts, queued_seq, queued_at)
-    VALUES ($1, $2, $3, 'queued', '', 0, $4, $5)"""
+    INSERT INTO turns (id, session_id, message_id, state, reason, detail, attempts, queued_seq,
+                       queued_at)
+    VALUES ($1, $2, $3, 'queued', '', '', 0, $4, $5)"""
 MAKE_READY = """
     UPDATE sessions SET ready_at = $1
     WHERE id = $2 AND ready_at IS NULL AND state = 'open'
@@ -134,7 +136,10 @@ def _resolve(
             return fresh.conversation, fresh.session
         found = yield from _find(update.address)
         assert found is not None
-    conversation, session, state = found
+    conversation, session = found
+    locked = yield from row(_SESSION_STATE, session)
+    assert locked is not None
+    (state,) = locked
     if state == "open":
         return conversation, session
     yield from run(_OPEN_SESSION, fresh.session, conversation, update.principal, session, fresh.at)

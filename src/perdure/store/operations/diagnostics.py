@@ -18,7 +18,10 @@ _PARKED = (
     WHERE state IN ('unknown', 'failed', 'expired') ORDER BY changed_at DESC LIMIT $1"""
 )
 _TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
-_TURN_OF_UPDATE = "SELECT turn_id FROM inbox WHERE id = $1 OR external_id = $1"
+# Over HTTP the external id is the client's id, a line feed and the conversation's name.
+_TURN_OF_UPDATE = """
+    SELECT turn_id FROM inbox
+    WHERE id = $1 OR external_id = $1 OR (external_id > $2 AND external_id < $3)"""
 _UPDATES = """
     SELECT id, adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
 _UPDATES_OF_SESSION = "SELECT id, turn_id FROM inbox WHERE session_id = $1"
@@ -54,10 +57,11 @@ def _turn_behind(any_id: str) -> Op[TurnId]:
     """A turn, message, part or update id, or the id its sender gave it."""
     if any_id.startswith("trn_"):
         return TurnId(any_id.removesuffix(".end"))
-    for sql in (_TURN_OF_PART, _TURN_OF_UPDATE):
-        found = yield from row(sql, any_id)
-        if found is not None and found[0]:
-            return TurnId(found[0])
+    found = yield from row(_TURN_OF_PART, any_id)
+    if found is None:
+        found = yield from row(_TURN_OF_UPDATE, any_id, f"{any_id}\n", f"{any_id}\n\U0010ffff")
+    if found is not None and found[0]:
+        return TurnId(found[0])
     try:
         return (yield from history.turn_of_message(any_id))
     except NotFound:

@@ -48,7 +48,7 @@ _CHAIN = """
     ORDER BY chain.depth DESC, j.seq"""
 _TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
 _TURN_COLUMNS = """
-    SELECT t.id, t.session_id, t.state, t.outcome, t.reason, t.attempts, t.parent_id,
+    SELECT t.id, t.session_id, t.state, t.outcome, t.reason, t.detail, t.attempts, t.parent_id,
            t.message_id, t.queued_at, t.started_at, t.settled_at
     FROM turns t JOIN sessions s ON s.id = t.session_id """
 _TURN = _TURN_COLUMNS + "WHERE t.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
@@ -63,9 +63,9 @@ _SESSION = (
 _SESSIONS = (
     _SESSION_COLUMNS
     + """
-    WHERE c.is_listed = 1 AND (CAST($1 AS TEXT) IS NULL OR s.principal_id = $1)
-      AND (s.active_at < $2 OR (s.active_at = $2 AND s.id < $3))
-    ORDER BY s.active_at DESC, s.id DESC LIMIT $4"""
+    WHERE (CAST($1 AS TEXT) IS NULL OR s.principal_id = $1)
+      AND (s.active_at < $2 OR (s.active_at = $2 AND s.id < $3)) AND c.is_listed >= $4
+    ORDER BY s.active_at DESC, s.id DESC LIMIT $5"""
 )
 _END_OF_TIME = (2**62, "")
 
@@ -165,14 +165,15 @@ def turn(turn_id: TurnId, *, principal: PrincipalId | None) -> Op[TurnView]:
 
 
 def turn_view(found: Row) -> TurnView:
-    (turn_id, session, state, outcome, reason, attempts, parent, message, queued_at, started_at,
-     settled_at) = found  # fmt: skip
+    (turn_id, session, state, outcome, reason, detail, attempts, parent, message, queued_at,
+     started_at, settled_at) = found  # fmt: skip
     return TurnView(
         id=turn_id,
         session=session,
         state=state,
         outcome=outcome,
         reason=reason,
+        detail=detail,
         attempts=attempts,
         parent=parent,
         message=message,
@@ -191,7 +192,8 @@ def session(session_id: SessionId, *, principal: PrincipalId | None) -> Op[Sessi
 
 def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionView]]:
     at, last = page.after or _END_OF_TIME
-    found = yield from rows(_SESSIONS, principal, at, last, page.limit)
+    listed = int(not page.with_unlisted)
+    found = yield from rows(_SESSIONS, principal, at, last, listed, page.limit)
     return [_session_view(each) for each in found]
 
 

@@ -19,6 +19,7 @@ _RESERVE = """
 _RESERVE_FENCED = """
     UPDATE sessions SET last_seq = last_seq + $1, active_at = $2
     WHERE id = $3 AND epoch = $4 RETURNING last_seq, principal_id"""
+_FENCE = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
 _INSERT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES ($1, $2, $3, $4, $5, $6, $7)"""
@@ -28,6 +29,12 @@ _SINCE = f"""
     SELECT {_COLUMNS} FROM journal WHERE session_id = $1 AND seq > $2
     ORDER BY seq LIMIT $3"""
 _OF_MESSAGE = f"SELECT {_COLUMNS} FROM journal WHERE message_id = $1 ORDER BY seq"
+
+
+def fence(session: SessionId, epoch: int) -> Op[None]:
+    """Insist that the lease is still good, and keep it so until the transaction ends."""
+    if (yield from row(_FENCE, session, epoch)) is None:
+        raise Fenced(f"another holder has taken over session {session}")
 
 
 def append(

@@ -37,7 +37,7 @@ _DUE = (
 _ATTEMPT = """
     UPDATE outbox SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
     WHERE id = $3"""
-_STATE = "SELECT state FROM outbox WHERE id = $1 FOR UPDATE"
+_STATE = "SELECT state, receipt FROM outbox WHERE id = $1 FOR UPDATE"
 _RECORD = """
     UPDATE outbox SET state = $1, receipt = $2, error = $3, due_at = $4, changed_at = $5,
                       node_id = NULL
@@ -99,7 +99,7 @@ def record(
     found = yield from row(_STATE, part)
     if found is None:
         raise NotFound(f"there is no part {part}")
-    if state == found[0]:
+    if (state, receipt) == tuple(found):
         return  # said again after a lost answer
     if state not in LEGAL[PartState(found[0])]:
         raise Conflict(f"part {part} is {found[0]} and cannot become {state}")

@@ -52,15 +52,18 @@ _HEAD = """
 _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
 _SUSPEND = "UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2"
-_FENCE = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
+_NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
+_DETAIL = "UPDATE turns SET detail = $1 WHERE id = $2"
+_TAKE_PARTIALS = """
+    DELETE FROM partials WHERE turn_id = $1 RETURNING message_id, start, text"""
 _FORGET_PARTIALS = "DELETE FROM partials WHERE turn_id = $1"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
 _PARTIALS = """
     SELECT message_id, attempt, text FROM partials WHERE turn_id = $1
     ORDER BY attempt, message_id, start"""
-_TURN = """
-    SELECT t.session_id, t.state, t.attempts, s.principal_id, t.reason
-    FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $1 FOR UPDATE OF s"""
+_SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
+_LOCK_SESSION = "SELECT principal_id FROM sessions WHERE id = $1 FOR UPDATE"
+_TURN = "SELECT session_id, state, attempts, reason FROM turns WHERE id = $1"
 _ORPHANS = """
     SELECT t.id FROM turns t WHERE t.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
@@ -80,6 +83,30 @@ class Stamp(NamedTuple):
     node: NodeId
     at: int
     part_id: Callable[[], str]
+
+
+class Locked(NamedTuple):
+    """A turn whose session is ours until the transaction ends."""
+
+    session: SessionId
+    state: str
+    attempts: int
+    reason: str
+    principal: PrincipalId
+
+
+def _locked(turn: TurnId) -> Op[Locked | None]:
+    """The session is locked before the turn is read: one statement that did both would wait for the
+    lock and then show the turn as it was before."""
+    session = yield from row(_SESSION_OF, turn)
+    if session is None:
+        return None
+    principal = yield from row(_LOCK_SESSION, session[0])
+    found = yield from row(_TURN, turn)
+    assert principal is not None
+    assert found is not None
+    session_id, state, attempts, reason = found
+    return Locked(session_id, state, attempts, reason, principal[0])
 
 
 def claim(dialect: Dialect, stamp: Stamp, *, limit: int) -> Op[list[Claimed]]:
@@ -136,20 +163,17 @@ def append(
 def settle(
     dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp
 ) -> Op[list[Recorded]]:
+    yield from journal.fence(lease.session, lease.epoch)
+    shown = yield from _take_shown(lease.turn)
     events: list[AnyEvent] = []
     if settlement.acknowledges is not None:
         events.append(
             InterruptionAcknowledged(turn=lease.turn, interruption=settlement.acknowledges)
         )
-    if settlement.message is not None and (settlement.text.strip() or settlement.calls):
-        said = AssistantSaid(
-            turn=lease.turn,
-            attempt=lease.attempt,
-            message=settlement.message,
-            text=settlement.text,
-            calls=settlement.calls,
-        )
-        events.append(said)
+    events += _said(lease, settlement, shown)
+    if not settlement.calls:
+        so_far = yield from journal.of_turn(lease.turn)
+        events += _open_call_endings(lease.turn, [recorded.event for recorded in so_far])
     events.append(
         TurnSettled(
             turn=lease.turn,
@@ -160,20 +184,48 @@ def settle(
             usage=settlement.usage,
         )
     )
-    recorded = yield from journal.append(
-        dialect, lease.session, events, at=stamp.at, epoch=lease.epoch
-    )
+    recorded = yield from journal.append(dialect, lease.session, events, at=stamp.at)
     yield from _close_turn(lease.session, lease.turn, settlement.outcome, settlement.reason, stamp)
+    if settlement.detail:
+        yield from run(_DETAIL, settlement.detail, lease.turn)
     if settlement.parts:
         yield from outbox.put(lease, settlement.parts, stamp.part_id, at=stamp.at)
     return recorded
+
+
+def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
+    """Text that was shown and is in no message yet, by message; its rows are gone."""
+    pieces = yield from rows(_TAKE_PARTIALS, turn)
+    shown: dict[MessageId, str] = {}
+    for message, _, text in sorted(pieces, key=lambda piece: (piece[0], piece[1])):
+        shown[message] = shown.get(message, "") + text
+    return shown
+
+
+def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
+    """The final message, and whatever else was shown: no settlement makes shown text vanish."""
+    texts = dict(shown)
+    if settlement.message is not None:
+        flushed = texts.pop(settlement.message, "")
+        is_whole = settlement.text.startswith(flushed)
+        texts[settlement.message] = settlement.text if is_whole else flushed
+    return [
+        AssistantSaid(
+            turn=lease.turn,
+            attempt=lease.attempt,
+            message=message,
+            text=text,
+            calls=settlement.calls if message == settlement.message else (),
+        )
+        for message, text in texts.items()
+        if text.strip() or (settlement.calls and message == settlement.message)
+    ]
 
 
 def _close_turn(
     session: SessionId, turn: TurnId, outcome: Outcome, reason: str, stamp: Stamp
 ) -> Op[None]:
     """The rows beside a `TurnSettled` of a turn that had started."""
-    yield from run(_FORGET_PARTIALS, turn)
     yield from run(_END, State.SETTLED, outcome, reason, stamp.at, turn)
     keeps_strikes = int(outcome is not Outcome.DONE)
     yield from run(_HEAD, turn, keeps_strikes, session)
@@ -183,23 +235,24 @@ def _close_turn(
 def stop(
     dialect: Dialect, turn: TurnId, stamp: Stamp, *, by: PrincipalId | None
 ) -> Op[list[Recorded]]:
-    """Settle a turn as stopped, whatever its runner is doing: the epoch moves first."""
-    found = yield from row(_TURN, turn)
-    if found is None or (by is not None and found[3] != by):
+    """Settle a turn as stopped, whatever its runner is doing. The epoch moves with the head; a turn
+    that never started has no runner, and the one at work before it must not be fenced."""
+    found = yield from _locked(turn)
+    if found is None or (by is not None and found.principal != by):
         raise NotFound(f"there is no turn {turn}")
-    session, state, attempts, *_ = found
+    session, state, attempts = found.session, found.state, found.attempts
     if state == State.SETTLED:
         raise Conflict(f"turn {turn} has already finished", code="already_finished")
     require(State(state), TurnSettled, turn=turn)
-    yield from run(_FENCE, session)
     events = yield from _closing_events(turn, attempts, is_interrupted=False)
     events.append(TurnSettled(turn=turn, outcome=Outcome.STOPPED, reason="stopped by the user"))
     recorded = yield from journal.append(dialect, session, events, at=stamp.at)
+    yield from run(_NOT_READY, session)
     if attempts:
+        yield from run(_FORGET_PARTIALS, turn)
         yield from _close_turn(session, turn, Outcome.STOPPED, "stopped by the user", stamp)
         return recorded
     yield from run(_END, State.SETTLED, Outcome.STOPPED, "stopped by the user", stamp.at, turn)
-    yield from run("UPDATE sessions SET ready_at = NULL WHERE id = $1", session)
     yield from run(MAKE_READY, stamp.at, session)
     return recorded
 
@@ -208,7 +261,7 @@ def interrupt(
     dialect: Dialect, lease: Lease, reason: Interruption, stamp: Stamp, *, attempts_max: int
 ) -> Op[list[Recorded]]:
     """End our own attempt, at a drain that ran out of time."""
-    yield from journal.append(dialect, lease.session, [], at=stamp.at, epoch=lease.epoch)
+    yield from journal.fence(lease.session, lease.epoch)
     return (
         yield from _interrupt(
             dialect, lease.turn, lease.session, lease.attempt, reason, stamp, attempts_max
@@ -221,12 +274,11 @@ def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op
     orphans = yield from rows(_ORPHANS.format(now_ms=dialect.now_ms), limit)
     recorded: list[Recorded] = []
     for (turn,) in orphans:
-        found = yield from row(_TURN, turn)
-        if found is None or found[1] not in (State.RUNNING, State.WAITING):
+        found = yield from _locked(turn)
+        if found is None or found.state not in (State.RUNNING, State.WAITING):
             continue  # another node's reaper was faster
-        session, _, attempts, *_ = found
         recorded += yield from _interrupt(
-            dialect, turn, session, attempts, Interruption.CRASH, stamp, attempts_max
+            dialect, turn, found.session, found.attempts, Interruption.CRASH, stamp, attempts_max
         )
     return recorded
 
@@ -239,11 +291,10 @@ def reclaim(
     for (turn,) in (yield from rows(_OWNED, stamp.node)):
         if turn in known:
             continue
-        found = yield from row(_TURN, turn)
+        found = yield from _locked(turn)
         assert found is not None
-        session, _, attempts, *_ = found
         recorded += yield from _interrupt(
-            dialect, turn, session, attempts, Interruption.CRASH, stamp, attempts_max
+            dialect, turn, found.session, found.attempts, Interruption.CRASH, stamp, attempts_max
         )
     return recorded
 
@@ -283,10 +334,10 @@ def resume(dialect: Dialect, stamp: Stamp, *, limit: int) -> Op[list[Recorded]]:
     interrupted = yield from rows(_INTERRUPTED, limit)
     recorded: list[Recorded] = []
     for (turn,) in interrupted:
-        found = yield from row(_TURN, turn)
-        if found is None or found[1] != State.INTERRUPTED:
+        found = yield from _locked(turn)
+        if found is None or found.state != State.INTERRUPTED:
             continue
-        session, reason = found[0], found[4]
+        session, reason = found.session, found.reason
         requeued = TurnRequeued(turn=turn, reason=Interruption(reason))
         recorded += yield from journal.append(dialect, session, [requeued], at=stamp.at)
         yield from run(_END, State.QUEUED, None, reason, None, turn)

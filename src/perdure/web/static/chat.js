@@ -31,7 +31,7 @@ const composer = new Composer({ submit: send });
 const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
   discard: (id) => outbox.drop(id),
-  retry: () => send('/retry', []),
+  retry,
   approve,
 });
 
@@ -114,6 +114,12 @@ function send(text, attachments) {
   if (!text.startsWith('/') && !transcript.entries.length) sidebar.remember(name, text || attachments[0].name);
   outbox.add(name, text, attachments);
   scroller.follow();
+}
+
+// The same words and files again, as a message of its own.
+function retry(turn) {
+  const asked = current.transcript.userOf(turn);
+  if (asked) send(asked.text, asked.attachments);
 }
 
 function taken(item, answer) {
@@ -283,7 +289,7 @@ async function enter() {
     return;
   }
   try {
-    await api.conversations(null);
+    sidebar.show(await api.conversations(null));
   } catch (failure) {
     if (failure.status === 401) {
       api.forgetToken();
@@ -296,10 +302,11 @@ async function enter() {
       return;
     }
   }
-  await begin();
+  begin();
 }
 
-async function begin() {
+// Nothing is shown before there is a conversation to write to: what is typed must have a place.
+function begin() {
   element('signin').hidden = true;
   element('app').hidden = false;
   api.status().then(
@@ -309,7 +316,6 @@ async function begin() {
     },
     () => {},
   );
-  await sidebar.refresh();
   if (current) current.open();
   routed();
   outbox.wake();

@@ -3,7 +3,7 @@
 
 import * as api from './api.js';
 import { EventStream } from './sse.js';
-import { PAGE, Transcript } from './transcript.js';
+import { PAGE, Transcript, isLocal } from './transcript.js';
 
 const RELOAD_WAIT_MS = 40;
 const BUSY_WAIT_MS = 2000;
@@ -39,7 +39,7 @@ export class Conversation {
   // A chat that was not written to yet is unknown to the gateway: there is nothing to read.
   begin() {
     this.isNew = true;
-    this.transcript.isLoaded = true;
+    this.transcript.begin();
   }
 
   open() {
@@ -61,7 +61,8 @@ export class Conversation {
 
   async older() {
     const { transcript } = this;
-    const first = transcript.entries.find((entry) => entry.role !== 'notice' && entry.role !== 'approval');
+    // Only stored messages are places in the transcript; one still being written is not.
+    const first = transcript.entries.find((entry) => entry.isFull && !isLocal(entry));
     if (this.isLoadingOlder || transcript.isWhole || !transcript.isLoaded || !first) return;
     this.isLoadingOlder = true;
     this.#changed('older');
@@ -80,7 +81,7 @@ export class Conversation {
   #connected(state) {
     this.connection = state;
     if (state === 'open') this.read();
-    if (state === 'absent') this.transcript.isLoaded = true;
+    if (state === 'absent') this.transcript.begin();
     this.#changed(state === 'refused' ? 'refused' : 'connection');
   }
 
@@ -119,7 +120,7 @@ export class Conversation {
   #fail(failure) {
     if (failure.status === undefined) throw failure;
     if (failure.status === 401) this.#changed('refused');
-    else if (failure.status === 404) this.transcript.isLoaded = true;
+    else if (failure.status === 404) this.transcript.begin();
     // Unreachable: the stream reconnects, and the transcript is read again then.
     else if (failure.status) this.problem = failure.message;
   }

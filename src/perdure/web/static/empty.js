@@ -12,13 +12,11 @@ export function drawEmpty(element, agents) {
       make('strong', '', 'This is the offline demo agent.'),
       ' No model is configured, so it repeats what you say. Try ',
       make('code', '', 'demo words=80 delay_ms=40'),
-      ' and restart the gateway while it speaks. To connect a model, run ',
-      make('code', '', 'perdure init'),
+      ' and restart the gateway while it speaks. To connect a model, name it in ',
+      make('code', '', 'perdure.toml'),
       '.',
     );
     lines.push(hint);
   }
-  const help = make('p', 'faint');
-  help.append(make('code', '', '/help'), ' lists the commands.');
-  element.replaceChildren(...lines, help);
+  element.replaceChildren(...lines);
 }

@@ -109,10 +109,16 @@ const DRAW = {
     );
   },
 
-  outcome(node, { outcome, text, canRetry }, acts) {
+  outcome(node, { turn, outcome, text, canRetry }, acts) {
     node.dataset.outcome = outcome;
     const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
-    if (canRetry) parts.push(button('Retry', 'link', () => acts.retry()));
+    if (canRetry) {
+      const again = button('Retry', 'link', () => {
+        again.disabled = true;
+        acts.retry(turn);
+      });
+      parts.push(again);
+    }
     node.replaceChildren(...parts.filter(Boolean));
   },
 

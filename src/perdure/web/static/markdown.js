@@ -29,7 +29,7 @@ md.renderer.rules.image = (tokens, i, options, env, self) => {
 const code = (text, language) =>
   `<div class="code"><div class="code-head"><span>${escapeHtml(language)}</span>` +
   `<button type="button" class="copy" data-copy>Copy</button></div>` +
-  `<pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`;
+  `<pre tabindex="0"><code>${escapeHtml(text.replace(/\n$/, ''))}</code></pre></div>`;
 md.renderer.rules.fence = (tokens, i) => code(tokens[i].content, tokens[i].info.trim().split(/\s+/)[0]);
 md.renderer.rules.code_block = (tokens, i) => code(tokens[i].content, '');
 
@@ -60,7 +60,7 @@ export function heal(text) {
   const fence = openFence(text);
   if (fence) {
     const whole = text.replace(/\n {0,3}(`{1,}|~{1,})$/, '\n');
-    return `${whole}${whole.endsWith('\n') ? '' : '\n'}${fence}`;
+    return `${whole.trimEnd()}\n${fence}`;
   }
   let healed = text.replace(/(^|\n) {0,3}(`{1,2}|~{1,2})$/, '$1');
   const paragraph = healed.slice(healed.lastIndexOf('\n\n') + 1);

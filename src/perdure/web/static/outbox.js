@@ -108,7 +108,7 @@ export class Outbox {
 
   async #try(item) {
     this.note(item.id, { isTried: true });
-    const attachments = item.attachments.map(({ media }) => ({ media }));
+    const attachments = item.attachments.map(({ media, url }) => (media ? { media } : { url }));
     const body = { text: item.text, id: item.id, ...(attachments.length ? { attachments } : {}) };
     try {
       const answer = await this.#post(item.conversation, body);

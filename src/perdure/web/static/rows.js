@@ -47,16 +47,15 @@ function placeOf(turn, waiting, queued) {
 
 function toolRows(entry, transcript) {
   return entry.calls
-    .filter((call) => !transcript.entries.some((other) => other.role === 'tool' && other.call === call.id))
+    .filter((call) => !transcript.find(call.id))
     .map((call) => ({
-      key: `call:${call.id}`, kind: 'tool', name: call.name, text: call.result ?? '',
-      sent: call.arguments, state: call.state ?? (call.result === null ? null : 'finished'),
+      key: call.id, kind: 'tool', name: call.name, text: '', sent: call.arguments, state: null,
     }));
 }
 
-function nameOfCall(entry, transcript) {
+function callOf(entry, transcript) {
   const calls = transcript.entries.flatMap((other) => (other.turn === entry.turn ? other.calls : []));
-  return calls.find((call) => call.id === entry.call);
+  return calls.find((call) => call.id === entry.id);
 }
 
 function entryRow(entry, transcript, { waiting, facts }) {
@@ -68,32 +67,33 @@ function entryRow(entry, transcript, { waiting, facts }) {
     return { ...base, isStreaming };
   }
   if (entry.role === 'tool') {
-    const call = nameOfCall(entry, transcript);
+    const call = callOf(entry, transcript);
     return {
-      key: `call:${entry.call ?? entry.id}`, kind: 'tool', name: entry.name ?? call?.name ?? 'tool',
-      text: entry.text, sent: call?.arguments ?? '', state: entry.state ?? 'finished',
+      key: entry.id, kind: 'tool', name: entry.name ?? call?.name ?? 'tool',
+      text: entry.text, sent: call?.arguments ?? '', state: entry.state,
     };
   }
   return base;
 }
 
-function outcomeRow(key, outcome, reason, { isLastTurn, isContinued, isContinuing }) {
+function outcomeRow(key, turn, outcome, reason, { canRetry = false, isContinued = false, isContinuing }) {
   const text = outcomeWords(outcome, reason, { isContinued, isContinuing });
   if (!text) return [];
-  return [{ key, kind: 'outcome', outcome, text, canRetry: outcome === 'failed' && isLastTurn }];
+  return [{ key, kind: 'outcome', turn, outcome, text, canRetry: canRetry && outcome === 'failed' }];
 }
 
-function endRows(entry, transcript, { facts, lastTurn }) {
+function endRows(entry, transcript, { facts, lastTurn, unseen }) {
   const fact = facts.get(entry.turn);
   if (!fact) return [];
   const isLastTurn = entry.turn === lastTurn;
   const isContinuing =
     isActive(transcript) && (entry.turn === transcript.turn || (isLastTurn && transcript.state === 'resume_pending'));
   if (entry.outcome === 'interrupted' && fact.last !== entry) {
-    return outcomeRow(`end:${entry.id}`, 'interrupted', entry.reason, { isLastTurn, isContinued: true, isContinuing });
+    return outcomeRow(`end:${entry.id}`, entry.turn, 'interrupted', entry.reason, { isContinued: true, isContinuing });
   }
   if (fact.last !== entry || !fact.outcome) return [];
-  return outcomeRow(`end:${entry.turn}`, fact.outcome, fact.reason, { isLastTurn, isContinued: false, isContinuing });
+  const canRetry = isLastTurn && !unseen.length && Boolean(transcript.userOf(entry.turn));
+  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, isContinuing });
 }
 
 function statusRow(transcript, facts) {
@@ -124,7 +124,7 @@ export function rowsOf(transcript, pending) {
   const unseen = pending.filter((item) => !item.message || !shown.has(item.message));
   const waiting = waitingTurns(transcript, unseen, facts);
   const lastTurn = transcript.entries.findLast((entry) => facts.has(entry.turn) && !waiting.includes(entry.turn))?.turn;
-  const context = { facts, waiting, lastTurn };
+  const context = { facts, waiting, lastTurn, unseen };
   const isWaiting = (entry) => entry.role === 'user' && waiting.includes(entry.turn);
   const rows = transcript.entries.filter((entry) => !isWaiting(entry)).flatMap((entry) => [
     entryRow(entry, transcript, context),

@@ -72,13 +72,18 @@ export class Sidebar {
     storage.writeJson(TITLES, this.#titles);
   }
 
+  // The newest page of the gateway's list.
+  show(page) {
+    const names = new Set(page.conversations.map((row) => row.name));
+    const rest = this.#isMoreShown ? this.#known.filter((row) => !names.has(row.name)) : [];
+    this.#known = [...page.conversations, ...rest];
+    if (!this.#isMoreShown) this.#next = page.next ?? null;
+    this.#fail(null);
+  }
+
   async refresh() {
     try {
-      const page = await api.conversations(null);
-      const rest = this.#isMoreShown ? this.#known.filter((old) => !page.conversations.some((row) => row.name === old.name)) : [];
-      this.#known = [...page.conversations, ...rest];
-      if (!this.#isMoreShown) this.#next = page.next ?? null;
-      this.#fail(null);
+      this.show(await api.conversations(null));
     } catch (failure) {
       // The header already says when the gateway is away.
       if (failure.status === 401) this.#refused();

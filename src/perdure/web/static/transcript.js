@@ -25,8 +25,7 @@ function entryOf(raw, tick) {
     outcome: raw.outcome ?? null,
     reason: raw.reason ?? null,
     calls: callsOf(raw.tool_calls),
-    call: raw.call ?? raw.tool_call_id ?? null,
-    name: raw.name ?? null,
+    name: raw.name || null,
     state: raw.state ?? null,
     attachments: raw.attachments ?? [],
     isFull: true,
@@ -37,10 +36,8 @@ function entryOf(raw, tick) {
 function callsOf(raw) {
   return (raw ?? []).map((call) => ({
     id: call.id,
-    name: call.name ?? call.function?.name ?? 'tool',
-    arguments: textOf(call.arguments ?? call.args ?? call.function?.arguments),
-    state: call.state ?? null,
-    result: call.result === undefined ? null : textOf(call.result),
+    name: call.name,
+    arguments: textOf(call.arguments),
   }));
 }
 
@@ -49,7 +46,7 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'call', 'name', 'state'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'name', 'state'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
   JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
@@ -72,12 +69,14 @@ function newer(fresh, known, since) {
   else if (!fresh.outcome && known.length > fresh.length && known.text.startsWith(fresh.text)) {
     best = { ...fresh, text: known.text, length: known.length, isFull: false };
   }
+  // Only the stream says how a call ended.
+  if (best.role === 'tool') best = { ...best, state: best.state ?? known.state };
   for (const held of known.held) best = withDelta(best, held, known.tick);
   best = best === known || !best.held.length ? best : { ...best, held: [] };
   return isSame(best, known) && !known.held.length ? known : best;
 }
 
-const isLocal = (entry) => entry.role === 'notice' || entry.role === 'approval';
+export const isLocal = (entry) => entry.role === 'notice' || entry.role === 'approval';
 
 export class Transcript {
   entries = [];
@@ -96,8 +95,14 @@ export class Transcript {
     return this.entries.findLast((entry) => entry.id === id);
   }
 
-  hasTurn(turn) {
-    return this.entries.some((entry) => entry.turn === turn && entry.role !== 'notice');
+  userOf(turn) {
+    return this.entries.find((entry) => entry.turn === turn && entry.role === 'user');
+  }
+
+  // Nothing is stored yet, so there is nothing to read.
+  begin() {
+    this.isLoaded = true;
+    this.isWhole = true;
   }
 
   // Fold one live event; true means: read the transcript again.
@@ -154,14 +159,22 @@ export class Transcript {
     return at > 0 ? this.entries.slice(0, at).filter((entry) => !isLocal(entry)) : [];
   }
 
+  // Queued messages are in no page until their turn starts.
+  #queued() {
+    const begun = new Set(this.entries.filter(({ role }) => role !== 'user').map(({ turn }) => turn));
+    const open = this.entries.filter(({ role, turn }) => role === 'user' && !begun.has(turn) && !this.outcomes.has(turn));
+    return new Set(this.queued ? open.slice(-this.queued) : []);
+  }
+
   // Notices and what arrived meanwhile keep their place: behind the nearest entry that remains.
   #weave(stored, since) {
     const ids = new Set(stored.map((entry) => entry.id));
+    const queued = this.#queued();
     const behind = new Map();
     let anchor = null;
     for (const entry of this.entries) {
       if (ids.has(entry.id)) anchor = entry.id;
-      else if (isLocal(entry) || entry.tick > since) {
+      else if (isLocal(entry) || entry.tick > since || queued.has(entry)) {
         behind.set(anchor, [...(behind.get(anchor) ?? []), entry]);
       }
     }
@@ -197,7 +210,6 @@ export class Transcript {
     const known = this.find(raw.id);
     const entry = entryOf(raw, this.tick);
     const isStale = known !== undefined && known.turn !== entry.turn;
-    if (entry.call) this.entries = this.entries.filter((other) => other.id !== `call:${entry.call}`);
     this.#put(known ? newer(entry, { ...known, isFull: false }, this.tick) : entry);
     return isStale;
   }
@@ -206,16 +218,16 @@ export class Transcript {
     const known =
       this.find(message) ??
       { ...entryOf({ id: message, role: 'assistant', text: '', turn }, this.tick), isFull: false };
+    const isUnasked = !this.find(message) && !this.userOf(turn);
     const entry = withDelta(known, { offset, text }, this.tick);
     if (entry !== known || !this.find(message)) this.#put(entry);
-    return entry.held.length > 0;
+    return entry.held.length > 0 || isUnasked;
   }
 
   #tool({ turn, call, name, state, result }) {
-    const stored = this.entries.findLast((entry) => entry.role === 'tool' && entry.call === call);
-    const known = stored ?? entryOf({ id: `call:${call}`, role: 'tool', turn, call, name }, this.tick);
+    const known = this.find(call) ?? entryOf({ id: call, role: 'tool', turn, name }, this.tick);
     const text = result === undefined ? known.text : textOf(result);
-    this.#put({ ...known, name: name ?? known.name, state, text, tick: this.tick });
+    this.#put({ ...known, name: name || known.name, state, text, tick: this.tick });
     return false;
   }
 
@@ -227,7 +239,8 @@ export class Transcript {
   #state({ state, session, head, turn, queued, resume_reason = null }) {
     const isMoved = this.head !== undefined && (head ?? null) !== this.head;
     const isOtherSession = this.session !== null && session !== this.session;
-    const isUnknown = Boolean(turn) && turn !== this.turn && !this.hasTurn(turn);
+    // A turn that waited when the transcript was read is in it only now.
+    const isUnknown = Boolean(turn) && !this.userOf(turn);
     Object.assign(this, { state, head: head ?? null, turn: turn ?? null, queued: queued ?? 0 });
     this.resumeReason = resume_reason;
     return isMoved || isOtherSession || isUnknown;

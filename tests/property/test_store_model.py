@@ -1,0 +1,272 @@
+"""The store does what a few lines of plain Python say it does, whatever is done to it.
+
+The model holds sessions as lists of turns. Hypothesis tries sequences of operations and crashes;
+after each of them the store must show what the model shows, and the checker must find nothing.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from perdure.domain.checker import violations
+from perdure.domain.errors import Conflict, Rejected
+from perdure.domain.events import AssistantSaid
+from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Interruption, Outcome
+from perdure.ports.turns import Claimed
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.stores import flush, message, only, settle
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+T = TypeVar("T")
+PLACES = ("home", "work")
+QUEUE_MAX = 4
+ATTEMPTS_MAX = 2
+
+
+@dataclass
+class ModelTurn:
+    id: TurnId
+    text: str
+    state: str = "queued"
+    outcome: str | None = None
+    attempts: int = 0
+    claimed: Claimed | None = None
+    shown: str = ""
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome is None
+
+    def end_attempt(self) -> None:
+        if self.shown.strip():
+            self.said.append(self.shown)
+        self.shown, self.claimed = "", None
+
+    def settle(self, outcome: str) -> None:
+        self.state, self.outcome = "settled", outcome
+
+
+@dataclass
+class ModelSession:
+    id: SessionId
+    turns: list[ModelTurn] = field(default_factory=list)
+    strikes: int = 0
+    is_suspended: bool = False
+    head: TurnId | None = None
+
+    @property
+    def open_turns(self) -> list[ModelTurn]:
+        return [turn for turn in self.turns if turn.is_open]
+
+    @property
+    def next(self) -> ModelTurn | None:
+        waiting = self.open_turns
+        is_free = all(turn.state == "queued" for turn in waiting)
+        return waiting[0] if waiting and is_free else None
+
+    def interrupt(self, turn: ModelTurn, *, counts: bool) -> None:
+        turn.end_attempt()
+        turn.state = "interrupted"
+        self.strikes += counts
+        if counts and self.strikes >= ATTEMPTS_MAX:
+            for each in self.open_turns:
+                each.settle("suspended")
+            self.is_suspended, self.head = True, turn.id
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="perdure-model-"))
+        self.clock, self.entropy = VirtualClock(), SeededEntropy()
+        self.live: dict[str, ModelSession] = {}
+        self.all: list[ModelSession] = []
+        self.sent: dict[str, TurnId] = {}
+        self.ada = PrincipalId("")
+        self.loop.run_until_complete(self.begin())
+
+    async def begin(self) -> None:
+        driver = SqliteDriver(self.folder / "p.db", synchronous="OFF")
+        self.store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
+        await self.store.open()
+        await self.store.nodes.join(name="model")
+        self.ada = (await self.store.principals.ensure("ada", role="member")).id
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.store.close())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    @property
+    def at_work(self) -> list[tuple[ModelSession, ModelTurn]]:
+        return [(s, t) for s in self.all for t in s.turns if t.state == "running"]
+
+    @property
+    def open_turns(self) -> list[tuple[ModelSession, ModelTurn]]:
+        return [(s, t) for s in self.all for t in s.open_turns]
+
+    @rule(place=st.sampled_from(PLACES), text=st.text("ab ", max_size=3).filter(str.strip))
+    def accept(self, place: str, text: str) -> None:
+        external_id = f"{len(self.sent)}"
+        update = message(self.ada, text, external_id=external_id, place=place)
+        session = self.live.get(place)
+        is_full = (
+            session is not None
+            and not session.is_suspended
+            and len(session.open_turns) >= QUEUE_MAX
+        )
+        if is_full:
+            with pytest.raises(Rejected):
+                self.run(self.store.inbox.accept(update, queue_max=QUEUE_MAX))
+            return
+        accepted = self.run(self.store.inbox.accept(update, queue_max=QUEUE_MAX))
+        assert accepted.turn is not None
+        if session is None or session.is_suspended:
+            assert accepted.session not in {each.id for each in self.all}
+            session = ModelSession(accepted.session)
+            self.live[place] = session
+            self.all.append(session)
+        assert accepted.session == session.id
+        assert accepted.queue_position == len(session.open_turns)
+        session.turns.append(ModelTurn(accepted.turn, text))
+        self.sent[f"{external_id} {place} {text}"] = accepted.turn
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        """A platform delivers again what it had delivered."""
+        key = data.draw(st.sampled_from(sorted(self.sent)))
+        external_id, place, text = key.split(" ", 2)
+        update = message(self.ada, text, external_id=external_id, place=place)
+        again = self.run(self.store.inbox.accept(update, queue_max=QUEUE_MAX))
+        assert (again.turn, again.is_duplicate) == (self.sent[key], True)
+        other = message(self.ada, text + "!", external_id=external_id, place=place)
+        with pytest.raises(Conflict):
+            self.run(self.store.inbox.accept(other, queue_max=QUEUE_MAX))
+
+    @rule(limit=st.integers(1, 3))
+    def claim(self, limit: int) -> None:
+        expected = {s.next.id: s for s in self.all if s.next is not None and not s.is_suspended}
+        claimed = self.run(self.store.turns.claim(limit=limit))
+        assert len(claimed) == min(limit, len(expected))
+        for each in claimed:
+            session = expected.pop(each.lease.turn)
+            turn = session.next
+            assert turn is not None
+            assert each.parent == session.head
+            turn.state, turn.claimed, turn.attempts = "running", each, turn.attempts + 1
+            assert each.lease.attempt == turn.attempts
+
+    @precondition(lambda self: self.at_work)
+    @rule(data=st.data(), text=st.text("xy ", min_size=1, max_size=3))
+    def flush(self, data: st.DataObject, text: str) -> None:
+        _, turn = data.draw(st.sampled_from(self.at_work))
+        assert turn.claimed is not None
+        stale = self.run(flush(self.store, turn.claimed.lease, text, start=len(turn.shown)))
+        assert stale == []
+        turn.shown += text
+
+    @precondition(lambda self: self.at_work)
+    @rule(data=st.data(), outcome=st.sampled_from([Outcome.DONE, Outcome.FAILED]))
+    def settle(self, data: st.DataObject, outcome: Outcome) -> None:
+        session, turn = data.draw(st.sampled_from(self.at_work))
+        assert turn.claimed is not None
+        claimed = turn.claimed
+        turn.shown += "z"
+        self.run(settle(self.store, claimed, turn.shown, outcome=outcome))
+        turn.end_attempt()
+        turn.settle(outcome)
+        session.head = turn.id
+        session.strikes = 0 if outcome is Outcome.DONE else session.strikes
+        self.must_be_fenced(claimed)
+
+    @precondition(lambda self: self.open_turns)
+    @rule(data=st.data())
+    def stop(self, data: st.DataObject) -> None:
+        session, turn = data.draw(st.sampled_from(self.open_turns))
+        claimed = turn.claimed
+        self.run(self.store.inbox.stop(turn.id, by=self.ada))
+        turn.end_attempt()
+        turn.settle("stopped")
+        if turn.attempts:
+            session.head = turn.id
+        if claimed is not None:
+            self.must_be_fenced(claimed)
+        with pytest.raises(Conflict):
+            self.run(self.store.inbox.stop(turn.id, by=None))
+
+    @precondition(lambda self: self.at_work)
+    @rule(data=st.data(), reason=st.sampled_from(Interruption))
+    def interrupt(self, data: st.DataObject, reason: Interruption) -> None:
+        session, turn = data.draw(st.sampled_from(self.at_work))
+        assert turn.claimed is not None
+        claimed = turn.claimed
+        self.run(self.store.turns.interrupt(claimed.lease, reason, attempts_max=ATTEMPTS_MAX))
+        session.interrupt(turn, counts=reason.counts_towards_limit)
+        self.must_be_fenced(claimed)
+
+    @rule()
+    def crash(self) -> None:
+        """Die, begin again, clean up."""
+        owned = self.at_work
+        before = [turn.claimed for _, turn in owned]
+        self.run(self.store.close())
+        self.run(self.begin())
+        self.run(self.store.nodes.reap(attempts_max=ATTEMPTS_MAX, limit=100))
+        for session, turn in owned:
+            session.interrupt(turn, counts=True)
+        for claimed in before:
+            assert claimed is not None
+            self.must_be_fenced(claimed)
+
+    @rule()
+    def resume(self) -> None:
+        self.run(self.store.nodes.resume(limit=100))
+        for _, turn in self.open_turns:
+            if turn.state == "interrupted":
+                turn.state = "queued"
+
+    def must_be_fenced(self, claimed: Claimed) -> None:
+        assert self.run(flush(self.store, claimed.lease, "late")) == [claimed.lease]
+        with pytest.raises(Conflict):
+            self.run(settle(self.store, claimed, "late"))
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @invariant()
+    def the_store_shows_what_the_model_shows(self) -> None:
+        for session in self.all:
+            record = self.run(self.store.diagnostics.record(session.id))
+            assert violations(record) == []
+            assert [(t.id, t.state, t.outcome, t.attempts) for t in record.turns] == [
+                (t.id, t.state, t.outcome, t.attempts) for t in session.turns
+            ]
+            assert record.head == session.head
+            assert record.strikes == session.strikes
+            assert (record.session.state == "suspended") == session.is_suspended
+            for turn in session.turns:
+                mine = [recorded for recorded in record.events if recorded.turn == turn.id]
+                assert [said.text for said in only(AssistantSaid, mine)] == turn.said
+
+
+StoreMachine.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestTheStoreIsItsModel = pytest.mark.timeout(300)(StoreMachine.TestCase)  # shrinking takes time
