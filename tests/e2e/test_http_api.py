@@ -1,89 +1,15 @@
 """The native API of a real gateway: what it answers, refuses, streams and keeps."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 
+from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess
 
-DEADLINE_S = 20.0
 pytestmark = pytest.mark.timeout(60)
-
-
-class Client:
-    """A person with curl."""
-
-    def __init__(self, gateway: GatewayProcess, session: aiohttp.ClientSession) -> None:
-        self.gateway = gateway
-        self.session = session
-        self.token = gateway.token
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: object = None,
-        raw: bytes | None = None,
-        **headers: str,
-    ) -> tuple[int, Any]:
-        data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
-        sent = {"Authorization": f"Bearer {self.token}", **headers}
-        async with self.session.request(
-            method, self.gateway.url + path, data=data, headers=sent
-        ) as response:
-            return response.status, await response.json(content_type=None)
-
-    async def say(self, name: str, text: str, **more: object) -> dict[str, Any]:
-        status, body = await self.call(
-            "POST", f"/api/conversations/{name}/messages", body={"text": text, **more}
-        )
-        assert status == 202, body
-        result: dict[str, Any] = body
-        return result
-
-    async def settled(self, turn: str) -> dict[str, Any]:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                _, body = await self.call("GET", f"/api/turns/{turn}")
-                if body["state"] == "settled":
-                    result: dict[str, Any] = body
-                    return result
-                await asyncio.sleep(0.02)
-
-    async def transcript(self, name: str, query: str = "") -> list[dict[str, Any]]:
-        _, body = await self.call("GET", f"/api/conversations/{name}/transcript{query}")
-        messages: list[dict[str, Any]] = body["messages"]
-        return messages
-
-    @asynccontextmanager
-    async def events(
-        self, name: str, last: str | None = None
-    ) -> AsyncIterator[AsyncIterator[tuple[str, str, dict[str, Any]]]]:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        if last:
-            headers["Last-Event-ID"] = last
-        url = f"{self.gateway.url}/api/conversations/{name}/events"
-        async with self.session.get(url, headers=headers) as response:
-            assert response.status == 200
-            yield _parsed(response)
-
-
-async def _parsed(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, Any]]:
-    fields: dict[str, str] = {}
-    async for raw in response.content:
-        line = raw.decode().rstrip("\n")
-        if not line and "data" in fields:
-            yield fields["id"], fields["event"], json.loads(fields["data"])
-            fields = {}
-        elif line and not line.startswith(":"):
-            key, _, value = line.partition(": ")
-            fields[key] = value
 
 
 @pytest.fixture

@@ -237,6 +237,7 @@ class Runner:
 
     async def _settle(self, step: Step) -> None:
         stopped = step.stopped
+        is_reached = stopped.reason.is_finish or bool(step.text or step.calls)
         outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
         settlement = Settlement(
             outcome=outcome,
@@ -247,7 +248,7 @@ class Runner:
             message=step.scribe.message,
             text=step.text,
             calls=step.calls,
-            acknowledges=step.scribe.acknowledges if step.text or step.calls else None,
+            acknowledges=step.scribe.acknowledges if is_reached else None,
         )
         await self._commit(settlement, step.seat)
 

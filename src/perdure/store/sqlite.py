@@ -26,7 +26,7 @@ from perdure.domain.ids import PrincipalId
 from perdure.ports.turns import Piece
 from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
-from perdure.store.statement import MakeOp, Op, RaceLost, Rows, row, rows, run
+from perdure.store.statement import MakeOp, Op, Rows, row, rows, run
 
 T = TypeVar("T")
 BATCH_MAX: Final = 2_000
@@ -346,7 +346,7 @@ class SqliteDriver:
         connection.execute("SAVEPOINT op")
         try:
             job.result = drive(connection, job.make())
-        except (apsw.Error, PerdureError, RaceLost, AssertionError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - the writer outlives any operation's mistake
             job.error = translate(error) if isinstance(error, apsw.Error) else error
             if not connection.in_transaction:
                 return False

@@ -113,6 +113,10 @@ class GatewayProcess:
                 f"the gateway did not end in {STOP_TIMEOUT_S:g} s:\n{self.output}"
             ) from None
 
+    async def pause(self, seconds: float) -> None:
+        """Between two looks at the gateway."""
+        await self._clock.sleep(seconds)
+
     async def restart(self) -> None:
         """Kill it and start it again on the same home and port."""
         await self.kill()

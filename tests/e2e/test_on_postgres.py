@@ -1,0 +1,46 @@
+"""The real gateway on PostgreSQL: the same answers, and a crash that another life mends."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import asyncpg
+import pytest
+
+from perdure.testkit.http import Client
+from perdure.testkit.process import GatewayProcess
+
+pytestmark = pytest.mark.timeout(90)
+Factory = Callable[..., Awaitable[GatewayProcess]]
+
+
+@pytest.fixture
+async def client(gateway_factory: Factory, postgres_database: str) -> AsyncIterator[Client]:
+    gateway = await gateway_factory(toml=f'[store]\nurl = "{postgres_database}"\n')
+    async with aiohttp.ClientSession() as session:
+        yield Client(gateway, session)
+
+
+async def test_a_conversation_on_postgres(client: Client) -> None:
+    accepted = await client.say("main", "hello database", id="a1")
+    assert (await client.settled(accepted["turn"]))["outcome"] == "done"
+    assert [entry["role"] for entry in await client.transcript("main")] == ["user", "assistant"]
+    _, hits = await client.call("GET", "/api/search?q=database")
+    assert hits["hits"][0]["conversation"] == "main"
+    assert (await client.say("main", "hello database", id="a1"))["duplicate"] is True
+
+
+async def test_a_kill_is_mended_once_the_lease_has_run_out(
+    client: Client, postgres_database: str
+) -> None:
+    accepted = await client.say("main", "demo words=40 delay_ms=50")
+    async with client.events("main") as events:
+        async for _, kind, _data in events:
+            if kind == "delta":
+                break
+    await client.gateway.kill()
+    connection = await asyncpg.connect(postgres_database)
+    await connection.execute("UPDATE nodes SET lease_until = 0")
+    await connection.close()
+    await client.gateway.start()
+    turn = await client.settled(accepted["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("done", 2)
