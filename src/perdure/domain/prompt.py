@@ -174,7 +174,7 @@ def assert_valid(messages: Sequence[Message], *, begins: bool) -> None:
         raise Corrupt("a request must end with a user message")
     if begins and messages[0].role is not Role.USER:
         raise Corrupt("a request must begin with a user message")
-    open_calls: set[str] | None = None
+    open_calls: set[str] | None = set() if begins else None
     for before, message in zip((None, *messages), messages, strict=False):
         if before is not None and before.role is message.role:
             raise Corrupt("two messages of one role stand side by side")

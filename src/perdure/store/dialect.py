@@ -11,16 +11,18 @@ from perdure.ports.turns import Piece
 from perdure.store.statement import Op, Rows
 
 INDEXED_TEXT_MAX = 100_000
+_NO_WORD = re.compile(r"[\W_]+")
 _IDEOGRAPH = re.compile("([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
 
 
 def words_of(text: str) -> str:
-    """Text as both indexes take it: no case, no accents, each ideograph a word of its own."""
+    """Text as both indexes take it: words and nothing else, so that neither database sees an
+    address or an operator in it; no case, no accents, each ideograph a word of its own."""
     if text.isascii():
-        return text.lower()
+        return _NO_WORD.sub(" ", text.lower())
     plain = unicodedata.normalize("NFKD", text.casefold())
     kept = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return _IDEOGRAPH.sub(r" \1 ", unicodedata.normalize("NFC", kept))
+    return _NO_WORD.sub(" ", _IDEOGRAPH.sub(r" \1 ", unicodedata.normalize("NFC", kept)))
 
 
 class Searchable(NamedTuple):

@@ -6,6 +6,7 @@ upload of the same content simply finds them.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
 from functools import partial
@@ -59,9 +60,21 @@ class StoredMedia:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
+            # A name is durable once its folder is; without this a row could outlive its bytes.
+            for folder in (path.parent, self._folder):
+                _sync_folder(folder)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
             raise Transient(
                 f"the file could not be stored ({error.strerror}); free some space and try again",
                 code="disk_full",
             ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

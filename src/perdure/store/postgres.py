@@ -90,11 +90,11 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
     match error:
         case asyncpg.DiskFullError():
             return Transient("the database's disk is full; nothing was stored", code="disk_full")
+        case asyncpg.DataError():
+            return Rejected("no database can hold this value; send valid Unicode without U+0000")
         case asyncpg.IntegrityConstraintViolationError():
             return Conflict(f"the store refused a write that breaks a rule: {error}")
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidCatalogNameError():
-            return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
-        case asyncpg.InvalidAuthorizationSpecificationError():
+        case asyncpg.InvalidAuthorizationSpecificationError() | asyncpg.InvalidCatalogNameError():
             return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
         case asyncpg.PostgresConnectionError() | OSError() | asyncpg.InterfaceError():
             if committing:

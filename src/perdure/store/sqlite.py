@@ -74,9 +74,9 @@ class SqliteDialect:
     def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
     ) -> Op[Rows]:
-        words = " ".join(
-            'text:"' + word.replace('"', '""') + '"' for word in words_of(query).split()
-        )
+        words = " ".join(f'text:"{word}"' for word in words_of(query).split())
+        if not words:
+            return []
         if principal is not None:
             words = f'scope:"{_word(principal)}" {words}'
         return (yield from rows(self._SEARCH, words, before or 2**62, limit))
@@ -117,9 +117,17 @@ def _schema_in_sqlite(migration: migrations.Migration) -> str:
     return re.sub(r"^\);", ") STRICT;", text, flags=re.MULTILINE)
 
 
-def translate(error: apsw.Error) -> PerdureError:
+def translate(error: Exception) -> PerdureError:
     """The one place where SQLite's failures become ours."""
     match error:
+        case UnicodeEncodeError():
+            return Rejected("no database can hold this text; send valid Unicode")
+        case OSError():
+            return Rejected(
+                f"the database cannot be opened ({error.strerror}: {error.filename}); "
+                "check the home folder and its permissions",
+                code="not_writable",
+            )
         case apsw.FullError():
             return Transient(
                 "the disk is full; free some space, nothing was stored", code="disk_full"
@@ -183,6 +191,7 @@ class SqliteDriver:
         self._opened: list[apsw.Connection] = []
         self._thread: threading.Thread | None = None
         self._lock_fd: int | None = None
+        self._needs_reopening = False
 
     async def open(self, *, now_ms: int) -> None:
         await asyncio.to_thread(self._open, now_ms)
@@ -194,16 +203,17 @@ class SqliteDriver:
         self._thread.start()
 
     def _open(self, now_ms: int) -> None:
-        self._lock()
-        try:
-            self._connection = self._connect()
-            self._migrate(now_ms)
-        except apsw.Error as error:
-            self._unlock()
-            raise translate(error) from error
-        except PerdureError:
-            self._unlock()
-            raise
+        with contextlib.ExitStack() as undo:
+            try:
+                self._lock()
+                undo.callback(self._unlock)
+                self._connection = self._connect()
+                undo.callback(self._connection.close)
+                self._path.chmod(0o600)
+                self._migrate(now_ms)
+            except (apsw.Error, OSError) as error:
+                raise translate(error) from error
+            undo.pop_all()
 
     def _lock(self) -> None:
         path = self._path.with_name(self._path.name + ".lock")
@@ -229,7 +239,6 @@ class SqliteDriver:
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path))
-        self._path.chmod(0o600)
         connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
         return connection
 
@@ -257,13 +266,15 @@ class SqliteDriver:
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the file."""
-        if self._thread is None:
+        # Nobody may get into the queue behind the end of it: such a write would never be answered.
+        thread, self._thread = self._thread, None
+        readers, self._readers = self._readers, None
+        if thread is None:
             return
         self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
-        self._thread = None
-        if self._readers is not None:
-            await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(thread.join)
+        if readers is not None:
+            await asyncio.to_thread(readers.shutdown)
         for connection in [*self._opened, self._connection]:
             connection.close()
         self._opened.clear()
@@ -284,6 +295,19 @@ class SqliteDriver:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, make)
 
     def _read(self, make: MakeOp[T]) -> T:
+        try:
+            connection = self._reader()
+            connection.execute("BEGIN")
+            try:
+                return drive(connection, make())
+            finally:
+                # Not COMMIT: after a failure that would fail too, and leave the reader unusable.
+                connection.execute("ROLLBACK")
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise translate(error) from error
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's own connection."""
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             flags = apsw.SQLITE_OPEN_READONLY
@@ -291,13 +315,7 @@ class SqliteDriver:
             connection.execute("PRAGMA busy_timeout = 5000")
             self._local.connection = connection
             self._opened.append(connection)
-        connection.execute("BEGIN")
-        try:
-            return drive(connection, make())
-        except apsw.Error as error:
-            raise translate(error) from error
-        finally:
-            connection.execute("COMMIT")
+        return connection
 
     def _write_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
         is_open = True
@@ -321,19 +339,26 @@ class SqliteDriver:
         if not batch:
             return
         try:
+            if self._needs_reopening:
+                self._reopen()
             self._connection.execute("BEGIN IMMEDIATE")
-            if not all(self._try(job) for job in batch):
-                # SQLite rolled the whole transaction back (a full disk does that): the
-                # neighbours of the culprit must not suffer, so each gets its own.
-                self._commit_one_by_one(batch)
-                return
+            is_whole = all(self._try(job) for job in batch)
         except apsw.Error as error:
+            self._roll_back()
             self._fail(batch, translate(error))
             return
+        if is_whole:
+            self._end(batch)
+        else:
+            # SQLite rolled the whole transaction back (a full disk does that): the neighbours of
+            # the culprit must not suffer, so each gets its own.
+            self._commit_one_by_one(batch)
+
+    def _end(self, batch: list[_Job[Any]]) -> None:
         try:
             self._connection.execute("COMMIT")
         except apsw.IOError as error:
-            self._reopen()
+            self._needs_reopening = True
             self._fail(batch, Ambiguous(f"the disk failed during a commit ({error})"))
         except apsw.Error as error:
             self._roll_back()
@@ -346,8 +371,9 @@ class SqliteDriver:
         connection.execute("SAVEPOINT op")
         try:
             job.result = drive(connection, job.make())
-        except Exception as error:  # noqa: BLE001 - the writer outlives any operation's mistake
-            job.error = translate(error) if isinstance(error, apsw.Error) else error
+        except Exception as error:  # noqa: BLE001 - the caller's; this thread outlives it
+            is_foreign = isinstance(error, apsw.Error | UnicodeEncodeError)
+            job.error = translate(error) if is_foreign else error
             if not connection.in_transaction:
                 return False
             connection.execute("ROLLBACK TO op")
@@ -359,18 +385,23 @@ class SqliteDriver:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 if self._try(job):
-                    self._connection.execute("COMMIT")
+                    self._end([job])
             except apsw.Error as error:
                 self._roll_back()
                 self._fail([job], translate(error))
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            self._needs_reopening = True
 
     def _reopen(self) -> None:
+        """Begin the next batch on a fresh connection; while that fails, batches fail with it."""
         self._connection.close(True)  # noqa: FBT003 - apsw's own signature
         self._connection = self._connect()
+        self._needs_reopening = False
 
     @staticmethod
     def _fail(batch: list[_Job[Any]], error: PerdureError) -> None:

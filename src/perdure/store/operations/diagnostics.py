@@ -18,10 +18,17 @@ _PARKED = (
     WHERE state IN ('unknown', 'failed', 'expired') ORDER BY changed_at DESC LIMIT $1"""
 )
 _TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
-# Over HTTP the external id is the client's id, a line feed and the conversation's name.
 _TURN_OF_UPDATE = """
-    SELECT turn_id FROM inbox
-    WHERE id = $1 OR external_id = $1 OR (external_id > $2 AND external_id < $3)"""
+    SELECT i.turn_id FROM inbox i JOIN sessions s ON s.id = i.session_id
+    WHERE (i.id = $1 OR i.external_id = $1)
+      AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)
+    ORDER BY i.at DESC LIMIT 1"""
+# Over HTTP the external id is the client's id, a line feed and the conversation's name.
+_TURN_OF_CLIENT_ID = """
+    SELECT i.turn_id FROM conversations c
+    JOIN inbox i ON i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || c.place
+    WHERE c.adapter = 'http' AND (CAST($3 AS TEXT) IS NULL OR c.principal_id = $3)
+    ORDER BY i.at DESC LIMIT 1"""
 _UPDATES = """
     SELECT id, adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
 _UPDATES_OF_SESSION = "SELECT id, turn_id FROM inbox WHERE session_id = $1"
@@ -38,7 +45,7 @@ _COUNTS = """
 
 
 def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
-    turn_id = yield from _turn_behind(any_id)
+    turn_id = yield from _turn_behind(any_id, principal)
     turn = yield from history.turn(turn_id, principal=principal)
     session = yield from history.session(turn.session, principal=principal)
     updates = yield from rows(_UPDATES, turn.message)
@@ -53,13 +60,16 @@ def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
     )
 
 
-def _turn_behind(any_id: str) -> Op[TurnId]:
-    """A turn, message, part or update id, or the id its sender gave it."""
+def _turn_behind(any_id: str, principal: PrincipalId | None) -> Op[TurnId]:
+    """A turn, message, part or update id, or the id its sender gave it; two senders may have given
+    the same one, so each is shown their own."""
     if any_id.startswith("trn_"):
-        return TurnId(any_id.removesuffix(".end"))
+        return TurnId(any_id.removesuffix(".end").removesuffix(".reply"))
     found = yield from row(_TURN_OF_PART, any_id)
     if found is None:
-        found = yield from row(_TURN_OF_UPDATE, any_id, f"{any_id}\n", f"{any_id}\n\U0010ffff")
+        found = yield from row(_TURN_OF_UPDATE, any_id, principal)
+    if found is None:
+        found = yield from row(_TURN_OF_CLIENT_ID, any_id, "\n", principal)
     if found is not None and found[0]:
         return TurnId(found[0])
     try:

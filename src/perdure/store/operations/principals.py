@@ -2,7 +2,7 @@
 
 import hashlib
 
-from perdure.domain.errors import NotFound
+from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PrincipalId
 from perdure.ports.principals import Principal, TokenView
 from perdure.store.statement import Op, Row, row, rows, run
@@ -17,6 +17,7 @@ _BY_TOKEN = """
 _GRANT = """
     INSERT INTO tokens (id, digest, principal_id, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (digest) DO NOTHING"""
+_OWNER = "SELECT principal_id FROM tokens WHERE digest = $1"
 _TOKENS = """
     SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
     FROM tokens t JOIN principals p ON p.id = t.principal_id """
@@ -50,6 +51,9 @@ def by_token(token: str) -> Op[Principal | None]:
 
 def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
     yield from run(_GRANT, token_id, digest(token), principal, at)
+    owner = yield from row(_OWNER, digest(token))
+    if owner is None or owner[0] != principal:
+        raise Conflict("this token stands for someone else; make a new one")
     found = yield from row(_TOKEN_BY_DIGEST, digest(token))
     assert found is not None
     return _token(found)
