@@ -3,6 +3,7 @@
 import asyncio
 import resource
 from pathlib import Path
+from statistics import median
 
 from bench.load import client, p95
 from bench.processes import Program, perdure, running
@@ -32,8 +33,8 @@ async def measure(folder: Path) -> Findings:
     ideal_s = (THINK_MS + WORDS * DELAY_MS) / 1000
     facts = [
         f"{len(lap.times_s):,} turns ended well, {seen['peak']:,} of them at the model at once",
-        f"a turn took p50 {sorted(lap.times_s)[TURNS // 2]:.1f} s, p95 {p95(lap.times_s):.1f} s;"
-        f" the model alone takes {ideal_s:.1f} s",
+        f"a turn took p50 {median(lap.times_s):.1f} s, p95 {p95(lap.times_s):.1f} s",
+        f"the model alone takes {ideal_s:.1f} s",
         f"CPU {lap.cpu_s:.1f} s in all, {lap.cpu_per_turn_s * 1e3:.2f} ms per turn",
     ]
     gates = [

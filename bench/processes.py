@@ -53,17 +53,24 @@ async def running(name: str, *arguments: str) -> AsyncIterator[Program]:
 @contextlib.asynccontextmanager
 async def perdure(home: Path, *, model_url: str = "") -> AsyncIterator[Program]:
     """The real gateway; without a model's address it answers with its demo agent."""
+    _furnish(home, model_url)
+    async with _child(COMMAND, "serve", "--home", str(home), "--port", "0") as process:
+        program = Program("perdure", process)
+        await _line(process)
+        program.url, program.token = _address(home)
+        yield program
+
+
+def _furnish(home: Path, model_url: str) -> None:
     home.mkdir(mode=0o700)
     if model_url:
         agent = f'kind = "chat"\nbase_url = "{model_url}/v1"\nmodel = "scripted"\n'
         (home / "perdure.toml").write_text(f"[agents.main]\n{agent}")
-    async with _child(COMMAND, "serve", "--home", str(home), "--port", "0") as process:
-        program = Program("perdure", process)
-        await _line(process)
-        server = msgspec.json.decode((home / "server.json").read_bytes())
-        program.url = server["url"]
-        program.token = (home / "token").read_text().strip()
-        yield program
+
+
+def _address(home: Path) -> tuple[str, str]:
+    server = msgspec.json.decode((home / "server.json").read_bytes())
+    return server["url"], (home / "token").read_text().strip()
 
 
 def environment() -> dict[str, str]:

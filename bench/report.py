@@ -10,7 +10,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     measured: float
     limit: float
-    unit: str = "×"
+    unit: str = "times"
     is_floor: bool = False
     """At least the limit, instead of at most."""
 

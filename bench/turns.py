@@ -76,7 +76,9 @@ def _findings(laps: Laps) -> Findings:
     name = name.replace("time", "CPU", 1)
     gates.append(Gate(name=name, measured=_cpu(long, short), limit=1.3))
     of_floor = _times(laps["floor", LONG_MESSAGES], laps["floor", SHORT_MESSAGES])
-    facts.append(f"the floor itself, {LONG_MESSAGES:,} against {SHORT_MESSAGES}: {of_floor:.2f} ×")
+    facts.append(
+        f"the floor itself, {LONG_MESSAGES:,} against {SHORT_MESSAGES}: {of_floor:.2f} times"
+    )
     return Findings(part="turns", facts=facts, gates=gates)
 
 

@@ -14,6 +14,7 @@ from perdure.domain.outcomes import Ending, Outcome, Repeat
 from perdure.domain.text import storable
 from perdure.store.store import Store
 from perdure.testkit.stores import (
+    GO_ON,
     Person,
     assert_sound,
     claim_one,
@@ -307,7 +308,7 @@ async def test_stop_of_an_interrupted_turn(store: Store, ada: Person, restart: O
 
     await store.inbox.stop(turn_of(accepted), by=ada.id)
 
-    assert await store.nodes.resume(limit=10) == []
+    assert (await store.nodes.resume(GO_ON, limit=10)).recorded == []
     following = await claim_one(store)
     assert following.parent == accepted.turn
     await assert_sound(store, accepted.session)
@@ -320,7 +321,7 @@ async def test_stop_of_a_turn_that_waits_to_be_resumed(
     await claim_one(store)
     store = await restart()
     await store.nodes.reap(attempts_max=3, limit=10)
-    await store.nodes.resume(limit=10)
+    await store.nodes.resume(GO_ON, limit=10)
 
     await store.inbox.stop(turn_of(accepted), by=ada.id)
 

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from perdure.domain.errors import PerdureError, Rejected, Transient
-from perdure.store.operations import accept, diagnostics, history, journal, outbox, turns
+from perdure.store.operations import (
+    accept,
+    diagnostics,
+    endings,
+    history,
+    journal,
+    outbox,
+    recovery,
+    turns,
+)
 from perdure.store.sqlite import SqliteDialect, SqliteDriver, in_sqlite
 from perdure.store.statement import Op, row, rows, run
 from perdure.store.store import Store
@@ -218,16 +227,20 @@ async def test_a_reader_cannot_write(driver: SqliteDriver) -> None:
 HOT = {
     "claim's ready sessions": turns._READY,
     "the next queued turn": turns._NEXT,
-    "the turn to stop": turns._TURN,
-    "the partials of a turn": turns._PARTIALS,
-    "orphans": turns._ORPHANS.format(now_ms=SqliteDialect.now_ms),
-    "our own turns": turns._OWNED,
-    "interrupted turns": turns._INTERRUPTED,
-    "turns waiting behind": turns._WAITING_BEHIND,
+    "the turn to stop": endings._TURN,
+    "the partials of a turn": endings._PARTIALS,
+    "orphans": recovery._ORPHANS.format(now_ms=SqliteDialect.now_ms),
+    "our own turns": recovery._OWNED,
+    "interrupted turns": recovery._INTERRUPTED.format(suspects="<"),
+    "suspects": recovery._INTERRUPTED.format(suspects=">="),
+    "a suspect at work": recovery._SUSPECT_AT_WORK,
+    "whom to ask": recovery._TO_ASK,
+    "conversations to tell": recovery._RUNNING_HERE,
+    "turns waiting behind": recovery._WAITING_BEHIND,
     "a known update": accept._KNOWN,
     "the conversation of an address": accept._FIND_CONVERSATION,
-    "the queue's length": accept._COUNT_AHEAD,
-    "making a session ready": accept.MAKE_READY,
+    "the queue's length": accept._OPEN_TURNS,
+    "making a session ready": endings.MAKE_READY,
     "open turns": history._OPEN_TURNS,
     "the running text": history._RUNNING_TEXT,
     "what was said": history._SAID,

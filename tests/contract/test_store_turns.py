@@ -24,6 +24,7 @@ from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
+    GO_ON,
     Person,
     assert_sound,
     claim_one,
@@ -163,7 +164,7 @@ async def test_a_stale_lease_is_named_beside_a_fresh_one_of_its_turn(
     old = (await claim_one(store)).lease
     store = await restart()
     await store.nodes.reap(attempts_max=3, limit=10)
-    await store.nodes.resume(limit=10)
+    await store.nodes.resume(GO_ON, limit=10)
     new = (await claim_one(store)).lease
 
     stale = await store.turns.flush([piece(old, "old"), piece(new, "new")])
@@ -201,7 +202,7 @@ async def test_an_append_may_carry_the_first_piece(
     await claim_one(store)
     store = await restart()
     (interrupted,) = await store.nodes.reap(attempts_max=3, limit=10)
-    await store.nodes.resume(limit=10)
+    await store.nodes.resume(GO_ON, limit=10)
     lease = (await claim_one(store)).lease
     told = InterruptionAcknowledged(turn=lease.turn, interruption=interrupted.seq)
 
@@ -423,7 +424,7 @@ async def test_a_dead_nodes_turn_is_ended_resumed_and_finished(
     assert await store.turns.claim(limit=10) == [], "the next message waits"
     await assert_sound(store, accepted.session)
 
-    (requeued,) = only(TurnRequeued, await store.nodes.resume(limit=10))
+    (requeued,) = only(TurnRequeued, (await store.nodes.resume(GO_ON, limit=10)).recorded)
     assert requeued.turn == accepted.turn
     again = await claim_one(store)
     assert again.lease.turn == accepted.turn
@@ -446,7 +447,7 @@ async def test_the_text_of_each_attempt_is_kept(
         await flush(store, claimed.lease, "began", start=10)
         store = await restart()
         await store.nodes.reap(attempts_max=9, limit=10)
-        await store.nodes.resume(limit=10)
+        await store.nodes.resume(GO_ON, limit=10)
     claimed = await claim_one(store)
     await settle(store, claimed, "finished")
 
@@ -467,7 +468,7 @@ async def test_reap_and_resume_take_no_more_than_asked(
     store = await restart()
 
     ended = [await store.nodes.reap(attempts_max=3, limit=2) for _ in range(4)]
-    resumed = [await store.nodes.resume(limit=3) for _ in range(3)]
+    resumed = [(await store.nodes.resume(GO_ON, limit=3)).recorded for _ in range(3)]
 
     assert [len(only(AttemptInterrupted, some)) for some in ended] == [2, 2, 1, 0]
     assert [len(only(TurnRequeued, some)) for some in resumed] == [3, 2, 0]
@@ -488,9 +489,9 @@ async def test_many_reapers_end_an_attempt_once(
 
     assert len([e for some in ended for e in only(AttemptInterrupted, some)]) == 10
     resumed = await asyncio.gather(
-        *(each.nodes.resume(limit=50) for each in islice(cycle(reapers), 6))
+        *(each.nodes.resume(GO_ON, limit=50) for each in islice(cycle(reapers), 6))
     )
-    assert len([e for some in resumed for e in only(TurnRequeued, some)]) == 10
+    assert len([e for some in resumed for e in only(TurnRequeued, some.recorded)]) == 10
     await assert_sound(reapers[0], *sessions)
 
 
@@ -499,7 +500,7 @@ async def crash(store: Store, restart: OpenStore, *, attempts_max: int) -> tuple
     claimed = await claim_one(store)
     store = await restart()
     await store.nodes.reap(attempts_max=attempts_max, limit=10)
-    await store.nodes.resume(limit=10)
+    await store.nodes.resume(GO_ON, limit=10)
     return store, claimed
 
 
@@ -634,6 +635,6 @@ async def test_a_claim_whose_answer_was_lost_is_put_back(peers: list[Store], ada
     for living in (known, *others):
         assert await flush(peers[0], living.lease, "going on") == []
     assert await flush(peers[0], lost.lease, "late") == [lost.lease]
-    await peers[0].nodes.resume(limit=9)
+    await peers[0].nodes.resume(GO_ON, limit=9)
     assert (await claim_one(peers[0])).lease.turn == lost.lease.turn
     await assert_sound(peers[0], *sessions)

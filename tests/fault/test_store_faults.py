@@ -366,7 +366,7 @@ async def write(path, life):
     await store.nodes.join(name="writer")
     ada = await store.principals.ensure("ada", role="member")
     await store.nodes.reap(attempts_max=10_000, limit=10_000)
-    await store.nodes.resume(limit=10_000)
+    await store.nodes.resume(GO_ON, limit=10_000)
     await asyncio.gather(*(talk(store, ada.id, life, place) for place in range(4)))
 
 async def talk(store, principal, life, place):

@@ -25,7 +25,7 @@ from perdure.domain.outcomes import Interruption, Outcome
 from perdure.ports.turns import Claimed
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import flush, message, only, settle
+from perdure.testkit.stores import GO_ON, flush, message, only, settle
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
@@ -234,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def resume(self) -> None:
-        self.run(self.store.nodes.resume(limit=100))
+        self.run(self.store.nodes.resume(GO_ON, limit=100))
         for _, turn in self.open_turns:
             if turn.state == "interrupted":
                 turn.state = "queued"

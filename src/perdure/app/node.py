@@ -13,6 +13,8 @@ from perdure.app.config import Config
 from perdure.app.verify import verify
 from perdure.domain.delivery import READ_BY_CLIENTS, Capabilities
 from perdure.domain.ids import RANDOM_BYTES, mint
+from perdure.domain.outcomes import Busy
+from perdure.domain.recovery import Policy, Resume
 from perdure.engine.desk import Desk, Limits
 from perdure.engine.feed import Feed
 from perdure.engine.gateway import Gateway
@@ -65,7 +67,11 @@ def limits_of(config: Config) -> Limits:
         concurrent=config.turns.concurrent,
         turn_timeout_s=config.turns.timeout_s,
         steps_max=config.turns.steps_max,
-        attempts_max=config.recovery.attempts_max,
+        recovery=Policy(
+            resume=Resume(config.recovery.resume),
+            freshness_ms=int(config.recovery.freshness_s * 1000),
+            attempts_max=config.recovery.attempts_max,
+        ),
         queue_max=config.limits.queued_per_conversation,
         drain_timeout_s=config.drain.timeout_s,
         delivery_expire_s=int(config.delivery.expire_s),
@@ -77,7 +83,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
     outbox = OutboxPump(
         store.outbox, around.adapters, clock=clock, expire_s=limits.delivery_expire_s
     )
-    reaper = Reaper(store.nodes, feed, attempts_max=limits.attempts_max)
+    reaper = Reaper(store.nodes, feed, policy=limits.recovery)
     turns = TurnPump(
         _desk(around, feed, outbox, start),
         reaper=reaper,
@@ -94,7 +100,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
             turns=turns,
             outbox=outbox,
             reaper=reaper,
-            clock=clock,
+            feed=feed,
             limits=limits,
             start=start,
             is_shared=around.is_shared,
@@ -136,6 +142,7 @@ class Node:
         self._turns = parts.turns
         self.roster = roster
         self.drain_requested = asyncio.Event()
+        self.is_restarting = False
 
     @property
     def is_ready(self) -> bool:
@@ -155,14 +162,15 @@ class Node:
     def resolve_agent(self, name: str) -> str:
         return self.roster.resolve(name)
 
-    def request_drain(self) -> None:
+    def request_drain(self, *, then_restart: bool = False) -> None:
+        self.is_restarting = self.is_restarting or then_restart
         self.drain_requested.set()
 
     def hurry(self) -> None:
         self._gateway.hurry()
 
     async def drain(self) -> None:
-        await self._gateway.drain()
+        await self._gateway.drain(is_restart=self.is_restarting)
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -172,7 +180,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def running_node(around: Surroundings, *, body_bytes_max: int) -> AsyncIterator[Running]:
+async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Running]:
     """A node on an open store, working until the block is left; leaving it drains."""
     async with Supervisor() as supervisor:
         tally = Tally()
@@ -180,12 +188,12 @@ async def running_node(around: Surroundings, *, body_bytes_max: int) -> AsyncIte
         node = Node(parts, around.roster)
         await parts.gateway.begin(name=os.uname().nodename)
         try:
-            yield Running(node, _services(around, parts, node, body_bytes_max), tally)
+            yield Running(node, _services(around, parts, node, config), tally)
         finally:
             await node.drain()
 
 
-def _services(around: Surroundings, parts: Parts, node: Node, body_bytes_max: int) -> Services:
+def _services(around: Surroundings, parts: Parts, node: Node, config: Config) -> Services:
     store, clock = around.store, around.clock
     return Services(
         door=parts.door,
@@ -202,5 +210,6 @@ def _services(around: Surroundings, parts: Parts, node: Node, body_bytes_max: in
             version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
         ),
         verify=partial(verify, store.archive, store.diagnostics),
-        body_bytes_max=body_bytes_max,
+        busy=Busy(config.server.busy),
+        body_bytes_max=config.limits.body_bytes,
     )

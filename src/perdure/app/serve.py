@@ -61,9 +61,7 @@ async def serve(
             limits=limits_of(settings),
             is_shared=not settings.store.is_sqlite,
         )
-        running = await stack.enter_async_context(
-            running_node(around, body_bytes_max=settings.limits.body_bytes)
-        )
+        running = await stack.enter_async_context(running_node(around, settings))
         host = options.host or settings.server.host
         port = settings.server.port if options.port is None else options.port
         url = await stack.enter_async_context(_listening(running, host, port))

@@ -184,6 +184,8 @@ def _replies_are_whole(
 ) -> Iterator[str]:
     parts: dict[TurnId, list[str]] = {}
     for part in record.parts:
+        if part.message != f"{part.turn}.reply":
+            continue  # a notice
         texts = parts.setdefault(part.turn, [])
         if part.part != len(texts):
             yield f"{part.turn}: part {len(texts)} of the reply is missing"

@@ -70,6 +70,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     turn: TurnId
     message: MessageId
     text: str
+    kind: str = "message"
     agent: str = ""
     attachments: tuple[Attachment, ...] = ()
     instructions: str = ""
@@ -108,12 +109,14 @@ class ToolFinished(Event, frozen=True, kw_only=True):
 
 
 class AttemptInterrupted(Event, frozen=True, kw_only=True):
-    """`tail` names the trailing batch of tool results that the interruption covers, or is empty."""
+    """`tail` names the trailing batch of tool results that the interruption covers, or is empty;
+    `alive_at` is when the owner was last known to be at work."""
 
     turn: TurnId
     attempt: int
     reason: Interruption
     tail: str = ""
+    alive_at: int = 0
 
 
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
@@ -121,6 +124,42 @@ class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
 
     turn: TurnId
     interruption: int
+    tail: str = ""
+
+
+class SteerAccepted(Event, frozen=True, kw_only=True):
+    """A message for the turn that runs. It stands where it is taken; if it never is, it becomes a
+    turn of its own."""
+
+    turn: TurnId
+    message: MessageId
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class SteerTaken(Event, frozen=True, kw_only=True):
+    turn: TurnId
+    message: MessageId
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class TurnAmended(Event, frozen=True, kw_only=True):
+    """A message that still waited was rewritten by its author."""
+
+    turn: TurnId
+    message: MessageId
+    text: str
+
+
+class NoticePosted(Event, frozen=True, kw_only=True):
+    """Something the gateway itself tells the people; the model never sees it. `about` is the turn
+    it speaks of, `choices` the words that answer it."""
+
+    message: MessageId
+    text: str
+    about: TurnId | None = None
+    choices: tuple[str, ...] = ()
 
 
 class TurnRequeued(Event, frozen=True, kw_only=True):
@@ -155,6 +194,10 @@ AnyEvent = (
     | ToolFinished
     | AttemptInterrupted
     | InterruptionAcknowledged
+    | SteerAccepted
+    | SteerTaken
+    | TurnAmended
+    | NoticePosted
     | TurnRequeued
     | TurnSettled
     | CommandTaken
@@ -169,6 +212,10 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "tool_finished": ToolFinished,
     "attempt_interrupted": AttemptInterrupted,
     "interruption_acknowledged": InterruptionAcknowledged,
+    "steer_accepted": SteerAccepted,
+    "steer_taken": SteerTaken,
+    "turn_amended": TurnAmended,
+    "notice_posted": NoticePosted,
     "turn_requeued": TurnRequeued,
     "turn_settled": TurnSettled,
     "command_taken": CommandTaken,

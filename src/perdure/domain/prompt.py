@@ -10,7 +10,7 @@ Every message but the newest is final, so its encoded bytes can be kept (`Window
 those bytes, the few messages after them, and the notes, which exist nowhere else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -20,10 +20,12 @@ from perdure.domain.events import (
     AssistantSaid,
     Attachment,
     Recorded,
+    SteerTaken,
     ToolFinished,
+    TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import MediaId
+from perdure.domain.ids import MediaId, MessageId
 from perdure.domain.outcomes import Ending
 
 
@@ -97,10 +99,12 @@ Encode = Callable[[Message], bytes]
 def messages_of(turn: Iterable[Recorded]) -> list[Message]:
     """One turn's events, in seq order, as messages. The user's message comes first."""
     messages: list[Message] = []
-    for recorded in turn:
+    events = list(turn)
+    amended = {r.event.message: r.event.text for r in events if isinstance(r.event, TurnAmended)}
+    for recorded in events:
         match recorded.event:
-            case TurnQueued() as queued:
-                _add(messages, Role.USER, _user_blocks(queued))
+            case TurnQueued() | SteerTaken() as spoken:
+                _add(messages, Role.USER, _user_blocks(spoken, amended))
             case AssistantSaid(text=text, calls=calls):
                 said: list[Block] = [TextBlock(text)] if text.strip() else []
                 said += [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
@@ -113,9 +117,10 @@ def messages_of(turn: Iterable[Recorded]) -> list[Message]:
     return messages
 
 
-def _user_blocks(queued: TurnQueued) -> list[Block]:
-    blocks: list[Block] = [TextBlock(queued.text)] if queued.text.strip() else []
-    return blocks + [MediaBlock(attachment=attachment) for attachment in queued.attachments]
+def _user_blocks(spoken: TurnQueued | SteerTaken, amended: Mapping[MessageId, str]) -> list[Block]:
+    text = amended.get(spoken.message, spoken.text)
+    blocks: list[Block] = [TextBlock(text)] if text.strip() else []
+    return blocks + [MediaBlock(attachment=attachment) for attachment in spoken.attachments]
 
 
 def _add(messages: list[Message], role: Role, blocks: Sequence[Block]) -> None:

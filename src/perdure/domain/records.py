@@ -35,6 +35,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    message: str
     turn: TurnId
     part: int
     adapter: str

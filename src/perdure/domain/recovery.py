@@ -1,12 +1,16 @@
-"""What an interruption leaves behind, and what the model is told of it.
+"""What an interruption leaves behind, what is done about it, and what the model is told.
 
 Results that close a cut call are facts and stand in the journal. The guidance around them is a
-note: it is built for one request and stored nowhere.
+note: it is built for one request and stored nowhere. That the model has been told is a fact again,
+written with the first thing it says, so each interruption is announced once.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from perdure.domain.events import (
     AnyEvent,
@@ -14,10 +18,33 @@ from perdure.domain.events import (
     AttemptInterrupted,
     InterruptionAcknowledged,
     Recorded,
+    SteerTaken,
     ToolFinished,
 )
 from perdure.domain.outcomes import Ending, Interruption
-from perdure.domain.prompt import Note
+from perdure.domain.prompt import Message, Note, Role, messages_of
+
+CONTINUE: Final = "continue"
+DROP: Final = "drop"
+# Kinds of turns that nobody watches over: they are always resumed.
+PERSONAL: Final = "message"
+
+
+class Resume(StrEnum):
+    """What happens to an interrupted turn of a person's at the next start."""
+
+    CONTINUE = "continue"
+    ASK = "ask"
+    WAIT = "wait"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`freshness_ms` 0 means that no interruption is too old to be resumed."""
+
+    resume: Resume = Resume.CONTINUE
+    freshness_ms: int = 3_600_000
+    attempts_max: int = 3
+
 
 _CLOSING: Final = {
     Ending.UNKNOWN: (
@@ -32,6 +59,27 @@ _WHY: Final = {
     Interruption.SHUTDOWN: "The gateway was shut down",
     Interruption.RESTART: "The gateway was restarted",
 }
+_AFTERWARDS: Final = {
+    Resume.CONTINUE: "it goes on by itself afterwards.",
+    Resume.ASK: "you will be asked afterwards whether it should go on.",
+    Resume.WAIT: "your next message goes on from here.",
+}
+SUSPENDED: Final = (
+    "This conversation was interrupted too often in a row, so it begins anew here. "
+    "Nothing is lost: /resume brings the old one back."
+)
+
+
+def shutdown_text(resume: Resume) -> str:
+    """What active conversations are told at a drain; it must be what then happens."""
+    return (
+        "The gateway is about to stop. An answer that does not finish in time is kept as it is; "
+        + _AFTERWARDS[resume]
+    )
+
+
+def question_text(reason: Interruption) -> str:
+    return f"{_WHY[reason]}, and an answer here was cut short. Continue it, or drop it?"
 
 
 def closing_text(ending: Ending) -> str:
@@ -53,30 +101,77 @@ def tail_key(events: Iterable[AnyEvent]) -> str:
     return hashlib.sha256("\0".join(tail).encode()).hexdigest()[:16] if tail else ""
 
 
-def open_interruption(turn: Sequence[Recorded]) -> Recorded | None:
-    """The newest interruption of this turn that the model has not been told of."""
+def untold(turns: Iterable[Sequence[Recorded]]) -> tuple[Recorded, ...]:
+    """The interruptions in these turns that the model has not been told of, oldest first."""
+    events = [recorded for turn in turns for recorded in turn]
     told = {
-        recorded.event.interruption
-        for recorded in turn
+        (recorded.session, recorded.event.interruption)
+        for recorded in events
         if isinstance(recorded.event, InterruptionAcknowledged)
     }
-    interruptions = [r for r in turn if isinstance(r.event, AttemptInterrupted)]
-    newest = interruptions[-1] if interruptions else None
-    return newest if newest and newest.seq not in told else None
+    return tuple(
+        recorded
+        for recorded in events
+        if isinstance(recorded.event, AttemptInterrupted)
+        and (recorded.session, recorded.seq) not in told
+    )
 
 
-def recovery_note(turn: Sequence[Recorded], interruption: Recorded) -> Note:
-    """Tell the model, once, what happened and where it stands."""
+def acknowledgements(turn_id: str, interruptions: Iterable[Recorded]) -> list[AnyEvent]:
+    """The facts that say so, for the transaction of the model's first event."""
+    told: list[AnyEvent] = []
+    for recorded in interruptions:
+        event = recorded.event
+        assert isinstance(event, AttemptInterrupted)
+        told.append(
+            InterruptionAcknowledged(
+                turn=turn_id,  # type: ignore[arg-type]
+                interruption=recorded.seq,
+                tail=event.tail,
+            )
+        )
+    return told
+
+
+def messages_with_notes(
+    turn: Sequence[Recorded], interruptions: Sequence[Recorded], before: Sequence[Recorded]
+) -> list[Message]:
+    """A turn's messages with a note where its last interruption stands, or, for interruptions of
+    the turns `before` it, ahead of the person's new message, which has priority."""
+    own = {recorded.seq for recorded in turn}
+    mine = [each for each in interruptions if each.seq in own]
+    if mine:
+        last = mine[-1].seq
+        head = [recorded for recorded in turn if recorded.seq <= last]
+        tail = [recorded for recorded in turn if recorded.seq > last]
+        note = _note(mine[-1], [*before, *head], is_replaced=False)
+        return [*messages_of(head), note, *messages_of(tail)]
+    if interruptions:
+        return [_note(interruptions[-1], before, is_replaced=True), *messages_of(turn)]
+    return messages_of(turn)
+
+
+def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bool) -> Message:
+    """One note, whatever has piled up: what happened, what is there, what is unknown, what next."""
     event = interruption.event
     assert isinstance(event, AttemptInterrupted)
-    before = [recorded.event for recorded in turn if recorded.seq < interruption.seq]
-    has_text = any(isinstance(e, AssistantSaid) and e.is_interrupted for e in before)
-    endings = [e.ending for e in before if isinstance(e, ToolFinished)]
-    lines = [f"[{_WHY[event.reason]} and this turn is being continued.]"]
+    seen = [recorded.event for recorded in events]
+    has_text = any(isinstance(each, AssistantSaid) and each.is_interrupted for each in seen)
+    has_steer = any(isinstance(each, SteerTaken) for each in seen)
+    endings = {each.ending for each in seen if isinstance(each, ToolFinished)}
+    lines = [f"[{_WHY[event.reason]}; your work was interrupted."]
     if has_text:
-        lines.append("The text above was already shown: continue from where it ends.")
-    if endings:
+        lines.append("The person has seen your text above.")
+    if endings - {Ending.INTERRUPTED}:
         lines.append("The tool results above are already there: do not make those calls again.")
+    if Ending.INTERRUPTED in endings:
+        lines.append("Calls marked as interrupted may be made again.")
     if Ending.UNKNOWN in endings:
-        lines.append("A call marked as unknown may have happened: ask the person first.")
-    return Note(" ".join(lines))
+        lines.append("Calls marked as unknown may have happened: ask the person first.")
+    if is_replaced:
+        lines.append("The person's new message below has priority over the interrupted work.]")
+    elif has_steer:
+        lines.append("Go on, with the person's latest message in mind.]")
+    else:
+        lines.append("Go on from where you stopped, without repeating yourself.]")
+    return Message(role=Role.USER, blocks=(Note(" ".join(lines)),))

@@ -14,8 +14,10 @@ from perdure.domain.events import (
     AssistantSaid,
     Attachment,
     Recorded,
+    SteerTaken,
     ToolCall,
     ToolFinished,
+    TurnAmended,
     TurnQueued,
     TurnSettled,
     TurnStarted,
@@ -37,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,12 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
         if isinstance(recorded.event, AssistantSaid)
         for call in recorded.event.calls
     }
-    entries = [entry for recorded in turn for entry in _entries(recorded, names)]
+    amended = {r.event.message: r.event.text for r in turn if isinstance(r.event, TurnAmended)}
+    entries = [
+        msgspec.structs.replace(entry, text=amended.get(MessageId(entry.id), entry.text))
+        for recorded in turn
+        for entry in _entries(recorded, names)
+    ]
     settled = next((r for r in turn if isinstance(r.event, TurnSettled)), None)
     if settled is not None:
         return _with_outcome(entries, settled)
@@ -77,14 +85,14 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
 
 def _entries(recorded: Recorded, names: Mapping[CallId, str]) -> Iterable[Entry]:
     match recorded.event:
-        case TurnQueued() as queued:
+        case TurnQueued() | SteerTaken() as spoken:
             yield Entry(
-                id=queued.message,
+                id=spoken.message,
                 role="user",
-                text=queued.text,
-                turn=queued.turn,
+                text=spoken.text,
+                turn=spoken.turn,
                 at=recorded.at,
-                attachments=queued.attachments,
+                attachments=spoken.attachments,
             )
         case AssistantSaid() as said:
             yield Entry(

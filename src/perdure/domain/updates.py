@@ -1,12 +1,24 @@
 """What comes in from outside, and what became of it."""
 
 import hashlib
+from enum import StrEnum
 
 import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.events import Attachment, Recorded
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Busy
+
+
+class Effect(StrEnum):
+    """What accepting a message did, so that people are told what happened, not what was meant."""
+
+    QUEUED = "queued"
+    SUPERSEDED = "superseded"
+    STEERED = "steered"
+    CONTINUED = "continued"
+    DROPPED = "dropped"
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +32,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     principal: PrincipalId
     text: str
+    busy: Busy = Busy.QUEUE
     attachments: tuple[Attachment, ...] = ()
     agent: str = ""
     instructions: str = ""
@@ -36,7 +49,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The update is committed. `is_duplicate`: it had been before, and these are its ids."""
+    """The update is committed. `is_duplicate`: it had been before, and these are its ids. `ended`
+    is a turn that this message ended; `command` and `reply` are set where it was a command."""
 
     conversation: ConversationId
     session: SessionId
@@ -44,4 +58,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageId
     is_duplicate: bool = False
     queue_position: int = 0
+    effect: Effect = Effect.QUEUED
+    ended: TurnId | None = None
+    command: str = ""
+    reply: str = ""
     recorded: tuple[Recorded, ...] = ()

@@ -16,9 +16,12 @@ from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
     CommandTaken,
+    NoticePosted,
     Recorded,
+    SteerAccepted,
     ToolFinished,
     ToolStarted,
+    TurnAmended,
     TurnQueued,
     TurnSettled,
 )
@@ -95,15 +98,25 @@ def position(text: str) -> Position:
 def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
     """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
     match recorded.event:
-        case TurnQueued() as queued:
+        case TurnQueued() | SteerAccepted() as spoken:
             return [
                 Entry(
-                    id=queued.message,
+                    id=spoken.message,
                     role="user",
-                    text=queued.text,
-                    turn=queued.turn,
+                    text=spoken.text,
+                    turn=spoken.turn,
                     at=recorded.at,
-                    attachments=queued.attachments,
+                    attachments=spoken.attachments,
+                )
+            ]
+        case TurnAmended() as amended:
+            return [
+                Entry(
+                    id=amended.message,
+                    role="user",
+                    text=amended.text,
+                    turn=amended.turn,
+                    at=recorded.at,
                 )
             ]
         case AssistantSaid() as said:
@@ -134,14 +147,16 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
                     detail=settled.detail,
                 )
             ]
-        case CommandTaken() as command:
+        case CommandTaken(message=message, reply=text) | NoticePosted(message=message, text=text):
+            choices = getattr(recorded.event, "choices", ())
             return [
                 Entry(
-                    id=command.message,
+                    id=message,
                     role="notice",
-                    text=command.reply,
-                    turn=None,
+                    text=text,
+                    turn=getattr(recorded.event, "about", None),
                     at=recorded.at,
+                    choices=choices,
                 )
             ]
         case _:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from perdure.domain.recovery import Policy
 from perdure.engine.feed import Feed
 from perdure.engine.prompts import Prompts
 from perdure.engine.roster import Roster
@@ -17,7 +18,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     concurrent: int = 10_000
     turn_timeout_s: float = 1800
     steps_max: int = 50
-    attempts_max: int = 3
+    recovery: Policy = Policy()
     queue_max: int = 100
     drain_timeout_s: float = 30
     delivery_expire_s: int = 86_400

@@ -11,15 +11,17 @@ import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.outcomes import Interruption
+from perdure.domain.recovery import shutdown_text
 from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.reaper import Reaper
 from perdure.engine.supervisor import Start
 from perdure.engine.turns import TurnPump
-from perdure.ports.clock import Clock
 from perdure.ports.turns import Nodes
 
-BEAT_S = 4.0
+BEAT_SHARED_S = 4.0
+BEAT_ALONE_S = 30.0  # only how old an interruption is depends on it
 log = structlog.get_logger("gateway")
 
 
@@ -31,7 +33,7 @@ class Gateway:
         turns: TurnPump,
         outbox: OutboxPump,
         reaper: Reaper,
-        clock: Clock,
+        feed: Feed,
         limits: Limits,
         start: Start,
         is_shared: bool,
@@ -40,11 +42,12 @@ class Gateway:
         self._turns = turns
         self._outbox = outbox
         self._reaper = reaper
-        self._clock = clock
+        self._feed = feed
         self._limits = limits
         self._start = start
         self._is_shared = is_shared
         self._hurry = asyncio.Event()
+        self._over = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self.is_ready = False
         self.is_draining = False
@@ -56,27 +59,33 @@ class Gateway:
             pass
         self._claiming = self._start(self._turns.run(), name="turn pump")
         self._start(self._outbox.run(), name="outbox pump")
-        if self._is_shared:
-            self._start(self._watch_over(), name="heartbeat")
+        self._start(self._watch_over(), name="heartbeat")
         self.is_ready = True
 
     async def _watch_over(self) -> None:
-        """On a shared store: keep our lease, and look for owners who lost theirs."""
-        while not self.is_draining:
+        """Say that we live; on a shared store also look for owners who no longer do."""
+        while not self._over.is_set():
             try:
                 if not await self._nodes.beat():
                     log.error("this node lost its lease; its turns belong to others now")
-                if await self._reaper.step():
+                if self._is_shared and not self.is_draining and await self._reaper.step():
                     self._turns.wake()
             except (Transient, Ambiguous) as error:
                 log.warning("heartbeat failed", error=error.message)
-            await self._clock.sleep(BEAT_S)
+            await self._pause(BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            return
 
     def hurry(self) -> None:
         """A second signal: do not wait for turns any longer."""
         self._hurry.set()
 
-    async def drain(self) -> None:
+    async def drain(self, *, is_restart: bool = False) -> None:
         """Safe to call twice: the second finds nothing left to do."""
         if self.is_draining:
             return
@@ -86,15 +95,27 @@ class Gateway:
         if self._claiming is not None:
             # A claim may be under way: its turns count among those to wait for.
             await asyncio.wait({self._claiming})
-        reason = await self._wait_for_turns()
+        if self._turns.running:
+            await self._tell()
+        reason = await self._wait_for_turns(is_restart=is_restart)
         if self._turns.running:
             log.info("parking turns", turns=self._turns.running, reason=reason)
             self._turns.interrupt_all(reason)
             await self._turns.finished()
+        self._over.set()
         self._outbox.stop()
         await self._nodes.leave()
 
-    async def _wait_for_turns(self) -> Interruption:
+    async def _tell(self) -> None:
+        """Active conversations hear what is about to happen, and it is what will happen."""
+        text = shutdown_text(self._limits.recovery.resume)
+        try:
+            self._feed.publish_recorded(await self._nodes.announce(text))
+        except (Transient, Ambiguous) as error:
+            log.warning("conversations could not be told", error=error.message)
+        self._outbox.wake()
+
+    async def _wait_for_turns(self, *, is_restart: bool) -> Interruption:
         waits = [self._turns.finished(), self._hurry.wait()]
         tasks = [asyncio.ensure_future(wait) for wait in waits]  # noqa: TID251 - both end below
         try:
@@ -107,4 +128,6 @@ class Gateway:
             for task in tasks:
                 task.cancel()
         is_skipped = self._hurry.is_set() or self._limits.drain_timeout_s == 0
-        return Interruption.SHUTDOWN if is_skipped else Interruption.DRAIN_TIMEOUT
+        if not is_skipped:
+            return Interruption.DRAIN_TIMEOUT
+        return Interruption.RESTART if is_restart else Interruption.SHUTDOWN

@@ -1,7 +1,10 @@
 """The one door in: accept, and what the process does right after the commit."""
 
+from collections.abc import Sequence
+
+from perdure.domain.events import Recorded
 from perdure.domain.ids import PrincipalId, TurnId
-from perdure.domain.updates import Accepted, Update
+from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.feed import Feed
 from perdure.engine.turns import TurnPump
 from perdure.ports.inbox import Inbox
@@ -19,14 +22,24 @@ class Door:
 
     async def accept(self, update: Update) -> Accepted:
         accepted = await self._inbox.accept(update, queue_max=self._queue_max)
-        if not accepted.is_duplicate:
-            self._feed.publish_recorded(accepted.recorded)
-            self._feed.moved(accepted.conversation, accepted.session)
-            self._pump.wake()
+        if accepted.is_duplicate:
+            return accepted
+        if accepted.ended is not None:
+            self._pump.abandon(accepted.ended)
+        self._happened(accepted.recorded)
+        self._feed.moved(accepted.conversation, accepted.session)
+        if accepted.effect is Effect.STEERED and accepted.turn is not None:
+            self._pump.steer(accepted.turn)
         return accepted
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
         recorded = await self._inbox.stop(turn, by=by)
         self._pump.abandon(turn)
+        self._happened(recorded)
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
+        self._happened(await self._inbox.amend(turn, text, by=by))
+
+    def _happened(self, recorded: Sequence[Recorded]) -> None:
         self._feed.publish_recorded(recorded)
         self._pump.wake()

@@ -17,13 +17,12 @@ from perdure.domain.prompt import (
     MediaBlock,
     Message,
     Request,
-    Role,
     Window,
     assemble,
     extend,
     messages_of,
 )
-from perdure.domain.recovery import open_interruption, recovery_note
+from perdure.domain.recovery import messages_with_notes
 from perdure.engine.roster import Seat
 from perdure.ports.history import Conversations
 from perdure.ports.media import MediaLibrary
@@ -31,6 +30,14 @@ from perdure.ports.media import MediaLibrary
 CACHE_BYTES = 64 * 1024 * 1024
 CHAIN_MAX = 1_000_000
 IMAGE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Telling(msgspec.Struct, frozen=True):
+    """What an attempt tells the model: interruptions it has not heard of, and the interrupted turns
+    before this one. It stays the same in every request of the attempt."""
+
+    interruptions: tuple[Recorded, ...] = ()
+    before: tuple[Recorded, ...] = ()
 
 
 class Prompts:
@@ -41,21 +48,13 @@ class Prompts:
         self._bytes = 0
 
     async def request(
-        self,
-        seat: Seat,
-        *,
-        parent: TurnId | None,
-        turn: Sequence[Recorded],
-        note_after: int | None,
+        self, seat: Seat, *, parent: TurnId | None, turn: Sequence[Recorded], telling: Telling
     ) -> Request:
-        """The request for the turn's next model call.
-
-        `note_after` is the interruption the model is told of in this attempt; the note stands where
-        that interruption stands.
-        """
+        """The request for the turn's next model call, with the note this attempt carries."""
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
         window = await self._window(seat, parent)
-        messages = await self._with_media(_with_note(turn, note_after))
+        noted = messages_with_notes(turn, telling.interruptions, telling.before)
+        messages = await self._with_media(noted)
         instructions = "\n\n".join(t for t in (seat.instructions, queued.instructions) if t)
         return assemble(
             window,
@@ -128,19 +127,3 @@ class Prompts:
         if len(data) > IMAGE_BYTES_MAX:
             return block
         return msgspec.structs.replace(block, data=data)
-
-
-def _with_note(turn: Sequence[Recorded], note_after: int | None) -> list[Message]:
-    if note_after is None:
-        return messages_of(turn)
-    before = [recorded for recorded in turn if recorded.seq <= note_after]
-    after = [recorded for recorded in turn if recorded.seq > note_after]
-    interruption = before[-1]
-    note = Message(role=Role.USER, blocks=(recovery_note(before, interruption),))
-    return [*messages_of(before), note, *messages_of(after)]
-
-
-def untold(turn: Sequence[Recorded]) -> int | None:
-    """The seq of an interruption that this attempt must tell the model of."""
-    interruption = open_interruption(turn)
-    return interruption.seq if interruption else None

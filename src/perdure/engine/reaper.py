@@ -1,8 +1,9 @@
-"""The reaper: finds turns whose owner is gone and puts them back to work."""
+"""The reaper: finds turns whose owner is gone and applies the recovery policy to them."""
 
 from collections.abc import Sequence
 
 from perdure.domain.ids import TurnId
+from perdure.domain.recovery import Policy
 from perdure.engine.feed import Feed
 from perdure.ports.turns import Nodes
 
@@ -10,24 +11,29 @@ REAP_MAX = 200
 
 
 class Reaper:
-    def __init__(self, nodes: Nodes, feed: Feed, *, attempts_max: int) -> None:
+    """`is_holding_back`: turns of sessions that crashed before wait for each other; the pump comes
+    back when one of them is done."""
+
+    def __init__(self, nodes: Nodes, feed: Feed, *, policy: Policy) -> None:
         self._nodes = nodes
         self._feed = feed
-        self._attempts_max = attempts_max
+        self._policy = policy
+        self.is_holding_back = False
 
     async def step(self) -> bool:
-        """End attempts without an owner, then queue interrupted turns again."""
-        ended = await self._nodes.reap(attempts_max=self._attempts_max, limit=REAP_MAX)
+        """End attempts without an owner, then continue, ask or leave what is interrupted."""
+        ended = await self._nodes.reap(attempts_max=self._policy.attempts_max, limit=REAP_MAX)
         self._feed.publish_recorded(ended)
-        return await self._resume() or bool(ended)
+        return await self.resume() or bool(ended)
 
     async def reclaim(self, known: Sequence[TurnId]) -> None:
         """After a claim whose answer was lost: put back what we hold without knowing it."""
-        ended = await self._nodes.reclaim(known=known, attempts_max=self._attempts_max)
+        ended = await self._nodes.reclaim(known=known, attempts_max=self._policy.attempts_max)
         self._feed.publish_recorded(ended)
-        await self._resume()
+        await self.resume()
 
-    async def _resume(self) -> bool:
-        resumed = await self._nodes.resume(limit=REAP_MAX)
-        self._feed.publish_recorded(resumed)
-        return bool(resumed)
+    async def resume(self) -> bool:
+        resumed = await self._nodes.resume(self._policy, limit=REAP_MAX)
+        self.is_holding_back = resumed.is_holding_back
+        self._feed.publish_recorded(resumed.recorded)
+        return bool(resumed.recorded)

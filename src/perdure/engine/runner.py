@@ -19,8 +19,9 @@ from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
-    InterruptionAcknowledged,
     Recorded,
+    SteerAccepted,
+    SteerTaken,
     ToolCall,
     ToolFinished,
     ToolStarted,
@@ -30,11 +31,12 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.recovery import acknowledgements, untold
 from perdure.domain.stream import Call, Spent, Stopped, Text
 from perdure.domain.transcript import reply_text
 from perdure.engine.desk import Desk
 from perdure.engine.persist import persist
-from perdure.engine.prompts import untold
+from perdure.engine.prompts import Telling
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
 from perdure.ports.tools import Caller
@@ -63,8 +65,10 @@ class Runner:
         self._lease = claimed.lease
         self._events: list[Recorded] = list(claimed.events)
         self._usage = Usage()
-        self._untold = untold(claimed.events)
-        self._note_after = self._untold
+        interruptions = untold([claimed.before, claimed.events])
+        self._telling = Telling(interruptions, claimed.before)
+        self._acknowledgements = tuple(acknowledgements(self._lease.turn, interruptions))
+        self._has_steers = False
         self._scribe: Scribe | None = None
         self.interruption: Interruption | None = None
 
@@ -96,6 +100,7 @@ class Runner:
         queued = self._queued
         seats = self._desk.roster.candidates(queued.agent)
         for _ in range(self._desk.limits.steps_max):
+            await self._take_steers()
             step = await self._step_with_fallbacks(seats, scribbling)
             is_ours = bool(step.calls) and not queued.tools
             if step.stopped.reason is not StopReason.TOOL_CALLS or not is_ours:
@@ -103,7 +108,7 @@ class Runner:
                 return
             await self._append(
                 [
-                    *self._acknowledgement(step.scribe),
+                    *self._acknowledged(step.scribe),
                     AssistantSaid(
                         turn=self._lease.turn,
                         attempt=self._lease.attempt,
@@ -149,7 +154,7 @@ class Runner:
                 seat,
                 parent=self._claimed.parent,
                 turn=self._events,
-                note_after=self._note_after,
+                telling=self._telling,
             )
         except Corrupt as error:
             stopped = Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
@@ -180,7 +185,9 @@ class Runner:
             feed=desk.feed,
             clock=desk.clock,
             scribbling=scribbling,
-            acknowledges=self._untold,
+            written=self._find_written,
+            record=self._took_effect,
+            acknowledgements=self._acknowledgements,
         )
 
     def _tool_call(self, seat: Seat, call: Call) -> ToolCall:
@@ -208,13 +215,31 @@ class Runner:
         )
         await self._append([finished])
 
-    def _acknowledgement(self, scribe: Scribe) -> list[AnyEvent]:
+    def _acknowledged(self, scribe: Scribe) -> tuple[AnyEvent, ...]:
         """For the first model event of the attempt, if no flush has carried it yet."""
-        self._untold = None
-        if scribe.acknowledges is None:
-            return []
-        told = InterruptionAcknowledged(turn=self._lease.turn, interruption=scribe.acknowledges)
-        return [told]
+        self._acknowledgements = ()
+        return scribe.acknowledgements
+
+    def steer(self) -> None:
+        """A message for this turn has been accepted; it is taken before the next model call."""
+        self._has_steers = True
+
+    async def _take_steers(self) -> None:
+        if not self._has_steers and not self._waits_for_steers():
+            return
+        self._has_steers = False
+        taken = await persist(
+            partial(self._desk.turns.take_steers, self._lease), clock=self._desk.clock
+        )
+        self._took_effect(taken)
+
+    def _waits_for_steers(self) -> bool:
+        """Steers that came before this attempt began."""
+        taken = {r.event.message for r in self._events if isinstance(r.event, SteerTaken)}
+        return any(
+            isinstance(recorded.event, SteerAccepted) and recorded.event.message not in taken
+            for recorded in self._events
+        )
 
     async def _append(self, events: Sequence[AnyEvent]) -> None:
         recorded = await persist(
@@ -248,7 +273,7 @@ class Runner:
             message=step.scribe.message,
             text=step.text,
             calls=step.calls,
-            acknowledges=step.scribe.acknowledges if is_reached else None,
+            acknowledgements=step.scribe.acknowledgements if is_reached else (),
         )
         await self._commit(settlement, step.seat)
 
@@ -304,7 +329,7 @@ class Runner:
                 await self._scribe.finish()
                 await self._scribe.flush()
             recorded = await self._desk.turns.interrupt(
-                self._lease, reason, attempts_max=self._desk.limits.attempts_max
+                self._lease, reason, attempts_max=self._desk.limits.recovery.attempts_max
             )
         except Fenced:
             return

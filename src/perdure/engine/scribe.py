@@ -7,11 +7,11 @@ the transaction that makes the message final.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from perdure.domain.errors import Fenced, PerdureError
-from perdure.domain.events import AnyEvent, InterruptionAcknowledged
+from perdure.domain.events import AnyEvent, Recorded
 from perdure.domain.ids import MessageId
 from perdure.domain.watching import Delta
 from perdure.engine.feed import Feed
@@ -84,16 +84,20 @@ class Scribe:
         feed: Feed,
         clock: Clock,
         scribbling: asyncio.TaskGroup,
-        acknowledges: int | None,
+        written: Callable[[AnyEvent], Awaitable[list[Recorded] | None]],
+        record: Callable[[Sequence[Recorded]], None],
+        acknowledgements: Sequence[AnyEvent],
     ) -> None:
         self.lease = lease
         self.message = message
-        self.acknowledges = acknowledges
+        self.acknowledgements = tuple(acknowledgements)
         self._turns = turns
         self._flusher = flusher
         self._feed = feed
         self._clock = clock
         self._scribbling = scribbling
+        self._written = written
+        self._record = record
         self._buffer: list[str] = []
         self._flushed: list[str] = []
         self._flushed_length = 0
@@ -140,16 +144,17 @@ class Scribe:
             self._feed.publish(self.lease.session, (delta,))
 
     async def _write(self, piece: Piece) -> None:
-        if self.acknowledges is None:
+        if not self.acknowledgements:
             await self._flusher.flush(piece)
             return
         # The first model event of an attempt that carried a note: told and text, together.
-        told: list[AnyEvent] = [
-            InterruptionAcknowledged(turn=self.lease.turn, interruption=self.acknowledges)
-        ]
-        recorded = await self._turns.append(self.lease, told, piece=piece)
-        self.acknowledges = None
-        self._feed.publish(self.lease.session, recorded)
+        recorded = await persist(
+            partial(self._turns.append, self.lease, self.acknowledgements, piece=piece),
+            clock=self._clock,
+            happened=partial(self._written, self.acknowledgements[-1]),
+        )
+        self.acknowledgements = ()
+        self._record(recorded)
 
     async def finish(self) -> str:
         """Stop flushing; the whole text, of which the unflushed rest is the caller's to store."""

@@ -78,6 +78,8 @@ class TurnPump:
         if self._is_unsure:
             await self._reaper.reclaim(tuple(self._running))
             self._is_unsure = False
+        if self._reaper.is_holding_back:
+            await self._reaper.resume()
         try:
             claimed = await self._desk.turns.claim(limit=room)
         except Ambiguous:
@@ -112,6 +114,12 @@ class TurnPump:
         found = self._running.get(turn)
         if found is not None:
             found[1].cancel()
+
+    def steer(self, turn: TurnId) -> None:
+        """A message for a running turn has been accepted."""
+        found = self._running.get(turn)
+        if found is not None:
+            found[0].steer()
 
     def stop_claiming(self) -> None:
         self._is_draining = True

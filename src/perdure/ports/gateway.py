@@ -25,6 +25,8 @@ class Door(Protocol):
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
 
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None: ...
+
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """A turn's end, with what its last message asked of the caller's own tools."""
@@ -71,7 +73,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 class Control(Protocol):
     """The node as a whole.
 
-    Guarantees: `request_drain` returns at once, the drain goes on by itself.
+    Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
+    the process comes back after it.
     Requires: nothing.
     Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
     After a crash: nothing is kept.
@@ -90,4 +93,4 @@ class Control(Protocol):
 
     def resolve_agent(self, name: str) -> str: ...
 
-    def request_drain(self) -> None: ...
+    def request_drain(self, *, then_restart: bool = False) -> None: ...

@@ -11,10 +11,11 @@ class Inbox(Protocol):
     """Stores what people send, and what they want stopped.
 
     Guarantees: `accept` has committed the update, its conversation, session, user message and
-    queued turn when it returns; the same identity again changes nothing and returns the first ids.
-    `stop` settles the turn in its own transaction: flushed text becomes the final message, open
-    calls are closed, the epoch moves so that nothing late is written; it returns what it appended.
-    `by` None may stop any turn (operators), a principal only its own.
+    queued turn when it returns, and has ended what the message replaces; the same identity again
+    changes nothing and returns the first ids. `stop` settles the turn in its own transaction:
+    flushed text becomes the final message, open calls are closed, the epoch moves so that nothing
+    late is written. `amend` rewrites a message that still waits. All return what they appended.
+    `by` None may touch any turn (operators), a principal only its own.
     Requires: text that passed `storable`.
     Raises: `Conflict` code `id_conflict` for another body under a known id; `Rejected` code
     `queue_full`; `NotFound` for an unknown turn; `Conflict` for one that is settled.
@@ -22,5 +23,7 @@ class Inbox(Protocol):
     """
 
     async def accept(self, update: Update, *, queue_max: int) -> Accepted: ...
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]: ...
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]: ...

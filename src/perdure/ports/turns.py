@@ -9,6 +9,7 @@ from perdure.domain.address import Address
 from perdure.domain.events import AnyEvent, Recorded, ToolCall, Usage
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.recovery import Policy
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +24,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is ours now, with all the runner needs to begin.
 
-    `events` are the turn's own so far; `parent` is the head it stands on.
+    `events` are the turn's own so far; `parent` is the head it stands on; `before` are the events
+    of interrupted turns that it directly follows.
     """
 
     lease: Lease
@@ -32,6 +34,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     parent: TurnId | None
     events: tuple[Recorded, ...]
+    before: tuple[Recorded, ...] = ()
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +57,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageId | None = None
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    acknowledges: int | None = None
+    acknowledgements: tuple[AnyEvent, ...] = ()
     parts: tuple[str, ...] = ()
 
 
@@ -63,7 +66,8 @@ class Turns(Protocol):
 
     Guarantees: one running turn per session; `claim` gives each queued turn to one node, in arrival
     order per session; what `flush`, `append` and `settle` return from is durable; pieces of one
-    `flush` are independent, and the answer names those that were stale.
+    `flush` are independent, and the answer names those that were stale; `take_steers` puts waiting
+    steers into the turn.
     Requires: a lease from `claim`; pieces of a message in order and without gaps.
     Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
     that is unknown.
@@ -78,11 +82,20 @@ class Turns(Protocol):
         self, lease: Lease, events: Sequence[AnyEvent], *, piece: Piece | None = None
     ) -> list[Recorded]: ...
 
+    async def take_steers(self, lease: Lease) -> list[Recorded]: ...
+
     async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]: ...
 
     async def interrupt(
         self, lease: Lease, reason: Interruption, *, attempts_max: int
     ) -> list[Recorded]: ...
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_holding_back`: suspects wait for the one that is at work; look again when it is done."""
+
+    recorded: list[Recorded]
+    is_holding_back: bool
 
 
 class Nodes(Protocol):
@@ -91,7 +104,9 @@ class Nodes(Protocol):
     Guarantees: `join` makes this node known; `beat` renews its lease and is False once it ran out;
     `reap` ends the attempts of turns whose owner is gone (the last allowed one suspends its
     session), `reclaim` those of turns that are ours by the rows but not known to us (a claim whose
-    answer was lost), `resume` queues interrupted turns again; all return what they appended.
+    answer was lost), `resume` applies the policy to interrupted turns: queues them again, asks, or
+    leaves them; `announce` tells the conversations this node works for; all return what they
+    appended.
     Requires: `join` before anything else.
     Raises: `Transient`.
     After a crash: the next node's `reap` does it all again, from the rows.
@@ -105,6 +120,8 @@ class Nodes(Protocol):
 
     async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]: ...
 
-    async def resume(self, *, limit: int) -> list[Recorded]: ...
+    async def resume(self, policy: Policy, *, limit: int) -> Resumed: ...
+
+    async def announce(self, text: str) -> list[Recorded]: ...
 
     async def leave(self) -> None: ...

@@ -15,13 +15,15 @@ from perdure.domain.ids import (
     TurnId,
 )
 from perdure.domain.outcomes import Interruption
+from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.outbox import Part
 from perdure.ports.principals import Principal, TokenView
-from perdure.ports.turns import Claimed, Lease, Piece, Settlement
+from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settlement
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations import accept, nodes, outbox, principals, turns
+from perdure.store.operations import accept, nodes, outbox, principals, recovery, turns
+from perdure.store.operations.endings import Stamp
 
 
 class StoredInbox:
@@ -39,8 +41,15 @@ class StoredInbox:
             message=MessageId(self._mint.id("msg")),
             at=self._mint.now_ms(),
         )
+        stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
-            partial(accept.accept, self._driver.dialect, update, fresh, queue_max=queue_max)
+            partial(accept.accept, self._driver.dialect, update, fresh, stamp, queue_max=queue_max)
+        )
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(turns.amend, self._driver.dialect, turn, text, stamp, by=by)
         )
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
@@ -81,6 +90,12 @@ class StoredTurns:
             )
         )
 
+    async def take_steers(self, lease: Lease) -> list[Recorded]:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(turns.take_steers, self._driver.dialect, lease, at=at)
+        )
+
     async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
@@ -93,7 +108,7 @@ class StoredTurns:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
             partial(
-                turns.interrupt,
+                recovery.interrupt,
                 self._driver.dialect,
                 lease,
                 reason,
@@ -122,14 +137,16 @@ class StoredNodes:
     async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
-            partial(turns.reap, self._driver.dialect, stamp, attempts_max=attempts_max, limit=limit)
+            partial(
+                recovery.reap, self._driver.dialect, stamp, attempts_max=attempts_max, limit=limit
+            )
         )
 
     async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
             partial(
-                turns.reclaim,
+                recovery.reclaim,
                 self._driver.dialect,
                 stamp,
                 known=known,
@@ -137,18 +154,24 @@ class StoredNodes:
             )
         )
 
-    async def resume(self, *, limit: int) -> list[Recorded]:
+    async def resume(self, policy: Policy, *, limit: int) -> Resumed:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
-            partial(turns.resume, self._driver.dialect, stamp, limit=limit)
+            partial(recovery.resume, self._driver.dialect, policy, stamp, limit=limit)
+        )
+
+    async def announce(self, text: str) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(
+            partial(recovery.announce, self._driver.dialect, text, stamp)
         )
 
     async def leave(self) -> None:
         await self._driver.write(partial(nodes.leave, self._node, at=self._mint.now_ms()))
 
 
-def _stamp(mint: Mint, node: NodeId) -> turns.Stamp:
-    return turns.Stamp(node=node, at=mint.now_ms(), part_id=partial(mint.id, "prt"))
+def _stamp(mint: Mint, node: NodeId) -> Stamp:
+    return Stamp(node=node, at=mint.now_ms(), mint=mint.id)
 
 
 class StoredOutbox:

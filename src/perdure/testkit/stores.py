@@ -12,12 +12,14 @@ from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
+from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Conversations, Diagnostics
 from perdure.ports.inbox import Inbox
 from perdure.ports.turns import Claimed, Lease, Piece, Settlement, Turns
 
 E = TypeVar("E", bound=AnyEvent)
+GO_ON = Policy(freshness_ms=0)
 
 
 class Ports(Protocol):

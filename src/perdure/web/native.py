@@ -106,6 +106,7 @@ class NativeApi:
             web.post("/api/conversations/{name}/messages", self.post_message),
             web.get("/api/conversations/{name}/transcript", self.get_transcript),
             web.get("/api/turns/{id}", self.get_turn),
+            web.patch("/api/turns/{id}", self.amend_turn),
             web.post("/api/turns/{id}/stop", self.stop_turn),
             web.post("/api/media", self.post_media),
             web.get("/api/media/{id}", self.get_media),
@@ -124,6 +125,7 @@ class NativeApi:
             kind="message",
             principal=principal.id,
             text=storable(body.text),
+            busy=self._services.busy,
             attachments=await self._attachments(body.attachments, principal),
             agent=self._services.control.resolve_agent(body.agent) if body.agent else "",
         )
@@ -134,6 +136,9 @@ class NativeApi:
             turn=accepted.turn,
             duplicate=accepted.is_duplicate,
             queued=accepted.queue_position or None,
+            effect=accepted.effect,
+            command=accepted.command or None,
+            reply=accepted.reply or None,
         )
         return json_response(out, status=202)
 
@@ -222,6 +227,13 @@ class NativeApi:
         turn = TurnId(request.match_info["id"])
         scope = request[PRINCIPAL].scope
         await self._services.door.stop(turn, by=scope)
+        return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
+
+    async def amend_turn(self, request: web.Request) -> web.Response:
+        """Rewrite a message that still waits in the queue; stopping its turn removes it."""
+        turn, scope = TurnId(request.match_info["id"]), request[PRINCIPAL].scope
+        body = await body_of(request, wire.AmendIn)
+        await self._services.door.amend(turn, storable(body.text), by=scope)
         return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
 
     async def post_media(self, request: web.Request) -> web.Response:

@@ -112,7 +112,8 @@ class OpenAiApi:
         return Update(
             address=http_address(principal, place),
             external_id=external_id(conversation or "", key or unique),
-            kind="message",
+            kind="call",
+            busy=self._services.busy,
             principal=principal.id,
             text=asked.text,
             attachments=await self._attachments(asked, principal),

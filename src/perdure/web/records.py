@@ -7,7 +7,13 @@ from aiohttp import web
 
 from perdure.domain.codec import encode
 from perdure.domain.errors import Rejected
-from perdure.domain.events import AssistantSaid, Recorded, TurnQueued
+from perdure.domain.events import (
+    AssistantSaid,
+    Recorded,
+    SteerAccepted,
+    TurnAmended,
+    TurnQueued,
+)
 from perdure.domain.ids import SessionId
 from perdure.domain.records import PartView, SessionView
 from perdure.ports.history import Hit
@@ -45,13 +51,13 @@ def session_out(view: SessionView) -> wire.SessionOut:
 
 def hit_out(hit: Hit) -> wire.HitOut:
     event = hit.recorded.event
-    assert isinstance(event, TurnQueued | AssistantSaid)
+    assert isinstance(event, TurnQueued | SteerAccepted | TurnAmended | AssistantSaid)
     return wire.HitOut(
         conversation=hit.conversation,
         session=hit.recorded.session,
         turn=event.turn,
         message=event.message,
-        role="user" if isinstance(event, TurnQueued) else "assistant",
+        role="assistant" if isinstance(event, AssistantSaid) else "user",
         text=event.text,
         at=hit.recorded.at,
     )
@@ -88,6 +94,7 @@ class RecordsApi:
             web.get("/api/status", self.status),
             web.get("/api/verify", self.verify),
             web.post("/api/drain", self.drain),
+            web.post("/api/restart", self.restart),
             web.get("/api/tokens", self.tokens),
             web.post("/api/tokens", self.grant),
             web.delete("/api/tokens/{id}", self.revoke),
@@ -187,6 +194,11 @@ class RecordsApi:
         operator_of(request)
         self._services.control.request_drain()
         return json_response({"state": "draining"}, status=202)
+
+    async def restart(self, request: web.Request) -> web.Response:
+        operator_of(request)
+        self._services.control.request_drain(then_restart=True)
+        return json_response({"state": "restarting"}, status=202)
 
     async def tokens(self, request: web.Request) -> web.Response:
         operator_of(request)

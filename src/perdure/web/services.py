@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from perdure.domain.outcomes import Busy
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
 from perdure.ports.gateway import Control, Door, Report, Watchers
@@ -32,4 +33,5 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     entropy: Entropy
     info: NodeInfo
     verify: Callable[[], Awaitable[Report]]
+    busy: Busy
     body_bytes_max: int

@@ -17,12 +17,17 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
     agent: str = ""
 
 
+class AmendIn(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+
+
 class MessageOut(msgspec.Struct, omit_defaults=True):
     message: str
     session: str
     turn: str | None
     duplicate: bool
     queued: int | None = None
+    effect: str | None = None
     command: str | None = None
     reply: str | None = None
 
@@ -154,6 +159,7 @@ class StatusOut(msgspec.Struct):
 
 class PartOut(msgspec.Struct):
     id: str
+    message: str
     turn: str
     part: int
     adapter: str

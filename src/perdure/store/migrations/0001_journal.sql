@@ -71,6 +71,8 @@ CREATE TABLE turns (
     session_id TEXT NOT NULL REFERENCES sessions (id),
     parent_id TEXT,
     message_id TEXT NOT NULL,
+    -- `message`: a person waits for it; anything else is always resumed.
+    kind TEXT NOT NULL,
     state TEXT NOT NULL
         CHECK (state IN ('queued', 'running', 'waiting', 'interrupted', 'settled')),
     outcome TEXT
@@ -84,6 +86,9 @@ CREATE TABLE turns (
     queued_at BIGINT NOT NULL,
     started_at BIGINT,
     settled_at BIGINT,
+    -- When its owner was last known to be at work; when its people were asked what to do with it.
+    alive_at BIGINT NOT NULL,
+    asked_at BIGINT,
     CHECK ((state = 'settled') = (outcome IS NOT NULL)),
     CHECK (state NOT IN ('running', 'waiting') OR node_id IS NOT NULL)
 );

@@ -9,7 +9,8 @@ from perdure.store.operations import history, journal
 from perdure.store.statement import Op, Row, row, rows
 
 _PARTS = """
-    SELECT id, turn_id, part, adapter, state, attempts, receipt, error, text FROM outbox """
+    SELECT id, message_id, turn_id, part, adapter, state, attempts, receipt, error, text
+    FROM outbox """
 _PARTS_OF_TURN = _PARTS + "WHERE turn_id = $1 ORDER BY place_in_line"
 _PARTS_OF_SESSION = _PARTS + "WHERE session_id = $1 ORDER BY place_in_line"
 _PARKED = (
@@ -88,9 +89,10 @@ def _arrival(found: Row) -> Arrival:
 
 
 def _part(found: Row) -> PartView:
-    part, turn, index, adapter, state, attempts, receipt, error, text = found
+    part, message, turn, index, adapter, state, attempts, receipt, error, text = found
     return PartView(
         id=part,
+        message=message,
         turn=turn,
         part=index,
         adapter=adapter,

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 
 from perdure.domain.codec import decode, encode
 from perdure.domain.errors import Fenced
-from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolFinished, TurnQueued
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    Recorded,
+    SteerAccepted,
+    ToolFinished,
+    TurnAmended,
+    TurnQueued,
+)
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.store.dialect import Dialect, Searchable
 from perdure.store.statement import Op, Row, row, rows, run
@@ -71,7 +79,11 @@ def _insert(dialect: Dialect, recorded: Recorded, principal: PrincipalId) -> Op[
         recorded.session, recorded.seq, recorded.turn, message, kind, recorded.at, body,
     )  # fmt: skip
     match event:
-        case TurnQueued(message=spoken, text=text) if text:
+        case (
+            TurnQueued(message=spoken, text=text)
+            | SteerAccepted(message=spoken, text=text)
+            | TurnAmended(message=spoken, text=text)
+        ) if text:
             yield from dialect.index(Searchable(recorded, principal, spoken, "user", text))
         case AssistantSaid(message=spoken, text=text) if text:
             yield from dialect.index(Searchable(recorded, principal, spoken, "assistant", text))

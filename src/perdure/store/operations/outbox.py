@@ -1,21 +1,20 @@
 """Parts of replies: put down in the settling transaction, taken and recorded one by one."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from perdure.domain.address import Address
+from perdure.domain.address import HTTP, Address
 from perdure.domain.delivery import LEGAL, PartState
 from perdure.domain.errors import Conflict, NotFound
-from perdure.domain.ids import NodeId, PartId
+from perdure.domain.ids import NodeId, PartId, SessionId, TurnId
 from perdure.ports.outbox import Part
-from perdure.ports.turns import Lease
 from perdure.store.dialect import Dialect
+from perdure.store.operations.endings import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
 _LINE = """
-    SELECT c.id, c.adapter, COALESCE(MAX(o.place_in_line), 0)
-    FROM sessions s JOIN conversations c ON c.id = s.conversation_id
-    LEFT JOIN outbox o ON o.conversation_id = c.id
-    WHERE s.id = $1 GROUP BY c.id, c.adapter"""
+    SELECT c.id, c.adapter, COALESCE((SELECT o.place_in_line FROM outbox o
+        WHERE o.conversation_id = c.id ORDER BY o.place_in_line DESC LIMIT 1), 0)
+    FROM sessions s JOIN conversations c ON c.id = s.conversation_id WHERE s.id = $1"""
 _PUT = """
     INSERT INTO outbox (id, message_id, part, conversation_id, session_id, turn_id, adapter,
                         place_in_line, text, state, attempts, due_at, receipt, error,
@@ -59,16 +58,28 @@ _EXPIRE = """
 _NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
 
 
-def put(lease: Lease, parts: tuple[str, ...], part_id: Callable[[], str], *, at: int) -> Op[None]:
-    line = yield from row(_LINE, lease.session)
+def put(
+    session: SessionId, turn: TurnId, message: str, parts: Sequence[str], stamp: Stamp
+) -> Op[None]:
+    line = yield from row(_LINE, session)
     assert line is not None
     conversation, adapter, last = line
     for index, text in enumerate(parts):
         yield from run(
             _PUT,
-            part_id(), f"{lease.turn}.reply", index, conversation, lease.session, lease.turn,
-            adapter, last + 1 + index, text, at,
+            stamp.mint("prt"), message, index, conversation, session, turn, adapter,
+            last + 1 + index, text, stamp.at,
         )  # fmt: skip
+
+
+def put_unless_read(
+    session: SessionId, turn: TurnId, message: str, text: str, stamp: Stamp
+) -> Op[None]:
+    """A notice for people on a platform; over HTTP clients read it from the journal."""
+    line = yield from row(_LINE, session)
+    assert line is not None
+    if line[1] != HTTP:
+        yield from put(session, turn, message, [text], stamp)
 
 
 def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:

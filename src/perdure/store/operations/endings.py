@@ -1,0 +1,198 @@
+"""How turns end, whoever ends them: their runner, a person, a newer message, the reaper.
+
+An ending is always the same few facts: text that was shown becomes a message, calls that were open
+get a result, the turn is settled or interrupted, and what was meant for it and never taken (steers)
+gets turns of its own. The rows beside the journal follow in the same transaction.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from perdure.domain.events import (
+    AnyEvent,
+    AssistantSaid,
+    Recorded,
+    SteerAccepted,
+    SteerTaken,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Ending, Outcome, Repeat
+from perdure.domain.recovery import closing_text
+from perdure.domain.turn import State
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.statement import Op, Row, row, rows, run
+
+END = """
+    UPDATE turns SET state = $1, outcome = $2, reason = $3, settled_at = $4, node_id = NULL
+    WHERE id = $5"""
+# The epoch moves too: nothing of a turn may be written once it is settled.
+_HEAD = """
+    UPDATE sessions SET head_turn = $1, strikes = $2 * strikes, epoch = epoch + 1 WHERE id = $3"""
+NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
+MAKE_READY = """
+    UPDATE sessions SET ready_at = $1
+    WHERE id = $2 AND ready_at IS NULL AND state = 'open'
+      AND EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
+                  AND t.outcome IS NULL AND t.state = 'queued')
+      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
+                      AND t.outcome IS NULL AND t.state <> 'queued')"""
+QUEUE_TURN = """
+    INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
+                       queued_seq, queued_at, alive_at)
+    VALUES ($1, $2, $3, $4, 'queued', '', '', 0, $5, $6, $6)"""
+FORGET_PARTIALS = "DELETE FROM partials WHERE turn_id = $1"
+_PARTIALS = """
+    SELECT message_id, attempt, text FROM partials WHERE turn_id = $1
+    ORDER BY attempt, message_id, start"""
+_SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
+_LOCK_SESSION = "SELECT principal_id FROM sessions WHERE id = $1 FOR UPDATE"
+_TURN = "SELECT session_id, state, attempts, reason, kind FROM turns WHERE id = $1"
+_MOVE_UPDATE = "UPDATE inbox SET turn_id = $1 WHERE message_id = $2"
+
+
+class Stamp(NamedTuple):
+    """Who writes, when, and how ids are made."""
+
+    node: NodeId
+    at: int
+    mint: Callable[[str], str]
+
+
+class Locked(NamedTuple):
+    """A turn whose session is ours until the transaction ends."""
+
+    session: SessionId
+    state: str
+    attempts: int
+    reason: str
+    kind: str
+    principal: PrincipalId
+
+
+class Closing(NamedTuple):
+    """How a turn is settled from outside."""
+
+    outcome: Outcome
+    reason: str
+
+
+def locked(turn: TurnId) -> Op[Locked | None]:
+    """The session is locked before the turn is read: one statement that did both would wait for the
+    lock and then show the turn as it was before."""
+    session = yield from row(_SESSION_OF, turn)
+    if session is None:
+        return None
+    principal = yield from row(_LOCK_SESSION, session[0])
+    found = yield from row(_TURN, turn)
+    assert principal is not None
+    assert found is not None
+    session_id, state, attempts, reason, kind = found
+    return Locked(session_id, state, attempts, reason, kind, principal[0])
+
+
+def end_turn(
+    dialect: Dialect, turn: TurnId, found: Locked, closing: Closing, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Settle a turn whatever its runner is doing. The epoch moves with the head; a turn that never
+    started has no runner, and the one at work before it must not be fenced."""
+    session, attempts = found.session, found.attempts
+    so_far = yield from journal.of_turn(turn)
+    events = yield from closing_events(turn, attempts, so_far, is_interrupted=False)
+    events.append(TurnSettled(turn=turn, outcome=closing.outcome, reason=closing.reason))
+    freed = free_steers(so_far, stamp)
+    recorded = yield from journal.append(dialect, session, [*events, *freed], at=stamp.at)
+    yield from run(NOT_READY, session)
+    if attempts:
+        yield from run(FORGET_PARTIALS, turn)
+        yield from close_turn(session, turn, closing, stamp)
+    else:
+        yield from run(END, State.SETTLED, closing.outcome, closing.reason, stamp.at, turn)
+    yield from queue_freed(recorded)
+    yield from run(MAKE_READY, stamp.at, session)
+    return recorded
+
+
+def close_turn(session: SessionId, turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
+    """The rows beside a `TurnSettled` of a turn that had started."""
+    yield from run(END, State.SETTLED, closing.outcome, closing.reason, stamp.at, turn)
+    keeps_strikes = int(closing.outcome is not Outcome.DONE)
+    yield from run(_HEAD, turn, keeps_strikes, session)
+
+
+def closing_events(
+    turn: TurnId, attempt: int, so_far: Sequence[Recorded], *, is_interrupted: bool
+) -> Op[list[AnyEvent]]:
+    """What an attempt leaves behind: flushed text as a message, an ending for each open call."""
+    partials = yield from rows(_PARTIALS, turn)
+    said: list[AnyEvent] = [
+        AssistantSaid(
+            turn=turn,
+            attempt=attempt,
+            message=message,
+            text=text,
+            is_interrupted=is_interrupted,
+        )
+        for message, text in _joined(partials)
+        if text.strip()
+    ]
+    return said + open_call_endings(turn, [recorded.event for recorded in so_far])
+
+
+def _joined(partials: Sequence[Row]) -> list[tuple[MessageId, str]]:
+    grouped = groupby(partials, key=lambda each: each[0])
+    return [(message, "".join(text for _, _, text in pieces)) for message, pieces in grouped]
+
+
+def open_call_endings(turn: TurnId, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    started = {event.call for event in events if isinstance(event, ToolStarted)}
+    finished = {event.call for event in events if isinstance(event, ToolFinished)}
+    endings: list[AnyEvent] = []
+    for event in events:
+        for call in event.calls if isinstance(event, AssistantSaid) else ():
+            if call.id in finished:
+                continue
+            may_have_happened = call.repeat is Repeat.ONCE and call.id in started
+            ending = Ending.UNKNOWN if may_have_happened else Ending.INTERRUPTED
+            endings.append(
+                ToolFinished(turn=turn, call=call.id, ending=ending, result=closing_text(ending))
+            )
+    return endings
+
+
+def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
+    taken = {r.event.message for r in so_far if isinstance(r.event, SteerTaken)}
+    return [
+        recorded.event
+        for recorded in so_far
+        if isinstance(recorded.event, SteerAccepted) and recorded.event.message not in taken
+    ]
+
+
+def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
+    """Steers that were never taken, as turns of their own."""
+    return [
+        TurnQueued(
+            turn=TurnId(stamp.mint("trn")),
+            message=steer.message,
+            text=steer.text,
+            attachments=steer.attachments,
+        )
+        for steer in waiting_steers(so_far)
+    ]
+
+
+def queue_freed(recorded: Sequence[Recorded]) -> Op[None]:
+    """The rows of turns that freed steers have become."""
+    for each in recorded:
+        if isinstance(each.event, TurnQueued):
+            event = each.event
+            yield from run(
+                QUEUE_TURN, event.turn, each.session, event.message, event.kind, each.seq, each.at
+            )
+            yield from run(_MOVE_UPDATE, event.turn, event.message)

@@ -1,0 +1,205 @@
+"""What becomes of turns whose attempt ended before they did."""
+
+from collections.abc import Sequence
+
+from perdure.domain.events import (
+    AnyEvent,
+    AttemptInterrupted,
+    NoticePosted,
+    Recorded,
+    TurnRequeued,
+    TurnSettled,
+)
+from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.recovery import CONTINUE, DROP, Policy, Resume, question_text, tail_key
+from perdure.domain.turn import State
+from perdure.ports.turns import Lease, Resumed
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal, outbox
+from perdure.store.operations.endings import (
+    END,
+    FORGET_PARTIALS,
+    MAKE_READY,
+    Stamp,
+    closing_events,
+    locked,
+)
+from perdure.store.statement import Op, row, rows, run
+
+_STRIKE = """
+    UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
+_SUSPEND = "UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2"
+_INTERRUPT = """
+    UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL
+    WHERE id = $3"""
+_ORPHANS = """
+    SELECT t.id FROM turns t WHERE t.state IN ('running', 'waiting')
+      AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
+                      AND n.lease_until > {now_ms})
+    ORDER BY t.queued_at LIMIT $1"""
+_OWNED = "SELECT id FROM turns WHERE node_id = $1 AND state IN ('running', 'waiting')"
+_LAST_BEAT = """
+    SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
+_WAITING_BEHIND = (
+    "SELECT id FROM turns WHERE session_id = $1 AND outcome IS NULL AND state = 'queued'"
+)
+_INTERRUPTED = """
+    SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.state = 'interrupted' AND (t.kind <> 'message' OR (t.alive_at >= $1 AND $2 = 1))
+      AND s.strikes {suspects} 2
+    ORDER BY t.queued_at LIMIT $3"""
+_TO_ASK = """
+    SELECT id FROM turns
+    WHERE state = 'interrupted' AND kind = 'message' AND asked_at IS NULL AND alive_at >= $1
+    ORDER BY queued_at LIMIT $2"""
+_SUSPECT_AT_WORK = """
+    SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.outcome IS NULL AND t.state <> 'interrupted' AND t.attempts > 0 AND s.strikes >= 2
+    LIMIT 1"""
+_ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
+_RUNNING_HERE = """
+    SELECT t.id, t.session_id FROM turns t WHERE t.node_id = $1
+      AND t.state IN ('running', 'waiting') AND t.kind = 'message' ORDER BY t.queued_at"""
+
+
+def interrupt(
+    dialect: Dialect, lease: Lease, reason: Interruption, stamp: Stamp, *, attempts_max: int
+) -> Op[list[Recorded]]:
+    """End our own attempt, at a drain that ran out of time."""
+    yield from journal.fence(lease.session, lease.epoch)
+    return (yield from _interrupt(dialect, lease.turn, reason, stamp, attempts_max))
+
+
+def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
+    """End the attempts of turns whose owner is gone."""
+    orphans = yield from rows(_ORPHANS.format(now_ms=dialect.now_ms), limit)
+    recorded: list[Recorded] = []
+    for (turn,) in orphans:
+        recorded += yield from _interrupt(dialect, turn, Interruption.CRASH, stamp, attempts_max)
+    return recorded
+
+
+def reclaim(
+    dialect: Dialect, stamp: Stamp, *, known: Sequence[TurnId], attempts_max: int
+) -> Op[list[Recorded]]:
+    """After a claim of unknown fate: give back turns that are ours by the rows and nobody runs."""
+    recorded: list[Recorded] = []
+    for (turn,) in (yield from rows(_OWNED, stamp.node)):
+        if turn not in known:
+            crash = Interruption.CRASH
+            recorded += yield from _interrupt(dialect, turn, crash, stamp, attempts_max)
+    return recorded
+
+
+def _interrupt(
+    dialect: Dialect, turn: TurnId, reason: Interruption, stamp: Stamp, attempts_max: int
+) -> Op[list[Recorded]]:
+    found = yield from locked(turn)
+    if found is None or found.state not in (State.RUNNING, State.WAITING):
+        return []  # another node's reaper was faster
+    session, attempt = found.session, found.attempts
+    so_far = yield from journal.of_turn(turn)
+    events = yield from closing_events(turn, attempt, so_far, is_interrupted=True)
+    alive_at = yield from _last_alive(turn, so_far)
+    tail = tail_key([*(recorded.event for recorded in so_far), *events])
+    events.append(
+        AttemptInterrupted(turn=turn, attempt=attempt, reason=reason, tail=tail, alive_at=alive_at)
+    )
+    struck = yield from row(_STRIKE, int(reason.counts_towards_limit), session)
+    assert struck is not None
+    yield from run(FORGET_PARTIALS, turn)
+    yield from run(_INTERRUPT, reason, alive_at, turn)
+    if reason.counts_towards_limit and struck[0] >= attempts_max:
+        return (yield from _suspend(dialect, session, turn, reason, events, stamp))
+    return (yield from journal.append(dialect, session, events, at=stamp.at))
+
+
+def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
+    beat = yield from row(_LAST_BEAT, turn)
+    return max(so_far[-1].at, beat[0] if beat else 0)
+
+
+def _suspend(
+    dialect: Dialect,
+    session: SessionId,
+    turn: TurnId,
+    reason: Interruption,
+    events: Sequence[AnyEvent],
+    stamp: Stamp,
+) -> Op[list[Recorded]]:
+    """The limit is reached: this turn and whatever waits behind it are settled, visibly."""
+    waiting = yield from rows(_WAITING_BEHIND, session)
+    ended = [turn, *(found[0] for found in waiting)]
+    settled = [TurnSettled(turn=t, outcome=Outcome.SUSPENDED, reason=reason) for t in ended]
+    recorded = yield from journal.append(dialect, session, [*events, *settled], at=stamp.at)
+    for each in ended:
+        yield from run(END, State.SETTLED, Outcome.SUSPENDED, reason, stamp.at, each)
+    yield from run(_SUSPEND, turn, session)
+    return recorded
+
+
+def resume(dialect: Dialect, policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
+    """Apply the policy to interrupted turns. Selection is by the turns' own state, never by recent
+    activity. Sessions that crashed before are suspects: they go last, and one at a time, so that a
+    culprit is found alone."""
+    oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
+    goes_on = int(policy.resume is Resume.CONTINUE)
+    recorded: list[Recorded] = []
+    found = yield from rows(_INTERRUPTED.format(suspects="<"), oldest, goes_on, limit)
+    suspects = yield from rows(_INTERRUPTED.format(suspects=">="), oldest, goes_on, 2)
+    if not found and suspects and (yield from row(_SUSPECT_AT_WORK)) is None:
+        found, suspects = suspects[:1], suspects[1:]
+    for (turn,) in found:
+        recorded += yield from requeue(dialect, turn, stamp)
+    if policy.resume is Resume.ASK:
+        for (turn,) in (yield from rows(_TO_ASK, oldest, limit)):
+            recorded += yield from _ask(dialect, turn, stamp)
+    return Resumed(recorded=recorded, is_holding_back=bool(suspects))
+
+
+def requeue(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
+    found = yield from locked(turn)
+    if found is None or found.state != State.INTERRUPTED:
+        return []
+    requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
+    recorded = yield from journal.append(dialect, found.session, [requeued], at=stamp.at)
+    yield from run(END, State.QUEUED, None, found.reason, None, turn)
+    yield from run(MAKE_READY, stamp.at, found.session)
+    return recorded
+
+
+def _ask(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
+    """One short question, once."""
+    found = yield from locked(turn)
+    if found is None or found.state != State.INTERRUPTED:
+        return []
+    yield from run(_ASKED, stamp.at, turn)
+    text = question_text(Interruption(found.reason))
+    return (yield from notice(dialect, found.session, turn, text, stamp, choices=(CONTINUE, DROP)))
+
+
+def notice(
+    dialect: Dialect,
+    session: SessionId,
+    turn: TurnId,
+    text: str,
+    stamp: Stamp,
+    *,
+    choices: tuple[str, ...] = (),
+) -> Op[list[Recorded]]:
+    """Tell the people of a conversation something, on whatever surface they are."""
+    message = MessageId(stamp.mint("msg"))
+    posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
+    recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
+    words = text if not choices else f"{text}\n(Answer: {' / '.join(choices)})"
+    yield from outbox.put_unless_read(session, turn, message, words, stamp)
+    return recorded
+
+
+def announce(dialect: Dialect, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell every conversation that this node is working for."""
+    recorded: list[Recorded] = []
+    for turn, session in (yield from rows(_RUNNING_HERE, stamp.node)):
+        recorded += yield from notice(dialect, session, turn, text, stamp)
+    return recorded
