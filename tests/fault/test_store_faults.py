@@ -358,7 +358,7 @@ from pathlib import Path
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import flush, message, settle
+from perdure.testkit.stores import GO_ON, flush, message, settle
 
 async def write(path, life):
     store = Store(SqliteDriver(path), clock=SystemClock(), entropy=SystemEntropy(), media=path)

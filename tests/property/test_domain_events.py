@@ -19,10 +19,16 @@ from perdure.domain.events import (
     AttemptInterrupted,
     CommandTaken,
     InterruptionAcknowledged,
+    NoticePosted,
+    SessionClosed,
     SessionOpened,
+    SessionResumed,
+    SteerAccepted,
+    SteerTaken,
     ToolCall,
     ToolFinished,
     ToolStarted,
+    TurnAmended,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -41,6 +47,7 @@ calls = st.builds(ToolCall, id=ids, name=text, arguments=text, repeat=st.sampled
 attachments = st.builds(
     Attachment, media=st.none() | ids, url=st.none() | text, mime=text, name=text
 )
+some_attachments = st.lists(attachments, max_size=3).map(tuple)
 usages = st.builds(
     Usage,
     input_tokens=numbers,
@@ -51,13 +58,16 @@ usages = st.builds(
 )
 EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     SessionOpened: st.builds(SessionOpened, by=ids, reason=text, parent=st.none() | ids),
+    SessionClosed: st.builds(SessionClosed, by=ids, reason=text, successor=ids),
+    SessionResumed: st.builds(SessionResumed, by=ids),
     TurnQueued: st.builds(
         TurnQueued,
         turn=ids,
         message=ids,
         text=text,
+        kind=text,
         agent=text,
-        attachments=st.lists(attachments, max_size=3).map(tuple),
+        attachments=some_attachments,
         instructions=text,
         context=text,
         tools=text,
@@ -84,8 +94,25 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         attempt=numbers,
         reason=st.sampled_from(Interruption),
         tail=text,
+        alive_at=numbers,
     ),
-    InterruptionAcknowledged: st.builds(InterruptionAcknowledged, turn=ids, interruption=numbers),
+    InterruptionAcknowledged: st.builds(
+        InterruptionAcknowledged, turn=ids, interruption=numbers, tail=text
+    ),
+    SteerAccepted: st.builds(
+        SteerAccepted, turn=ids, message=ids, text=text, attachments=some_attachments
+    ),
+    SteerTaken: st.builds(
+        SteerTaken, turn=ids, message=ids, text=text, attachments=some_attachments
+    ),
+    TurnAmended: st.builds(TurnAmended, turn=ids, message=ids, text=text),
+    NoticePosted: st.builds(
+        NoticePosted,
+        message=ids,
+        text=text,
+        about=st.none() | ids,
+        choices=st.lists(text, max_size=3).map(tuple),
+    ),
     TurnRequeued: st.builds(TurnRequeued, turn=ids, reason=st.sampled_from(Interruption)),
     TurnSettled: st.builds(
         TurnSettled,

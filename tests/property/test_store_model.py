@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -19,9 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from perdure.domain.checker import violations
 from perdure.domain.errors import Conflict, Rejected
-from perdure.domain.events import AssistantSaid
+from perdure.domain.events import AssistantSaid, TurnRequeued
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
-from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.outcomes import Busy, Interruption, Outcome
+from perdure.domain.updates import Accepted
 from perdure.ports.turns import Claimed
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -31,7 +33,8 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 T = TypeVar("T")
 PLACES = ("home", "work")
 QUEUE_MAX = 4
-ATTEMPTS_MAX = 2
+ATTEMPTS_MAX = 3
+SUSPECT = 2
 
 
 @dataclass
@@ -85,6 +88,21 @@ class ModelSession:
                 each.settle("suspended")
             self.is_suspended, self.head = True, turn.id
 
+    def replaced_by(self, busy: Busy) -> tuple[ModelTurn, str] | None:
+        """The turn that a new message would end, and how."""
+        started = next((turn for turn in self.open_turns if turn.attempts), None)
+        if started is None:
+            return None
+        if started.state == "interrupted":
+            return started, "interrupted"
+        return (started, "superseded") if busy is Busy.INTERRUPT else None
+
+    def end(self, turn: ModelTurn, outcome: str) -> None:
+        turn.end_attempt()
+        turn.settle(outcome)
+        if turn.attempts:
+            self.head = turn.id
+
 
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -118,10 +136,15 @@ class StoreMachine(RuleBasedStateMachine):
     def open_turns(self) -> list[tuple[ModelSession, ModelTurn]]:
         return [(s, t) for s in self.all for t in s.open_turns]
 
-    @rule(place=st.sampled_from(PLACES), text=st.text("ab ", max_size=3).filter(str.strip))
-    def accept(self, place: str, text: str) -> None:
+    @rule(
+        place=st.sampled_from(PLACES),
+        text=st.text("ab ", max_size=3).filter(str.strip),
+        busy=st.sampled_from([Busy.QUEUE, Busy.QUEUE, Busy.INTERRUPT]),
+    )
+    def accept(self, place: str, text: str, busy: Busy) -> None:
         external_id = f"{len(self.sent)}"
         update = message(self.ada, text, external_id=external_id, place=place)
+        update = msgspec.structs.replace(update, busy=busy)
         session = self.live.get(place)
         is_full = (
             session is not None
@@ -140,9 +163,22 @@ class StoreMachine(RuleBasedStateMachine):
             self.live[place] = session
             self.all.append(session)
         assert accepted.session == session.id
+        self.replace(session, busy, accepted)
         assert accepted.queue_position == len(session.open_turns)
         session.turns.append(ModelTurn(accepted.turn, text))
         self.sent[f"{external_id} {place} {text}"] = accepted.turn
+
+    def replace(self, session: ModelSession, busy: Busy, accepted: Accepted) -> None:
+        replaced = session.replaced_by(busy)
+        if replaced is None:
+            assert accepted.ended == ()
+            return
+        turn, outcome = replaced
+        claimed = turn.claimed
+        session.end(turn, outcome)
+        assert accepted.ended == (turn.id,)
+        if claimed is not None:
+            self.must_be_fenced(claimed)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -187,9 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
         claimed = turn.claimed
         turn.shown += "z"
         self.run(settle(self.store, claimed, turn.shown, outcome=outcome))
-        turn.end_attempt()
-        turn.settle(outcome)
-        session.head = turn.id
+        session.end(turn, outcome)
         session.strikes = 0 if outcome is Outcome.DONE else session.strikes
         self.must_be_fenced(claimed)
 
@@ -199,10 +233,7 @@ class StoreMachine(RuleBasedStateMachine):
         session, turn = data.draw(st.sampled_from(self.open_turns))
         claimed = turn.claimed
         self.run(self.store.inbox.stop(turn.id, by=self.ada))
-        turn.end_attempt()
-        turn.settle("stopped")
-        if turn.attempts:
-            session.head = turn.id
+        session.end(turn, "stopped")
         if claimed is not None:
             self.must_be_fenced(claimed)
         with pytest.raises(Conflict):
@@ -234,9 +265,24 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def resume(self) -> None:
-        self.run(self.store.nodes.resume(GO_ON, limit=100))
-        for _, turn in self.open_turns:
-            if turn.state == "interrupted":
+        """All at once, except sessions that crashed before: last, and one at a time."""
+        resumed = self.run(self.store.nodes.resume(GO_ON, limit=100))
+        went_on = {event.turn for event in only(TurnRequeued, resumed.recorded)}
+        waiting = [(s, t) for s, t in self.open_turns if t.state == "interrupted"]
+        bystanders = {t.id for s, t in waiting if s.strikes < SUSPECT}
+        suspects = {t.id for s, t in waiting if s.strikes >= SUSPECT}
+        is_suspect_at_work = any(
+            t.attempts and t.state != "interrupted" and s.strikes >= SUSPECT
+            for s, t in self.open_turns
+        )
+        if bystanders or is_suspect_at_work:
+            assert went_on == bystanders
+        else:
+            assert went_on <= suspects
+            assert len(went_on) == min(len(suspects), 1)
+        assert resumed.is_holding_back == bool(suspects - went_on)
+        for _, turn in waiting:
+            if turn.id in went_on:
                 turn.state = "queued"
 
     def must_be_fenced(self, claimed: Claimed) -> None:

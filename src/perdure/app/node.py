@@ -91,21 +91,28 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         capabilities=lambda adapter: _capabilities(around.adapters, adapter),
         poll_s=POLL_S if around.is_shared else None,
     )
+    gateway = Gateway(
+        nodes=store.nodes,
+        turns=turns,
+        outbox=outbox,
+        reaper=reaper,
+        feed=feed,
+        limits=limits,
+        start=start,
+        is_shared=around.is_shared,
+    )
     return Parts(
         turns=turns,
         outbox=outbox,
         reaper=reaper,
-        gateway=Gateway(
-            nodes=store.nodes,
-            turns=turns,
-            outbox=outbox,
-            reaper=reaper,
-            feed=feed,
-            limits=limits,
-            start=start,
-            is_shared=around.is_shared,
+        gateway=gateway,
+        door=Door(
+            store.inbox,
+            feed,
+            turns,
+            queue_max=limits.queue_max,
+            restart=gateway.request_restart,
         ),
-        door=Door(store.inbox, feed, turns, queue_max=limits.queue_max),
         watchers=Watchers(feed, store.conversations, store.archive),
     )
 
@@ -141,8 +148,14 @@ class Node:
         self._gateway = parts.gateway
         self._turns = parts.turns
         self.roster = roster
-        self.drain_requested = asyncio.Event()
-        self.is_restarting = False
+
+    @property
+    def drain_requested(self) -> asyncio.Event:
+        return self._gateway.drain_requested
+
+    @property
+    def is_restarting(self) -> bool:
+        return self._gateway.is_restarting
 
     @property
     def is_ready(self) -> bool:
@@ -163,14 +176,16 @@ class Node:
         return self.roster.resolve(name)
 
     def request_drain(self, *, then_restart: bool = False) -> None:
-        self.is_restarting = self.is_restarting or then_restart
-        self.drain_requested.set()
+        if then_restart:
+            self._gateway.request_restart()
+        else:
+            self._gateway.request_drain()
 
     def hurry(self) -> None:
         self._gateway.hurry()
 
     async def drain(self) -> None:
-        await self._gateway.drain(is_restart=self.is_restarting)
+        await self._gateway.drain()
 
 
 class Running(msgspec.Struct, frozen=True):

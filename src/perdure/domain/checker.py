@@ -13,6 +13,7 @@ from perdure.domain.events import (
     AttemptInterrupted,
     InterruptionAcknowledged,
     Recorded,
+    SessionResumed,
     ToolFinished,
     TurnQueued,
     TurnRequeued,
@@ -116,7 +117,7 @@ def _session_follows_the_journal(record: SessionRecord) -> Iterator[str]:
         match recorded.event:
             case AttemptInterrupted(reason=reason):
                 strikes += reason.counts_towards_limit
-            case TurnSettled(outcome=Outcome.DONE):
+            case TurnSettled(outcome=Outcome.DONE) | SessionResumed():
                 strikes = 0
             case _:
                 pass
@@ -184,8 +185,8 @@ def _replies_are_whole(
 ) -> Iterator[str]:
     parts: dict[TurnId, list[str]] = {}
     for part in record.parts:
-        if part.message != f"{part.turn}.reply":
-            continue  # a notice
+        if part.turn is None or part.message != f"{part.turn}.reply":
+            continue  # a notice, or the answer to a command
         texts = parts.setdefault(part.turn, [])
         if part.part != len(texts):
             yield f"{part.turn}: part {len(texts)} of the reply is missing"

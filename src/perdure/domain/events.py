@@ -59,6 +59,20 @@ class SessionOpened(Event, frozen=True, kw_only=True):
     parent: SessionId | None = None
 
 
+class SessionClosed(Event, frozen=True, kw_only=True):
+    """The conversation went on in another session; this one stays readable and resumable."""
+
+    by: PrincipalId
+    reason: str
+    successor: SessionId
+
+
+class SessionResumed(Event, frozen=True, kw_only=True):
+    """This session is the live one again, with a clean slate."""
+
+    by: PrincipalId
+
+
 class TurnQueued(Event, frozen=True, kw_only=True):
     """A user's message was accepted and its turn waits for a slot.
 
@@ -187,6 +201,8 @@ class CommandTaken(Event, frozen=True, kw_only=True):
 TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
 AnyEvent = (
     SessionOpened
+    | SessionClosed
+    | SessionResumed
     | TurnQueued
     | TurnStarted
     | AssistantSaid
@@ -205,6 +221,8 @@ AnyEvent = (
 
 KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "session_opened": SessionOpened,
+    "session_closed": SessionClosed,
+    "session_resumed": SessionResumed,
     "turn_queued": TurnQueued,
     "turn_started": TurnStarted,
     "assistant_said": AssistantSaid,

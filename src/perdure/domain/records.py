@@ -36,7 +36,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     message: str
-    turn: TurnId
+    turn: TurnId | None
     part: int
     adapter: str
     state: str

@@ -64,6 +64,7 @@ _AFTERWARDS: Final = {
     Resume.ASK: "you will be asked afterwards whether it should go on.",
     Resume.WAIT: "your next message goes on from here.",
 }
+BACK: Final = "The gateway is back."
 SUSPENDED: Final = (
     "This conversation was interrupted too often in a row, so it begins anew here. "
     "Nothing is lost: /resume brings the old one back."

@@ -5,6 +5,7 @@ import msgspec
 from perdure.domain.events import (
     AnyEvent,
     AttemptInterrupted,
+    SessionResumed,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -90,6 +91,8 @@ def after(standing: Standing, event: AnyEvent) -> Standing:
             return _changed(standing, turn, state=State.QUEUED)
         case TurnSettled(turn=turn, outcome=outcome):
             return _settled(standing, turn, outcome)
+        case SessionResumed():
+            return msgspec.structs.replace(standing, is_suspended=False)
         case _:
             return standing
 

@@ -19,6 +19,8 @@ class Effect(StrEnum):
     STEERED = "steered"
     CONTINUED = "continued"
     DROPPED = "dropped"
+    COMMANDED = "commanded"
+    RESTARTING = "restarting"
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """The update is committed. `is_duplicate`: it had been before, and these are its ids. `ended`
-    is a turn that this message ended; `command` and `reply` are set where it was a command."""
+    are turns that this message ended; `command` and `reply` are set where it was a command."""
 
     conversation: ConversationId
     session: SessionId
@@ -59,7 +61,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     is_duplicate: bool = False
     queue_position: int = 0
     effect: Effect = Effect.QUEUED
-    ended: TurnId | None = None
+    ended: tuple[TurnId, ...] = ()
     command: str = ""
     reply: str = ""
     recorded: tuple[Recorded, ...] = ()

@@ -10,6 +10,7 @@ import asyncio
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import shutdown_text
 from perdure.engine.desk import Limits
@@ -49,14 +50,18 @@ class Gateway:
         self._hurry = asyncio.Event()
         self._over = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
+        self._restart_session: SessionId | None = None
+        self.drain_requested = asyncio.Event()
         self.is_ready = False
         self.is_draining = False
+        self.is_restarting = False
 
     async def begin(self, *, name: str) -> None:
         """Ready when this returns: what earlier lives left behind is queued again."""
         await self._nodes.join(name=name)
         while await self._reaper.step():
             pass
+        self._feed.publish_recorded(await self._nodes.greet())
         self._claiming = self._start(self._turns.run(), name="turn pump")
         self._start(self._outbox.run(), name="outbox pump")
         self._start(self._watch_over(), name="heartbeat")
@@ -85,7 +90,16 @@ class Gateway:
         """A second signal: do not wait for turns any longer."""
         self._hurry.set()
 
-    async def drain(self, *, is_restart: bool = False) -> None:
+    def request_drain(self) -> None:
+        self.drain_requested.set()
+
+    def request_restart(self, session: SessionId | None = None) -> None:
+        """Drain and come back; the people of `session` asked for it and are told there."""
+        self.is_restarting = True
+        self._restart_session = session or self._restart_session
+        self.drain_requested.set()
+
+    async def drain(self) -> None:
         """Safe to call twice: the second finds nothing left to do."""
         if self.is_draining:
             return
@@ -97,14 +111,14 @@ class Gateway:
             await asyncio.wait({self._claiming})
         if self._turns.running:
             await self._tell()
-        reason = await self._wait_for_turns(is_restart=is_restart)
+        reason = await self._wait_for_turns()
         if self._turns.running:
             log.info("parking turns", turns=self._turns.running, reason=reason)
             self._turns.interrupt_all(reason)
             await self._turns.finished()
         self._over.set()
         self._outbox.stop()
-        await self._nodes.leave()
+        await self._nodes.leave(restart_session=self._restart_session)
 
     async def _tell(self) -> None:
         """Active conversations hear what is about to happen, and it is what will happen."""
@@ -115,7 +129,7 @@ class Gateway:
             log.warning("conversations could not be told", error=error.message)
         self._outbox.wake()
 
-    async def _wait_for_turns(self, *, is_restart: bool) -> Interruption:
+    async def _wait_for_turns(self) -> Interruption:
         waits = [self._turns.finished(), self._hurry.wait()]
         tasks = [asyncio.ensure_future(wait) for wait in waits]  # noqa: TID251 - both end below
         try:
@@ -130,4 +144,4 @@ class Gateway:
         is_skipped = self._hurry.is_set() or self._limits.drain_timeout_s == 0
         if not is_skipped:
             return Interruption.DRAIN_TIMEOUT
-        return Interruption.RESTART if is_restart else Interruption.SHUTDOWN
+        return Interruption.RESTART if self.is_restarting else Interruption.SHUTDOWN

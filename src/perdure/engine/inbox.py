@@ -1,9 +1,9 @@
 """The one door in: accept, and what the process does right after the commit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perdure.domain.events import Recorded
-from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.feed import Feed
 from perdure.engine.turns import TurnPump
@@ -14,22 +14,33 @@ class Door:
     """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
     the rows are there, and the next start looks."""
 
-    def __init__(self, inbox: Inbox, feed: Feed, pump: TurnPump, *, queue_max: int) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        feed: Feed,
+        pump: TurnPump,
+        *,
+        queue_max: int,
+        restart: Callable[[SessionId], None],
+    ) -> None:
         self._inbox = inbox
         self._feed = feed
         self._pump = pump
         self._queue_max = queue_max
+        self._restart = restart
 
     async def accept(self, update: Update) -> Accepted:
         accepted = await self._inbox.accept(update, queue_max=self._queue_max)
         if accepted.is_duplicate:
             return accepted
-        if accepted.ended is not None:
-            self._pump.abandon(accepted.ended)
+        for turn in accepted.ended:
+            self._pump.abandon(turn)
         self._happened(accepted.recorded)
         self._feed.moved(accepted.conversation, accepted.session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
             self._pump.steer(accepted.turn)
+        if accepted.effect is Effect.RESTARTING:
+            self._restart(accepted.session)
         return accepted
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:

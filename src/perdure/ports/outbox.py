@@ -13,7 +13,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     id: PartId
     message: MessageId
     index: int
-    turn: TurnId
+    turn: TurnId | None
     address: Address
     text: str
     attempts: int

@@ -105,8 +105,8 @@ class Nodes(Protocol):
     `reap` ends the attempts of turns whose owner is gone (the last allowed one suspends its
     session), `reclaim` those of turns that are ours by the rows but not known to us (a claim whose
     answer was lost), `resume` applies the policy to interrupted turns: queues them again, asks, or
-    leaves them; `announce` tells the conversations this node works for; all return what they
-    appended.
+    leaves them; `announce` tells the conversations this node works for, `greet` those who asked for
+    the restart that is now done; all return what they appended.
     Requires: `join` before anything else.
     Raises: `Transient`.
     After a crash: the next node's `reap` does it all again, from the rows.
@@ -124,4 +124,6 @@ class Nodes(Protocol):
 
     async def announce(self, text: str) -> list[Recorded]: ...
 
-    async def leave(self) -> None: ...
+    async def greet(self) -> list[Recorded]: ...
+
+    async def leave(self, *, restart_session: SessionId | None = None) -> None: ...

@@ -166,8 +166,15 @@ class StoredNodes:
             partial(recovery.announce, self._driver.dialect, text, stamp)
         )
 
-    async def leave(self) -> None:
-        await self._driver.write(partial(nodes.leave, self._node, at=self._mint.now_ms()))
+    async def greet(self) -> list[Recorded]:
+        stamp = _stamp(self._mint, self._node)
+        return await self._driver.write(partial(nodes.greet, self._driver.dialect, stamp))
+
+    async def leave(self, *, restart_session: SessionId | None = None) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(
+            partial(nodes.leave, self._node, at=at, restart_session=restart_session)
+        )
 
 
 def _stamp(mint: Mint, node: NodeId) -> Stamp:

@@ -160,7 +160,7 @@ class StatusOut(msgspec.Struct):
 class PartOut(msgspec.Struct):
     id: str
     message: str
-    turn: str
+    turn: str | None
     part: int
     adapter: str
     state: str

@@ -6,7 +6,9 @@ CREATE TABLE nodes (
     started_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,
     beat_at BIGINT NOT NULL,
-    left_at BIGINT
+    left_at BIGINT,
+    -- The session whose people asked for the restart that this node left for; they are told there.
+    restart_session_id TEXT
 );
 
 CREATE TABLE principals (
@@ -145,7 +147,8 @@ CREATE TABLE outbox (
     part BIGINT NOT NULL,
     conversation_id TEXT NOT NULL REFERENCES conversations (id),
     session_id TEXT NOT NULL REFERENCES sessions (id),
-    turn_id TEXT NOT NULL REFERENCES turns (id),
+    -- None for what answers a command.
+    turn_id TEXT REFERENCES turns (id),
     adapter TEXT NOT NULL,
     -- Order within the conversation: a part waits for those before it.
     place_in_line BIGINT NOT NULL,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.domain.address import Address
+from perdure.domain.commands import Given, given
 from perdure.domain.errors import Conflict, Rejected
 from perdure.domain.events import (
     CommandTaken,
@@ -26,6 +27,7 @@ from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect, Update
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal
+from perdure.store.operations.commands import Setting, take
 from perdure.store.operations.endings import (
     MAKE_READY,
     QUEUE_TURN,
@@ -90,15 +92,22 @@ def accept(
         _KNOWN, address.adapter, address.account, update.external_id, update.kind
     )
     if known is not None:
-        return _repeated(known, update)
+        return (yield from _repeated(known, update))
     conversation, session, opened = yield from _resolve(dialect, update, fresh)
     open_turns = yield from rows(_OPEN_TURNS, session)
     choice = _chosen(update, open_turns)
-    if choice is not None:
+    command = given(update.text) if update.kind == PERSONAL else None
+    if command is not None:
+        setting = Setting(
+            dialect, stamp, conversation, session, update.principal, fresh.message, open_turns
+        )
+        accepted = yield from _command(setting, command, fresh)
+        session = accepted.session
+    elif choice is not None:
         accepted = yield from _answer(dialect, update, fresh, stamp, choice)
     else:
         accepted = yield from _take(dialect, update, fresh, stamp, session, open_turns, queue_max)
-    if opened:
+    if opened and accepted.turn is not None:
         told = yield from notice(dialect, session, fresh.turn, SUSPENDED, stamp)
         accepted = _with(accepted, told)
     remembered = yield from row(
@@ -177,7 +186,14 @@ def _take(  # noqa: PLR0913, PLR0917 - everything a message may meet
     ended = started[0] if started is not None and closing is not None else None
     effect = Effect.SUPERSEDED if closing is SUPERSEDED else Effect.QUEUED
     position = len(open_turns) - (1 if ended else 0)
-    return _accepted(fresh, fresh.turn, effect, recorded, ended=ended, queue_position=position)
+    return _accepted(
+        fresh,
+        fresh.turn,
+        effect,
+        recorded,
+        ended=(ended,) if ended else (),
+        queue_position=position,
+    )
 
 
 def _closing(update: Update, started: Row | None) -> Closing | None:
@@ -240,15 +256,39 @@ def _accepted(
     )
 
 
-def _repeated(known: Row, update: Update) -> Accepted:
+def _command(setting: Setting, command: Given, fresh: Fresh) -> Op[Accepted]:
+    taken = yield from take(setting, command)
+    assert taken.session is not None
+    return Accepted(
+        conversation=setting.conversation,
+        session=taken.session,
+        turn=None,
+        message=fresh.message,
+        effect=taken.effect,
+        ended=taken.ended,
+        command=command.name,
+        reply=taken.reply,
+        recorded=tuple(taken.recorded),
+    )
+
+
+def _repeated(known: Row, update: Update) -> Op[Accepted]:
     digest, conversation, session, turn, message = known
     if digest != update.digest():
         raise Conflict(
             "another message was already accepted under this id; use a new id for a new message",
             code="id_conflict",
         )
+    said = yield from journal.of_message(message)
+    commands = [r.event for r in said if isinstance(r.event, CommandTaken)]
     return Accepted(
-        conversation=conversation, session=session, turn=turn, message=message, is_duplicate=True
+        conversation=conversation,
+        session=session,
+        turn=turn,
+        message=message,
+        is_duplicate=True,
+        command=commands[0].command if commands else "",
+        reply=commands[0].reply if commands else "",
     )
 
 

@@ -1,8 +1,12 @@
 """This process among those that share the store."""
 
-from perdure.domain.ids import NodeId
+from perdure.domain.events import Recorded
+from perdure.domain.ids import NodeId, SessionId
+from perdure.domain.recovery import BACK
 from perdure.store.dialect import Dialect
-from perdure.store.statement import Op, row, run
+from perdure.store.operations.endings import Stamp
+from perdure.store.operations.recovery import notice
+from perdure.store.statement import Op, row, rows, run
 
 LEASE_MS = 15_000
 
@@ -13,7 +17,10 @@ _RETIRE_OTHERS = "UPDATE nodes SET left_at = $1 WHERE id <> $2 AND left_at IS NU
 _BEAT = """
     UPDATE nodes SET lease_until = {now_ms} + $1, beat_at = $2
     WHERE id = $3 AND left_at IS NULL AND lease_until > {now_ms} RETURNING id"""
-_LEAVE = "UPDATE nodes SET left_at = $1 WHERE id = $2"
+_LEAVE = "UPDATE nodes SET left_at = $1, restart_session_id = $2 WHERE id = $3"
+_TO_GREET = """
+    SELECT id, restart_session_id FROM nodes WHERE restart_session_id IS NOT NULL FOR UPDATE"""
+_GREETED = "UPDATE nodes SET restart_session_id = NULL WHERE id = $1"
 
 
 def join(dialect: Dialect, node: NodeId, name: str, *, at: int) -> Op[None]:
@@ -29,5 +36,15 @@ def beat(dialect: Dialect, node: NodeId, *, at: int) -> Op[bool]:
     return renewed is not None
 
 
-def leave(node: NodeId, *, at: int) -> Op[None]:
-    yield from run(_LEAVE, at, node)
+def leave(node: NodeId, *, at: int, restart_session: SessionId | None) -> Op[None]:
+    """Say that this end was planned, and who waits to hear of the next beginning."""
+    yield from run(_LEAVE, at, restart_session, node)
+
+
+def greet(dialect: Dialect, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell those who asked for a restart that it is done."""
+    recorded: list[Recorded] = []
+    for node, session in (yield from rows(_TO_GREET)):
+        recorded += yield from notice(dialect, session, None, BACK, stamp)
+        yield from run(_GREETED, node)
+    return recorded

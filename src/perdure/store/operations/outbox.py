@@ -59,7 +59,7 @@ _NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
 
 
 def put(
-    session: SessionId, turn: TurnId, message: str, parts: Sequence[str], stamp: Stamp
+    session: SessionId, turn: TurnId | None, message: str, parts: Sequence[str], stamp: Stamp
 ) -> Op[None]:
     line = yield from row(_LINE, session)
     assert line is not None
@@ -73,7 +73,7 @@ def put(
 
 
 def put_unless_read(
-    session: SessionId, turn: TurnId, message: str, text: str, stamp: Stamp
+    session: SessionId, turn: TurnId | None, message: str, text: str, stamp: Stamp
 ) -> Op[None]:
     """A notice for people on a platform; over HTTP clients read it from the journal."""
     line = yield from row(_LINE, session)

@@ -182,7 +182,7 @@ def _ask(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
 def notice(
     dialect: Dialect,
     session: SessionId,
-    turn: TurnId,
+    turn: TurnId | None,
     text: str,
     stamp: Stamp,
     *,

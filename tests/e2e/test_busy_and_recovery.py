@@ -1,0 +1,177 @@
+"""What people meet while a turn runs and after a crash: modes, policies, commands."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from perdure.testkit.http import Client
+from perdure.testkit.process import GatewayProcess
+
+pytestmark = pytest.mark.timeout(60)
+Factory = Callable[..., Awaitable[GatewayProcess]]
+LONG = "demo words=400 delay_ms=20"
+
+
+@pytest.fixture
+async def start(gateway_factory: Factory) -> AsyncIterator[Callable[[str], Awaitable[Client]]]:
+    async with aiohttp.ClientSession() as session:
+
+        async def begin(toml: str = "") -> Client:
+            return Client(await gateway_factory(toml=toml), session)
+
+        yield begin
+
+
+async def until_text(client: Client, name: str = "main") -> None:
+    async with client.events(name) as events:
+        async for _, kind, _data in events:
+            if kind == "delta":
+                return
+
+
+async def seen(client: Client, wanted: Callable[[str, Any], bool], name: str = "main") -> Any:
+    """The first event like this, from the conversation's beginning on."""
+    async with client.events(name, "000001-0000000000-99-000000000") as events:
+        async for _, kind, data in events:
+            if wanted(kind, data):
+                return data
+    raise AssertionError("the stream ended")
+
+
+async def test_a_newer_message_supersedes(start: Any) -> None:
+    client = await start('[server]\nbusy = "interrupt"\n')
+    first = await client.say("main", LONG)
+    await until_text(client)
+    second = await client.say("main", "never mind")
+    assert second["effect"] == "superseded"
+    assert (await client.settled(first["turn"]))["outcome"] == "superseded"
+    assert (await client.settled(second["turn"]))["outcome"] == "done"
+    user, cut, *_ = await client.transcript("main")
+    assert (user["role"], cut["outcome"]) == ("user", "superseded")
+    assert 0 < len(cut["text"].split()) < 400
+
+
+async def test_a_steer_becomes_a_turn_if_it_comes_too_late(start: Any) -> None:
+    client = await start('[server]\nbusy = "steer"\n')
+    first = await client.say("main", "demo words=30 delay_ms=10")
+    await until_text(client)
+    steer = await client.say("main", "and be quick")
+    assert (steer["effect"], steer["turn"]) == ("steered", first["turn"])
+    assert (await client.settled(first["turn"]))["outcome"] == "done"
+    await seen(client, lambda kind, data: kind == "state" and data["state"] == "idle")
+    texts = [e["text"] for e in await client.transcript("main") if e["role"] == "user"]
+    assert texts == ["demo words=30 delay_ms=10", "and be quick"]
+
+
+async def test_a_waiting_message_can_be_rewritten_and_removed(start: Any) -> None:
+    client = await start()
+    running = await client.say("main", LONG)
+    await until_text(client)
+    second = await client.say("main", "second")
+    third = await client.say("main", "third")
+    assert (second["queued"], third["queued"]) == (1, 2)
+    status, _ = await client.call("PATCH", f"/api/turns/{second['turn']}", body={"text": "better"})
+    assert status == 200
+    status, body = await client.call(
+        "PATCH", f"/api/turns/{running['turn']}", body={"text": "no"}
+    )
+    assert (status, body["error"]["code"]) == (409, "already_begun")
+    await client.call("POST", f"/api/turns/{third['turn']}/stop")
+    await client.call("POST", f"/api/turns/{running['turn']}/stop")
+    assert (await client.settled(second["turn"]))["outcome"] == "done"
+    entries = await client.transcript("main")
+    assert [e["text"] for e in entries if e["role"] == "user"] == [LONG, "better"]
+    assert "better" in entries[-1]["text"]
+
+
+async def crash(client: Client, text: str = LONG) -> dict[str, Any]:
+    accepted = await client.say("main", text)
+    await until_text(client)
+    await client.gateway.kill()
+    await client.gateway.start()
+    result: dict[str, Any] = accepted
+    return result
+
+
+async def test_ask_then_continue(start: Any) -> None:
+    client = await start('[recovery]\nresume = "ask"\n')
+    accepted = await crash(client, "demo words=40 delay_ms=20")
+    notice = await seen(client, lambda kind, data: data.get("role") == "notice")
+    assert notice["choices"] == ["continue", "drop"]
+    _, conversation = await client.call("GET", "/api/conversations/main")
+    assert (conversation["state"], conversation["resume_reason"]) == ("resume_pending", "crash")
+    answer = await client.say("main", "Continue")
+    assert (answer["command"], answer["effect"]) == ("continue", "continued")
+    turn = await client.settled(accepted["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("done", 2)
+
+
+async def test_ask_then_drop(start: Any) -> None:
+    client = await start('[recovery]\nresume = "ask"\n')
+    accepted = await crash(client)
+    answer = await client.say("main", "drop")
+    assert (answer["command"], answer["turn"]) == ("drop", None)
+    assert (await client.settled(accepted["turn"]))["outcome"] == "interrupted"
+    assert (await client.settled((await client.say("main", "next"))["turn"]))["outcome"] == "done"
+
+
+async def test_wait_until_the_next_message_in_the_same_session(start: Any) -> None:
+    client = await start('[recovery]\nresume = "wait"\n')
+    accepted = await crash(client)
+    _, before = await client.call("GET", "/api/conversations/main")
+    assert before["state"] == "resume_pending"
+    following = await client.say("main", "what were you saying?")
+    assert following["session"] == accepted["session"]
+    assert (await client.settled(accepted["turn"]))["outcome"] == "interrupted"
+    assert (await client.settled(following["turn"]))["outcome"] == "done"
+    outcomes = [e.get("outcome") for e in await client.transcript("main")]
+    assert outcomes == [None, "interrupted", None, "done"]
+
+
+async def test_three_crashes_suspend_and_resume_brings_the_session_back(start: Any) -> None:
+    client = await start()
+    accepted = await crash(client)
+    for _ in range(2):
+        await until_text(client)
+        await client.gateway.kill()
+        await client.gateway.start()
+    turn = await client.settled(accepted["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("suspended", 3)
+    _, conversation = await client.call("GET", "/api/conversations/main")
+    assert conversation["state"] == "suspended"
+
+    fresh = await client.say("main", "hello again")
+    assert fresh["session"] != accepted["session"]
+    assert (await client.settled(fresh["turn"]))["outcome"] == "done"
+    assert len(await client.transcript("main")) == 2
+
+    back = await client.say("main", "/resume")
+    assert (back["command"], back["turn"]) == ("resume", None)
+    _, conversation = await client.call("GET", "/api/conversations/main")
+    assert (conversation["session"], conversation["state"]) == (accepted["session"], "idle")
+    again = await client.say("main", "still here?")
+    assert again["session"] == accepted["session"]
+    assert (await client.settled(again["turn"]))["outcome"] == "done"
+
+
+async def test_commands_are_not_for_the_model(start: Any) -> None:
+    client = await start()
+    running = await client.say("main", LONG)
+    await until_text(client)
+    await client.say("main", "waiting")
+    stopped = await client.say("main", "/stop", id="s1")
+    assert (stopped["turn"], stopped["reply"]) == (None, "Stopped. 1 more message waits.")
+    assert (await client.settled(running["turn"]))["outcome"] == "stopped"
+    again = await client.say("main", "/stop", id="s1")
+    assert (again["duplicate"], again["reply"]) == (True, stopped["reply"])
+    unknown = await client.say("main", "/stpo")
+    assert "Did you mean /stop?" in unknown["reply"]
+    path = await client.say("main", "/usr/bin is a path")
+    assert path["turn"]
+    await client.settled(path["turn"])
+    help_ = await client.say("main", "/help")
+    assert "/restart" in help_["reply"]
+    texts = [e["text"] for e in await client.transcript("main") if e["role"] == "user"]
+    assert texts == [LONG, "waiting", "/usr/bin is a path"]
