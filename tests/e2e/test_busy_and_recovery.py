@@ -74,9 +74,7 @@ async def test_a_waiting_message_can_be_rewritten_and_removed(start: Any) -> Non
     assert (second["queued"], third["queued"]) == (1, 2)
     status, _ = await client.call("PATCH", f"/api/turns/{second['turn']}", body={"text": "better"})
     assert status == 200
-    status, body = await client.call(
-        "PATCH", f"/api/turns/{running['turn']}", body={"text": "no"}
-    )
+    status, body = await client.call("PATCH", f"/api/turns/{running['turn']}", body={"text": "no"})
     assert (status, body["error"]["code"]) == (409, "already_begun")
     await client.call("POST", f"/api/turns/{third['turn']}/stop")
     await client.call("POST", f"/api/turns/{running['turn']}/stop")

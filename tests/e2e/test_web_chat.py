@@ -71,6 +71,7 @@ new MutationObserver(() => {
 class Gateway(Protocol):
     url: str
     token: str
+    home: Path
 
     def kill(self) -> object: ...
 
@@ -509,3 +510,14 @@ async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
         ["a😀bcd", True],
         ["a😀bcdefhi", False],
     ]
+
+
+async def test_the_question_after_a_crash_can_be_clicked(chat: Chat, gateway: Gateway) -> None:
+    await chat.sign_in()
+    await chat.say("demo words=60 delay_ms=50")
+    await expect(chat.page.locator(".streaming")).to_be_visible()
+    await finished(gateway.kill())
+    (gateway.home / "perdure.toml").write_text('[recovery]\nresume = "ask"\n')
+    await finished(gateway.start())
+    await chat.page.get_by_role("button", name="Continue").click()
+    await expect(chat.page.locator(".notice").last).to_contain_text("Going on.")

@@ -33,6 +33,7 @@ const log = new Log(element('log'), {
   discard: (id) => outbox.drop(id),
   retry,
   approve,
+  say: (word) => send(word, []),
 });
 
 function newName() {

@@ -88,8 +88,19 @@ const DRAW = {
     node.replaceChildren(details);
   },
 
-  notice(node, { entry }) {
-    node.replaceChildren(...[entry.command ? make('code', '', entry.command) : null, make('span', 'notice-text', entry.text)].filter(Boolean));
+  notice(node, { entry }, acts) {
+    // The words are the answer on every surface; a click only types them.
+    const choices = (entry.choices ?? []).map((word) => button(word[0].toUpperCase() + word.slice(1), 'quiet small', () => {
+      for (const each of node.querySelectorAll('button')) each.disabled = true;
+      acts.say(word);
+    }));
+    node.replaceChildren(
+      ...[
+        entry.command ? make('code', '', entry.command) : null,
+        make('span', 'notice-text', entry.text),
+        choices.length ? make('div', 'choices', ...choices) : null,
+      ].filter(Boolean),
+    );
   },
 
   approval(node, { entry }, acts) {

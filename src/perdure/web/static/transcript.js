@@ -120,7 +120,7 @@ export class Transcript {
   }
 
   // A command's reply comes twice, with the 202 and as an event, in either order.
-  notice(text, { id, from, command = null }) {
+  notice(text, { id, from, command = null, choices = [] }) {
     this.tick += 1;
     const twin = this.entries.findLast(
       (entry) => entry.role === 'notice' && entry.text === text && entry.from !== from && !entry.isPaired,
@@ -128,7 +128,7 @@ export class Transcript {
     if (twin) {
       this.#put({ ...twin, command: twin.command ?? command, isPaired: true, tick: this.tick });
     } else if (!this.find(id)) {
-      this.#put({ ...entryOf({ id, role: 'notice', text }, this.tick), from, command });
+      this.#put({ ...entryOf({ id, role: 'notice', text }, this.tick), from, command, choices });
     }
   }
 
@@ -204,7 +204,7 @@ export class Transcript {
 
   #message(raw) {
     if (raw.role === 'notice') {
-      this.notice(raw.text ?? '', { id: raw.id, from: 'event' });
+      this.notice(raw.text ?? '', { id: raw.id, from: 'event', choices: raw.choices ?? [] });
       return false;
     }
     const known = this.find(raw.id);
