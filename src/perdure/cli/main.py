@@ -1,50 +1,35 @@
 """The `perdure` command: verbs, options and help.
 
 Everything beyond parsing is imported inside the verb that needs it, so that help and a typing
-mistake answer at once.
+mistake answer at once. The standard library parses: the same process becomes the node, and what it
+loads here it keeps for months.
 """
 # ruff: noqa: PLC0415
 
+import argparse
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from perdure import __version__
 
 if TYPE_CHECKING:
     from perdure.cli.asking import Place
 
-_LOOK = {"help_option_names": ["-h", "--help"]}
-
-app = typer.Typer(
-    help="Keep conversations between people and AI agents whole.",
-    epilog="Begin with: perdure serve",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=_LOOK,
-)
-sessions = typer.Typer(help="Read what was said.", no_args_is_help=True, rich_markup_mode=None)
-token = typer.Typer(help="Let others in.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(sessions, name="sessions")
-app.add_typer(token, name="token")
-
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most this many.")]
-
-
-class Choices(NamedTuple):
-    """The global options."""
-
-    home: Path | None
-    is_json: bool
+Arguments: TypeAlias = argparse.Namespace
+PORT_MAX: Final = 65_535
+PAGE_MAX: Final = 1000
 
 
 def main() -> None:
-    app(args=hoisted(sys.argv[1:]), prog_name="perdure")
+    parser = command()
+    arguments = parser.parse_args(hoisted(sys.argv[1:]))
+    if arguments.run is None:
+        parser.print_help()
+        return
+    arguments.run(arguments)
 
 
 def hoisted(arguments: list[str]) -> list[str]:
@@ -64,184 +49,243 @@ def hoisted(arguments: list[str]) -> list[str]:
     return front + rest
 
 
-def _ask(context: typer.Context, verb: "Callable[[Place], Awaitable[int | None]]") -> NoReturn:
+class Verbs:
+    """The verbs of one level of the command, in the order of the help."""
+
+    def __init__(self, parser: argparse.ArgumentParser, *, is_required: bool) -> None:
+        self._parsers = parser.add_subparsers(title="verbs", metavar="VERB", required=is_required)
+
+    def add(
+        self,
+        name: str,
+        text: str,
+        run: Callable[[Arguments], NoReturn] | None,
+        *,
+        example: str = "",
+    ) -> argparse.ArgumentParser:
+        parser = self._parsers.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"Example: {example}" if example else None,
+            allow_abbrev=False,
+        )
+        if run is not None:
+            parser.set_defaults(run=run)
+        return parser
+
+
+def command() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="perdure",
+        description="Keep conversations between people and AI agents whole.",
+        epilog="Begin with: perdure serve",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=None)
+    parser.add_argument(
+        "--home", type=Path, metavar="DIR", help="where everything is kept (PERDURE_HOME)"
+    )
+    parser.add_argument("--json", action="store_true", help="print for machines")
+    parser.add_argument("--version", action="version", version=f"perdure {__version__}")
+    verbs = Verbs(parser, is_required=False)
+    _add_node(verbs)
+    _add_reading(verbs)
+    _add_sessions(verbs)
+    _add_token(verbs)
+    return parser
+
+
+def _add_node(verbs: Verbs) -> None:
+    text = "Run a gateway node until Ctrl-C or SIGTERM."
+    serve = verbs.add("serve", text, _serve, example="perdure serve --port 0")
+    serve.add_argument("--host", help="listen on this address")
+    serve.add_argument("--port", type=_port, help="listen on this port; 0 picks one")
+    serve.add_argument(
+        "--replace", action="store_true", help="let the running node drain, then take its place"
+    )
+    serve.add_argument("--verbose", "-v", action="store_true", help="log every detail")
+    text = "Talk in the terminal, or send stdin and print the answer."
+    chat = verbs.add("chat", text, _chat, example="perdure chat work")
+    chat.add_argument("name", nargs="?", default="main", metavar="NAME", help="the conversation")
+    verbs.add("status", "Show what runs and what waits.", _status)
+    verbs.add("stop", "Let the node finish its turns, and wait until it is gone.", _stop)
+    drain = verbs.add("drain", "The same as stop.", _drain)
+    drain.add_argument("--no-wait", action="store_true", help="ask for it, and do not wait")
+    verbs.add("restart", "Let the node finish its turns, and start it anew.", _restart)
+
+
+def _add_reading(verbs: Verbs) -> None:
+    text = "Print the log of this home's node."
+    logs = verbs.add("logs", text, _logs, example="perdure logs -f --level warning")
+    logs.add_argument("--follow", "-f", action="store_true", help="wait for more")
+    logs.add_argument("--lines", "-n", type=_amount, default=50, help="begin with so many")
+    logs.add_argument("--level", default="debug", help="leave out what matters less")
+    text = "Show the whole chain behind a message, turn or part."
+    explain = verbs.add("explain", text, _explain, example="perdure explain msg_01k…")
+    explain.add_argument("id", metavar="ID", help="a message, turn, part or update")
+    verbs.add("verify", "Check the database and every session against the rules.", _verify)
+
+
+def _add_sessions(verbs: Verbs) -> None:
+    sessions = Verbs(verbs.add("sessions", "Read what was said.", None), is_required=True)
+    listing = sessions.add(
+        "list", "List sessions, the latest first, closed ones too.", _list_sessions
+    )
+    _add_limit(listing, default=50)
+    listing.add_argument("--after", help="go on from an earlier page")
+    text = "Print a session's transcript."
+    show = sessions.add("show", text, _show_session, example="perdure sessions show main")
+    show.add_argument("which", metavar="ID", help="a session, or a conversation")
+    show.add_argument("--journal", action="store_true", help="the raw journal, as JSON")
+    text = "Find messages by their words."
+    search = sessions.add(
+        "search", text, _search_sessions, example="perdure sessions search garden party"
+    )
+    search.add_argument("words", nargs="+", metavar="WORDS", help="all must be there")
+    _add_limit(search, default=20)
+
+
+def _add_token(verbs: Verbs) -> None:
+    tokens = Verbs(verbs.add("token", "Let others in.", None), is_required=True)
+    tokens.add("list", "List who holds tokens.", _list_tokens)
+    text = "Make a token and print it, this once."
+    add = tokens.add("add", text, _add_named_token, example="perdure token add phone")
+    add.add_argument("name", metavar="NAME", help="who or what it is for")
+    revoke = tokens.add("revoke", "Make a token useless.", _revoke_token)
+    revoke.add_argument("id", metavar="ID", help="as in the list")
+
+
+def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
+    parser.add_argument(
+        "--limit", "-n", type=_limit, default=default, help=f"at most so many ({default})"
+    )
+
+
+def _port(text: str) -> int:
+    return _number(text, low=0, high=PORT_MAX)
+
+
+def _limit(text: str) -> int:
+    return _number(text, low=1, high=PAGE_MAX)
+
+
+def _amount(text: str) -> int:
+    return _number(text, low=0, high=sys.maxsize)
+
+
+def _number(text: str, *, low: int, high: int) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else low - 1
+    if not low <= number <= high:
+        upper = f" to {high}" if high < sys.maxsize else " on"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low}{upper}")
+    return number
+
+
+def _ask(arguments: Arguments, verb: "Callable[[Place], Awaitable[int | None]]") -> NoReturn:
     from perdure.cli.asking import ask
 
-    choices: Choices = context.obj
-    ask(choices.home, is_json=choices.is_json, verb=verb)
+    ask(arguments.home, is_json=arguments.json, verb=verb)
 
 
-@app.callback(invoke_without_command=True)
-def perdure(
-    context: typer.Context,
-    *,
-    home: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Perdure's folder; else PERDURE_HOME, else ~/.perdure."),
-    ] = None,
-    is_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of text for people.")
-    ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    context.obj = Choices(home, is_json)
-    if version:
-        print(f"perdure {__version__}")
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@app.command(epilog="Example: perdure serve --port 0")
-def serve(
-    context: typer.Context,
-    *,
-    host: Annotated[str | None, typer.Option(help="Listen on this address.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Listen on this port; 0 picks one.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every detail.")] = False,
-) -> None:
-    """Run a gateway node until Ctrl-C or SIGTERM."""
+def _serve(arguments: Arguments) -> NoReturn:
     from perdure.cli.exits import conduct
-    from perdure.cli.serving import serve as run
+    from perdure.cli.serving import serve
 
-    home = context.obj.home
-    conduct(lambda: run(home, host=host, port=port, verbose=verbose))
+    conduct(
+        partial(
+            serve,
+            arguments.home,
+            host=arguments.host,
+            port=arguments.port,
+            is_replacing=arguments.replace,
+            is_verbose=arguments.verbose,
+        )
+    )
 
 
-@app.command(epilog='Examples: perdure chat work; echo "hello" | perdure chat')
-def chat(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The conversation.")] = "main",
-) -> None:
-    """Talk in the terminal, or send stdin and print the answer."""
-    from perdure.cli.chat import chat as run
+def _chat(arguments: Arguments) -> NoReturn:
+    from perdure.cli.chat import chat
     from perdure.cli.exits import conduct
 
-    choices: Choices = context.obj
-    conduct(lambda: run(choices.home, name=name, is_json=choices.is_json))
+    conduct(partial(chat, arguments.home, name=arguments.name, is_json=arguments.json))
 
 
-@app.command()
-def status(context: typer.Context) -> None:
-    """Show what runs and what waits."""
+def _status(arguments: Arguments) -> NoReturn:
     from perdure.cli import control
 
-    _ask(context, control.status)
+    _ask(arguments, control.status)
 
 
-@app.command()
-def stop(context: typer.Context) -> None:
-    """Let the node finish its turns, and wait until it is gone."""
+def _stop(arguments: Arguments) -> NoReturn:
     from perdure.cli import control
 
-    _ask(context, control.stop)
+    _ask(arguments, control.stop)
 
 
-@app.command()
-def drain(context: typer.Context) -> None:
-    """The same as stop."""
+def _drain(arguments: Arguments) -> NoReturn:
     from perdure.cli import control
 
-    _ask(context, control.stop)
+    _ask(arguments, control.drain if arguments.no_wait else control.stop)
 
 
-@app.command(epilog="Example: perdure logs -f --level warning")
-def logs(
-    context: typer.Context,
-    *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with so many.")] = 50,
-    level: Annotated[str, typer.Option(help="Leave out what matters less.")] = "debug",
-) -> None:
-    """Print the log of this home's node."""
-    from perdure.cli import logs as reading
-
-    _ask(context, partial(reading.logs, lines=lines, level=level, follow=follow))
-
-
-@app.command(epilog="Example: perdure explain msg_01k…")
-def explain(
-    context: typer.Context,
-    any_id: Annotated[str, typer.Argument(metavar="ID", help="A message, turn, part or update.")],
-) -> None:
-    """Show the whole chain behind a message, turn or part."""
-    from perdure.cli import explaining
-
-    _ask(context, partial(explaining.explain, any_id=any_id))
-
-
-@app.command()
-def verify(context: typer.Context) -> None:
-    """Check the database and every session against the rules."""
+def _restart(arguments: Arguments) -> NoReturn:
     from perdure.cli import control
 
-    _ask(context, control.verify)
+    _ask(arguments, control.restart)
 
 
-@sessions.command("list")
-def list_sessions(
-    context: typer.Context,
-    limit: Limit = 50,
-    after: Annotated[str | None, typer.Option(help="Go on from an earlier page.")] = None,
-) -> None:
-    """List sessions, the latest first, closed ones too."""
+def _verify(arguments: Arguments) -> NoReturn:
+    from perdure.cli import control
+
+    _ask(arguments, control.verify)
+
+
+def _logs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.logs import logs
+
+    lines, level = arguments.lines, arguments.level
+    _ask(arguments, partial(logs, lines=lines, level=level, follow=arguments.follow))
+
+
+def _explain(arguments: Arguments) -> NoReturn:
+    from perdure.cli.explaining import explain
+
+    _ask(arguments, partial(explain, any_id=arguments.id))
+
+
+def _list_sessions(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, partial(records.list_sessions, limit=limit, after=after))
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(records.list_sessions, limit=limit, after=after))
 
 
-@sessions.command("show", epilog="Example: perdure sessions show main")
-def show_session(
-    context: typer.Context,
-    which: Annotated[str, typer.Argument(metavar="ID", help="A session, or a conversation.")],
-    *,
-    journal: Annotated[bool, typer.Option("--journal", help="The raw journal, as JSON.")] = False,
-) -> None:
-    """Print a session's transcript."""
+def _show_session(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, partial(records.show, which=which, is_raw=journal))
+    _ask(arguments, partial(records.show, which=arguments.which, is_raw=arguments.journal))
 
 
-@sessions.command("search", epilog="Example: perdure sessions search garden party")
-def search_sessions(
-    context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="All must be there.")],
-    limit: Limit = 20,
-) -> None:
-    """Find messages by their words."""
+def _search_sessions(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, partial(records.search, words=words, limit=limit))
+    _ask(arguments, partial(records.search, words=arguments.words, limit=arguments.limit))
 
 
-@token.command("list")
-def list_tokens(context: typer.Context) -> None:
-    """List who holds tokens."""
+def _list_tokens(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, records.list_tokens)
+    _ask(arguments, records.list_tokens)
 
 
-@token.command("add", epilog="Example: perdure token add phone")
-def add_token(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what it is for.")],
-) -> None:
-    """Make a token and print it, this once."""
+def _add_named_token(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, partial(records.add_token, name=name))
+    _ask(arguments, partial(records.add_token, name=arguments.name))
 
 
-@token.command("revoke")
-def revoke_token(
-    context: typer.Context,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As in the list.")],
-) -> None:
-    """Make a token useless."""
+def _revoke_token(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(context, partial(records.revoke_token, token_id=token_id))
+    _ask(arguments, partial(records.revoke_token, token_id=arguments.id))

@@ -19,6 +19,7 @@ from perdure.domain.events import (
     InterruptionAcknowledged,
     Recorded,
     SteerTaken,
+    ToolCall,
     ToolFinished,
 )
 from perdure.domain.outcomes import Ending, Interruption
@@ -86,6 +87,30 @@ def question_text(reason: Interruption) -> str:
 def closing_text(ending: Ending) -> str:
     """The result that stands for a call that never returned."""
     return _CLOSING[ending]
+
+
+def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:
+    """Did this turn make the same call before, with an effect that nobody knows?"""
+    made = list(events)
+    unknown = {
+        event.call
+        for event in made
+        if isinstance(event, ToolFinished) and event.ending is Ending.UNKNOWN
+    }
+    earlier = [c for event in made if isinstance(event, AssistantSaid) for c in event.calls]
+    return any(
+        each.id in unknown and (each.name, _canonical(each)) == (call.name, _canonical(call))
+        for each in earlier
+    )
+
+
+def _canonical(call: ToolCall) -> str:
+    """Arguments that mean the same, written the same way."""
+    try:
+        value = msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        return call.arguments
+    return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def tail_key(events: Iterable[AnyEvent]) -> str:

@@ -31,7 +31,12 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
-from perdure.domain.recovery import acknowledgements, untold
+from perdure.domain.recovery import (
+    acknowledgements,
+    closing_text,
+    may_have_happened,
+    untold,
+)
 from perdure.domain.stream import Call, Spent, Stopped, Text
 from perdure.domain.transcript import reply_text
 from perdure.engine.desk import Desk
@@ -200,7 +205,17 @@ class Runner:
         )
 
     async def _call_tool(self, seat: Seat, call: ToolCall) -> None:
-        """The call is a fact before it runs, its result before the next model call."""
+        """The call is a fact before it runs, its result before the next model call. One that may
+        already have happened in this turn is not made again: only a person can know."""
+        if may_have_happened(call, [recorded.event for recorded in self._events]):
+            unknown = ToolFinished(
+                turn=self._lease.turn,
+                call=call.id,
+                ending=Ending.UNKNOWN,
+                result=closing_text(Ending.UNKNOWN),
+            )
+            await self._append([unknown])
+            return
         await self._append([ToolStarted(turn=self._lease.turn, call=call.id)])
         caller = Caller(
             principal=self._claimed.principal,

@@ -1,0 +1,92 @@
+"""A tool that takes its host down with it: it runs once, however often the gateway comes back."""
+
+from functools import partial
+from pathlib import Path
+
+from perdure.app.node import Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.checker import violations
+from perdure.domain.events import ToolCall, ToolFinished
+from perdure.domain.outcomes import Ending, StopReason
+from perdure.domain.prompt import Request, ResultBlock
+from perdure.domain.recovery import Policy
+from perdure.domain.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.updates import Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.tools import Caller, ToolResult
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.crash import SimulatedCrash
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+LIVES = 20
+
+
+class DeadlyTools(CountingTools):
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        self.ran.append(call.id)
+        raise SimulatedCrash
+
+
+def stubborn(request: Request) -> list[AgentEvent]:
+    """Asks for the same call until it has been told twice that nobody knows what it did."""
+    results = [b for m in request.messages for b in m.blocks if isinstance(b, ResultBlock)]
+    if len(results) < 2:
+        arguments = '{"to": "ada", "amount": 5}' if results else '{"amount":5,"to":"ada"}'
+        return [
+            Call(id="given", name="pay", arguments=arguments),
+            Stopped(reason=StopReason.TOOL_CALLS),
+        ]
+    return [Text("I do not know whether it was paid."), Stopped(reason=StopReason.STOP)]
+
+
+async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
+    clock, entropy, ran = VirtualClock(is_eager=True), SeededEntropy(), list[str]()
+    make = partial(Store, clock=clock, entropy=entropy, media=tmp_path / "media")
+    seat = Seat(name="main", kind="s", agent=ScriptedAgent(stubborn), tools=DeadlyTools(ran))
+    session = None
+    for _ in range(LIVES):
+        store = make(SqliteDriver(tmp_path / "perdure.db", synchronous="OFF"))
+        await store.open()
+        try:
+            async with Supervisor() as supervisor:
+                around = Surroundings(
+                    store=store,
+                    roster=Roster({"main": seat}),
+                    clock=clock,
+                    entropy=entropy,
+                    limits=Limits(recovery=Policy(attempts_max=LIVES)),
+                )
+                parts = put_together(around, supervisor.start, feed=Feed())
+                await store.nodes.join(name="sim")
+                while await parts.reaper.step():
+                    pass
+                person = await store.principals.ensure("ada", role="member")
+                update = Update(
+                    address=Address(adapter="http", account=person.id, place="main"),
+                    external_id="u1",
+                    kind="message",
+                    principal=person.id,
+                    text="pay",
+                )
+                session = (await parts.door.accept(update)).session
+                await parts.turns.step()
+                await parts.turns.finished()
+        except BaseExceptionGroup as group:
+            assert group.split(SimulatedCrash)[1] is None
+        finally:
+            await store.close()
+    assert session is not None
+    store = make(SqliteDriver(tmp_path / "perdure.db", synchronous="OFF"))
+    await store.open()
+    record = await store.diagnostics.record(session)
+    await store.close()
+    endings = [r.event.ending for r in record.events if isinstance(r.event, ToolFinished)]
+    assert len(ran) == 1
+    assert endings == [Ending.UNKNOWN, Ending.UNKNOWN]
+    assert [turn.outcome for turn in record.turns] == ["done"]
+    assert violations(record) == []
