@@ -77,7 +77,8 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
                 await parts.turns.step()
                 await parts.turns.finished()
         except BaseExceptionGroup as group:
-            assert group.split(SimulatedCrash)[1] is None
+            if group.split(SimulatedCrash)[1] is not None:
+                raise
         finally:
             await store.close()
     assert session is not None

@@ -40,6 +40,7 @@ class TurnPump:
         self._idle.set()
         self._is_draining = False
         self._is_unsure = False
+        self._abandoned: set[TurnId] = set()
 
     @property
     def running(self) -> int:
@@ -87,7 +88,9 @@ class TurnPump:
             self._is_unsure = True
             raise
         for each in claimed:
-            self._begin(each)
+            if each.lease.turn not in self._abandoned:
+                self._begin(each)
+        self._abandoned.clear()
         return bool(claimed)
 
     def _begin(self, claimed: Claimed) -> None:
@@ -114,6 +117,9 @@ class TurnPump:
         found = self._running.get(turn)
         if found is not None:
             found[1].cancel()
+        else:
+            # A claim of it may be on its way back to us: it must not begin any more.
+            self._abandoned.add(turn)
 
     def steer(self, turn: TurnId) -> None:
         """A message for a running turn has been accepted."""

@@ -1,0 +1,906 @@
+"""What becomes of interrupted turns, and of messages that come while a turn is under way.
+
+Whatever a test does, every session must be sound when it ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+import pytest
+
+from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
+from perdure.domain.events import (
+    AssistantSaid,
+    Attachment,
+    AttemptInterrupted,
+    CommandTaken,
+    NoticePosted,
+    Recorded,
+    SessionOpened,
+    SteerAccepted,
+    SteerTaken,
+    ToolFinished,
+    ToolStarted,
+    TurnAmended,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+)
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.outcomes import Busy, Ending, Interruption, Outcome, Repeat
+from perdure.domain.prompt import TextBlock
+from perdure.domain.records import PartView, SessionRecord, TurnView
+from perdure.domain.recovery import Policy, Resume, acknowledgements, untold
+from perdure.domain.updates import Accepted, Effect
+from perdure.ports.history import Page
+from perdure.ports.turns import Claimed
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    GO_ON,
+    Person,
+    assert_sound,
+    claim_one,
+    flush,
+    message,
+    next_request,
+    only,
+    said,
+    settle,
+    tool_call,
+    turn_of,
+)
+from perdure.testkit.system import VirtualClock
+
+OpenStore = Callable[[], Awaitable[Store]]
+WAIT = Policy(resume=Resume.WAIT, freshness_ms=0)
+ASK = Policy(resume=Resume.ASK, freshness_ms=0)
+PLANNED = [Interruption.SHUTDOWN, Interruption.RESTART]
+COUNTED = [Interruption.CRASH, Interruption.DRAIN_TIMEOUT]
+
+
+class Alive(Protocol):
+    alive: list[Store]
+
+
+@pytest.fixture(autouse=True)
+async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None]:
+    yield
+    now = lives.alive[-1]
+    sessions = await now.archive.sessions(principal=None, page=Page(limit=1000))
+    await assert_sound(now, *(session.id for session in sessions))
+
+
+class Sender:
+    """Sends messages of any mode and kind, each under an id of its own."""
+
+    def __init__(self, store: Store, person: Person, *, adapter: str = "http") -> None:
+        self._store = store
+        self._person = person
+        self._adapter = adapter
+        self.sent = 0
+
+    async def __call__(
+        self,
+        text: str = "hello",
+        *,
+        busy: Busy = Busy.QUEUE,
+        place: str = "home",
+        kind: str = "message",
+        attachments: tuple[Attachment, ...] = (),
+    ) -> Accepted:
+        self.sent += 1
+        update = message(
+            self._person.id,
+            text,
+            external_id=f"s-{self.sent}",
+            place=place,
+            adapter=self._adapter,
+            kind=kind,
+        )
+        update = msgspec.structs.replace(update, busy=busy, attachments=attachments)
+        return await self._store.inbox.accept(update, queue_max=1000)
+
+
+@pytest.fixture
+def send(store: Store, ada: Person) -> Sender:
+    return Sender(store, ada)
+
+
+@pytest.fixture
+def post(store: Store, ada: Person) -> Sender:
+    """Through a platform that is pushed to."""
+    return Sender(store, ada, adapter="chat")
+
+
+async def cut(
+    store: Store, reason: Interruption = Interruption.SHUTDOWN, *, attempts_max: int = 3
+) -> Claimed:
+    """Begin the next turn and end its attempt before it is done."""
+    claimed = await claim_one(store)
+    await store.turns.interrupt(claimed.lease, reason, attempts_max=attempts_max)
+    return claimed
+
+
+async def cut_after_message(
+    store: Store, send: Sender, text: str = "work", *, place: str = "home"
+) -> Claimed:
+    await send(text, place=place)
+    return await cut(store)
+
+
+async def record_of(store: Store, session: SessionId) -> SessionRecord:
+    return await store.diagnostics.record(session)
+
+
+async def turn_row(store: Store, session: SessionId, turn: TurnId) -> TurnView:
+    record = await record_of(store, session)
+    return next(each for each in record.turns if each.id == turn)
+
+
+async def notices(store: Store, session: SessionId) -> list[NoticePosted]:
+    return only(NoticePosted, (await record_of(store, session)).events)
+
+
+async def parts(store: Store, session: SessionId) -> Sequence[PartView]:
+    return (await record_of(store, session)).parts
+
+
+async def strikes(store: Store, session: SessionId) -> int:
+    return (await record_of(store, session)).strikes
+
+
+async def resumed(store: Store, policy: Policy = GO_ON) -> list[TurnId]:
+    """The turns that go on by themselves under this policy."""
+    result = await store.nodes.resume(policy, limit=100)
+    return [event.turn for event in only(TurnRequeued, result.recorded)]
+
+
+async def texts_waiting(store: Store, session: SessionId) -> list[str]:
+    """What is queued, in the order in which it would run."""
+    record = await record_of(store, session)
+    waiting = [turn.id for turn in record.turns if turn.state == "queued"]
+    queued = {event.turn: event.text for event in only(TurnQueued, record.events)}
+    return [queued[turn] for turn in waiting]
+
+
+async def test_continue_runs_the_turn_again_and_invents_no_message(
+    store: Store, send: Sender
+) -> None:
+    first = await cut_after_message(store, send)
+
+    assert await resumed(store) == [first.lease.turn]
+    assert await resumed(store) == []
+
+    again = await claim_one(store)
+    assert (again.lease.turn, again.lease.attempt) == (first.lease.turn, 2)
+    record = await record_of(store, first.lease.session)
+    assert len(only(TurnQueued, record.events)) == 1
+    assert only(NoticePosted, record.events) == []
+
+
+async def test_wait_leaves_the_turn_to_the_next_message(store: Store, send: Sender) -> None:
+    first = await cut_after_message(store, send)
+
+    for _ in range(3):
+        result = await store.nodes.resume(WAIT, limit=100)
+        assert (result.recorded, result.is_holding_back) == ([], False)
+
+    assert await store.turns.claim(limit=9) == []
+    row = await turn_row(store, first.lease.session, first.lease.turn)
+    assert (row.state, row.outcome, row.reason) == ("interrupted", None, "shutdown")
+
+
+async def test_the_next_message_replaces_and_is_told_of_it(store: Store, send: Sender) -> None:
+    await send("work")
+    first = await claim_one(store)
+    await flush(store, first.lease, "half an ans")
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    accepted = await send("what else?")
+
+    assert accepted.session == first.lease.session
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert accepted.queue_position == 0
+    row = await turn_row(store, accepted.session, first.lease.turn)
+    assert (row.state, row.outcome) == ("settled", "interrupted")
+    second = await claim_one(store)
+    assert second.parent == first.lease.turn
+    (interruption,) = only(AttemptInterrupted, second.before)
+    assert interruption.reason is Interruption.SHUTDOWN
+    request = await next_request(store, second)
+    words = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
+    assert words == ["work", "half an ans", "what else?"]
+
+
+async def test_what_the_model_was_told_is_not_told_again(store: Store, send: Sender) -> None:
+    await cut_after_message(store, send)
+    await send("what else?")
+    second = await claim_one(store)
+    told = acknowledgements(second.lease.turn, untold([second.before, second.events]))
+    assert len(told) == 1
+    await store.turns.append(second.lease, told)
+    await store.turns.interrupt(second.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await send("and now?")
+
+    third = await claim_one(store)
+
+    (left,) = untold([third.before, third.events])
+    assert left.turn == second.lease.turn
+
+
+async def test_ask_asks_once(store: Store, send: Sender) -> None:
+    first = await cut_after_message(store, send)
+
+    for _ in range(3):
+        assert await resumed(store, ASK) == []
+
+    (question,) = await notices(store, first.lease.session)
+    assert question.about == first.lease.turn
+    assert question.choices == ("continue", "drop")
+    assert await parts(store, first.lease.session) == (), "over HTTP clients read the journal"
+    assert await store.turns.claim(limit=9) == []
+
+
+async def test_ask_sends_one_part_where_messages_are_pushed(store: Store, post: Sender) -> None:
+    first = await cut_after_message(store, post)
+
+    for _ in range(3):
+        await resumed(store, ASK)
+
+    (question,) = await notices(store, first.lease.session)
+    (part,) = await parts(store, first.lease.session)
+    assert part.message == question.message
+    assert part.text.startswith(question.text)
+    assert "continue / drop" in part.text
+
+
+async def test_a_restart_does_not_ask_again(store: Store, send: Sender, restart: OpenStore) -> None:
+    first = await cut_after_message(store, send)
+    await resumed(store, ASK)
+
+    store = await restart()
+    await store.nodes.reap(attempts_max=3, limit=100)
+    await resumed(store, ASK)
+
+    assert len(await notices(store, first.lease.session)) == 1
+
+
+async def test_every_interruption_is_asked_about(store: Store, send: Sender) -> None:
+    """The answer to one question is no answer to the next."""
+    first = await cut_after_message(store, send)
+    for asked in (1, 2, 3):
+        await resumed(store, ASK)
+        assert len(await notices(store, first.lease.session)) == asked
+        assert (await send("continue")).effect is Effect.CONTINUED
+        await cut(store)
+
+
+async def test_a_question_that_was_answered_takes_no_more_answers(
+    store: Store, send: Sender
+) -> None:
+    await cut_after_message(store, send)
+    await resumed(store, ASK)
+    await send("continue")
+    await cut(store)
+
+    accepted = await send("continue")
+
+    assert accepted.effect is Effect.QUEUED, "nobody has asked about this interruption yet"
+
+
+@pytest.mark.parametrize("resume", list(Resume))
+async def test_calls_always_go_on(
+    store: Store, send: Sender, clock: VirtualClock, resume: Resume
+) -> None:
+    await send("compute", kind="call")
+    first = await cut(store)
+    clock.advance(1_000_000)
+
+    went_on = await resumed(store, Policy(resume=resume, freshness_ms=1_000))
+
+    assert went_on == [first.lease.turn]
+    assert await notices(store, first.lease.session) == []
+
+
+@pytest.mark.parametrize(
+    ("freshness_s", "age_s", "goes_on"),
+    [(60, 0, True), (60, 60, True), (60, 61, False), (0, 10_000_000, True)],
+)
+@pytest.mark.parametrize("resume", [Resume.CONTINUE, Resume.ASK])
+async def test_only_what_is_fresh_is_taken_up(
+    store: Store,
+    send: Sender,
+    clock: VirtualClock,
+    resume: Resume,
+    freshness_s: int,
+    age_s: int,
+    goes_on: bool,
+) -> None:
+    first = await cut_after_message(store, send)
+    clock.advance(age_s)
+
+    await resumed(store, Policy(resume=resume, freshness_ms=freshness_s * 1000))
+
+    record = await record_of(store, first.lease.session)
+    kind = TurnRequeued if resume is Resume.CONTINUE else NoticePosted
+    assert len(only(kind, record.events)) == int(goes_on)
+    assert (record.turns[0].state == "queued") == (goes_on and resume is Resume.CONTINUE)
+
+
+async def test_what_is_stale_is_kept_for_the_next_message(
+    store: Store, send: Sender, clock: VirtualClock
+) -> None:
+    first = await cut_after_message(store, send)
+    clock.advance(3_600)
+    assert await resumed(store, Policy(freshness_ms=1_000)) == []
+
+    accepted = await send("hello again")
+
+    assert (accepted.session, accepted.ended) == (first.lease.session, (first.lease.turn,))
+
+
+@pytest.mark.parametrize(("last", "ago_s"), [("event", 50), ("beat", 50), ("neither", 100)])
+async def test_age_is_counted_from_the_last_sign_of_life(
+    store: Store,
+    send: Sender,
+    clock: VirtualClock,
+    restart: OpenStore,
+    last: str,
+    ago_s: int,
+) -> None:
+    """A turn that worked for an hour in silence was alive as long as its node was."""
+    await send("work")
+    claimed = await claim_one(store)
+    clock.advance(50)
+    if last == "event":
+        await store.turns.append(claimed.lease, [said(claimed.lease, "so far")])
+    if last == "beat":
+        assert await store.nodes.beat()
+    clock.advance(50)
+
+    store = await restart()
+    ended = await store.nodes.reap(attempts_max=3, limit=100)
+
+    (interruption,) = only(AttemptInterrupted, ended)
+    assert interruption.alive_at == clock.now_ms() - ago_s * 1000
+    assert await resumed(store, Policy(freshness_ms=(ago_s - 1) * 1000)) == []
+    assert await resumed(store, Policy(freshness_ms=ago_s * 1000)) == [claimed.lease.turn]
+
+
+@pytest.mark.parametrize("word", ["continue", "Continue", " CONTINUE\n"])
+async def test_the_word_continue_goes_on(store: Store, post: Sender, word: str) -> None:
+    first = await cut_after_message(store, post)
+    await resumed(store, ASK)
+
+    accepted = await post(word)
+
+    assert accepted.effect is Effect.CONTINUED
+    assert (accepted.turn, accepted.command) == (first.lease.turn, "continue")
+    assert [type(recorded.event) for recorded in accepted.recorded] == [TurnRequeued, CommandTaken]
+    record = await record_of(store, first.lease.session)
+    assert len(only(TurnQueued, record.events)) == 1
+    assert len(record.turns) == 1
+    assert [part.text for part in record.parts[1:]] == [accepted.reply]
+    again = await claim_one(store)
+    assert (again.lease.turn, again.lease.attempt) == (first.lease.turn, 2)
+    await settle(store, again)
+
+
+@pytest.mark.parametrize("word", ["drop", "Drop", "DROP "])
+async def test_the_word_drop_settles(store: Store, send: Sender, word: str) -> None:
+    await send("work")
+    first = await claim_one(store)
+    await flush(store, first.lease, "half")
+    await store.turns.interrupt(first.lease, Interruption.CRASH, attempts_max=3)
+    await resumed(store, ASK)
+
+    accepted = await send(word)
+
+    assert (accepted.effect, accepted.turn) == (Effect.DROPPED, None)
+    record = await record_of(store, first.lease.session)
+    assert [turn.outcome for turn in record.turns] == ["interrupted"]
+    assert record.head == first.lease.turn
+    assert [said.text for said in only(AssistantSaid, record.events)] == ["half"]
+    assert [taken.command for taken in only(CommandTaken, record.events)] == ["drop"]
+    assert await store.turns.claim(limit=9) == []
+    assert await resumed(store, ASK) == []
+    await send("something else")
+    assert (await claim_one(store)).parent == first.lease.turn
+
+
+async def test_an_answer_that_comes_twice_is_taken_once(store: Store, ada: Person) -> None:
+    await ada.says("work")
+    await cut(store)
+    await resumed(store, ASK)
+    answer = message(ada.id, "continue", external_id="answer")
+
+    first = await store.inbox.accept(answer, queue_max=9)
+    again = await store.inbox.accept(answer, queue_max=9)
+
+    assert (again.is_duplicate, again.turn, again.message) == (True, first.turn, first.message)
+    record = await record_of(store, first.session)
+    assert len(only(CommandTaken, record.events)) == len(only(TurnRequeued, record.events)) == 1
+
+
+@pytest.mark.parametrize("word", ["continue", "drop"])
+async def test_the_words_are_text_where_nobody_asked(store: Store, send: Sender, word: str) -> None:
+    first = await cut_after_message(store, send)
+    await resumed(store, WAIT)
+
+    accepted = await send(word)
+
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert await texts_waiting(store, accepted.session) == [word]
+
+
+async def test_any_other_text_replaces_what_was_asked_about(store: Store, send: Sender) -> None:
+    first = await cut_after_message(store, send)
+    await resumed(store, ASK)
+
+    accepted = await send("continue with the other one")
+
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert await texts_waiting(store, accepted.session) == ["continue with the other one"]
+
+
+async def suspects(store: Store, send: Sender, places: Sequence[str]) -> dict[str, Claimed]:
+    """Conversations that have crashed twice, interrupted."""
+    found = {}
+    for place in places:
+        await send("poison?", place=place)
+        await cut(store, Interruption.CRASH)
+        await resumed(store)
+        found[place] = await cut(store, Interruption.CRASH)
+    return found
+
+
+async def test_suspects_go_on_last_and_one_at_a_time(store: Store, send: Sender) -> None:
+    suspected = await suspects(store, send, ["s0", "s1"])
+    turns = {claimed.lease.turn for claimed in suspected.values()}
+    bystanders = set()
+    for n in range(3):
+        await send(place=f"b{n}")
+        bystanders.add((await cut(store, Interruption.CRASH)).lease.turn)
+
+    first = await store.nodes.resume(GO_ON, limit=100)
+    assert {event.turn for event in only(TurnRequeued, first.recorded)} == bystanders
+    assert first.is_holding_back
+
+    alone = await store.nodes.resume(GO_ON, limit=100)
+    (one,) = only(TurnRequeued, alone.recorded)
+    assert one.turn in turns
+    assert alone.is_holding_back
+    assert (await store.nodes.resume(GO_ON, limit=100)).recorded == []
+
+    for claimed in await store.turns.claim(limit=100):
+        assert (await store.nodes.resume(GO_ON, limit=100)).recorded == []
+        await settle(store, claimed)
+    last = await store.nodes.resume(GO_ON, limit=100)
+    assert {event.turn for event in only(TurnRequeued, last.recorded)} == turns - {one.turn}
+    assert not last.is_holding_back
+
+
+async def test_the_culprit_falls_alone(store: Store, send: Sender, restart: OpenStore) -> None:
+    """One of five conversations kills its host whenever it runs; the others are answered."""
+    await send("poison", place="culprit")
+    for n in range(4):
+        await send(place=f"b{n}")
+    for _ in range(12):
+        claimed = await store.turns.claim(limit=100)
+        culprit = [each for each in claimed if each.address.place == "culprit"]
+        if culprit or not claimed:  # everything that runs beside it goes down with it
+            store = await restart()
+        else:
+            for each in claimed:
+                await settle(store, each)
+        await store.nodes.reap(attempts_max=3, limit=100)
+        while (await store.nodes.resume(GO_ON, limit=100)).recorded:
+            pass
+
+    sessions = await store.archive.sessions(principal=None, page=Page(limit=100))
+    records = [await record_of(store, session.id) for session in sessions]
+    outcomes = sorted(str(turn.outcome) for record in records for turn in record.turns)
+    assert outcomes == ["done"] * 4 + ["suspended"]
+
+
+@pytest.mark.parametrize("reason", COUNTED)
+@pytest.mark.parametrize("attempts_max", [1, 2, 3])
+async def test_the_last_allowed_interruption_suspends(
+    store: Store, send: Sender, reason: Interruption, attempts_max: int
+) -> None:
+    first = await send("poison")
+    behind = [await send(f"behind {n}") for n in range(2)]
+    for n in range(1, attempts_max + 1):
+        claimed = await claim_one(store)
+        await flush(store, claimed.lease, f"try {n}")
+        recorded = await store.turns.interrupt(claimed.lease, reason, attempts_max=attempts_max)
+        assert bool(only(TurnSettled, recorded)) == (n == attempts_max)
+        await resumed(store)
+
+    record = await record_of(store, first.session)
+    assert record.session.state == "suspended"
+    assert {turn.outcome for turn in record.turns} == {"suspended"}
+    assert len(record.turns) == 1 + len(behind)
+    assert record.head == first.turn
+    assert await store.turns.claim(limit=9) == []
+    said = [event.text for event in only(AssistantSaid, record.events)]
+    assert said == [f"try {n}" for n in range(1, attempts_max + 1)]
+
+
+async def test_what_nobody_took_of_a_suspended_turn_is_settled_visibly(
+    store: Store, send: Sender
+) -> None:
+    first = await send("poison")
+    claimed = await claim_one(store)
+    steered = await send("rather this", busy=Busy.STEER)
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+
+    record = await record_of(store, first.session)
+
+    own = [event for event in only(TurnQueued, record.events) if event.text == "rather this"]
+    assert [event.message for event in own] == [steered.message]
+    assert [turn.outcome for turn in record.turns] == ["suspended", "suspended"]
+
+
+@pytest.mark.parametrize("reason", PLANNED)
+async def test_planned_endings_do_not_count(
+    store: Store, send: Sender, reason: Interruption
+) -> None:
+    await send("long work")
+    for attempt in range(1, 6):
+        claimed = await cut(store, reason)
+        assert claimed.lease.attempt == attempt
+        assert await resumed(store) == [claimed.lease.turn]
+
+    claimed = await claim_one(store)
+    assert await strikes(store, claimed.lease.session) == 0
+    await settle(store, claimed)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left"), [(Outcome.DONE, 0), (Outcome.FAILED, 2), (Outcome.STOPPED, 2)]
+)
+async def test_only_a_turn_that_is_done_clears_the_count(
+    store: Store, send: Sender, outcome: Outcome, left: int
+) -> None:
+    found = await suspects(store, send, ["home"])
+    session = found["home"].lease.session
+    await resumed(store)
+    claimed = await claim_one(store)
+
+    if outcome is Outcome.STOPPED:
+        await store.inbox.stop(claimed.lease.turn, by=None)
+    else:
+        await settle(store, claimed, outcome=outcome)
+
+    assert await strikes(store, session) == left
+
+
+async def suspend(store: Store, send: Sender) -> Accepted:
+    accepted = await send("poison")
+    await cut(store, Interruption.CRASH, attempts_max=1)
+    return accepted
+
+
+@pytest.mark.parametrize("policy", [GO_ON, ASK, WAIT])
+async def test_suspended_wins_over_every_policy(store: Store, send: Sender, policy: Policy) -> None:
+    suspended = await suspend(store, send)
+
+    result = await store.nodes.resume(policy, limit=100)
+
+    assert (result.recorded, result.is_holding_back) == ([], False)
+    assert await notices(store, suspended.session) == []
+
+
+async def test_after_a_suspension_the_next_message_begins_anew_and_says_so(
+    store: Store, post: Sender
+) -> None:
+    old = await suspend(store, post)
+
+    fresh = await post("are you there?")
+    more = await post("well?")
+
+    assert fresh.session != old.session
+    assert fresh.conversation == old.conversation
+    assert more.session == fresh.session
+    record = await record_of(store, fresh.session)
+    (opened,) = only(SessionOpened, record.events)
+    assert (opened.reason, opened.parent) == ("suspended", old.session)
+    (told,) = only(NoticePosted, record.events)
+    assert "/resume" in told.text
+    assert [part.text for part in record.parts] == [told.text]
+    assert (await record_of(store, old.session)).session.state == "suspended"
+    claimed = await claim_one(store)
+    assert (claimed.lease.turn, claimed.parent) == (fresh.turn, None)
+    await settle(store, claimed, parts=("fine",))
+
+
+async def test_a_newer_message_supersedes(store: Store, send: Sender) -> None:
+    await send("long story")
+    running = await claim_one(store)
+    once, safe = tool_call("pay"), tool_call("look", repeat=Repeat.PURE)
+    await store.turns.append(
+        running.lease,
+        [
+            said(running.lease, "Let me pay.", calls=(once, safe)),
+            ToolStarted(turn=running.lease.turn, call=once.id),
+            ToolStarted(turn=running.lease.turn, call=safe.id),
+        ],
+    )
+
+    accepted = await send("stop that", busy=Busy.INTERRUPT)
+
+    assert (accepted.effect, accepted.ended) == (Effect.SUPERSEDED, (running.lease.turn,))
+    record = await record_of(store, accepted.session)
+    assert [(turn.state, turn.outcome) for turn in record.turns] == [
+        ("settled", "superseded"),
+        ("queued", None),
+    ]
+    endings = {event.call: event.ending for event in only(ToolFinished, record.events)}
+    assert endings == {once.id: Ending.UNKNOWN, safe.id: Ending.INTERRUPTED}
+    assert record.strikes == 0
+    with pytest.raises(Fenced):
+        await store.turns.append(running.lease, [said(running.lease, "late")])
+    with pytest.raises(Fenced):
+        await settle(store, running, "late")
+    assert await flush(store, running.lease, "late") == [running.lease]
+    claimed = await claim_one(store)
+    assert (claimed.lease.turn, claimed.parent) == (accepted.turn, running.lease.turn)
+    await next_request(store, claimed)
+
+
+async def test_text_that_was_shown_outlives_what_supersedes_it(store: Store, send: Sender) -> None:
+    await send("long story")
+    running = await claim_one(store)
+    await flush(store, running.lease, "Once upon ")
+    await flush(store, running.lease, "a time", start=10)
+
+    accepted = await send("stop that", busy=Busy.INTERRUPT)
+
+    (kept,) = only(AssistantSaid, accepted.recorded)
+    assert (kept.text, kept.turn) == ("Once upon a time", running.lease.turn)
+
+
+async def test_a_message_that_only_waits_is_not_superseded(store: Store, send: Sender) -> None:
+    await send("one")
+
+    accepted = await send("two", busy=Busy.INTERRUPT)
+
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert await texts_waiting(store, accepted.session) == ["one", "two"]
+
+
+async def test_a_steer_is_taken_where_it_is_taken(store: Store, send: Sender) -> None:
+    await send("look around")
+    running = await claim_one(store)
+    picture = Attachment(url="http://127.0.0.1/north.png", mime="image/png", name="north.png")
+    call = tool_call("look")
+    await store.turns.append(running.lease, [said(running.lease, "", calls=(call,))])
+
+    first = await send("to the north", busy=Busy.STEER, attachments=(picture,))
+    second = await send("quickly", busy=Busy.STEER)
+
+    assert (first.effect, first.turn) == (Effect.STEERED, running.lease.turn)
+    (accepted,) = only(SteerAccepted, first.recorded)
+    assert (accepted.text, accepted.attachments) == ("to the north", (picture,))
+    done = ToolFinished(
+        turn=running.lease.turn, call=call.id, ending=Ending.RETURNED, result="trees"
+    )
+    await store.turns.append(running.lease, [done])
+    taken = only(SteerTaken, await store.turns.take_steers(running.lease))
+    assert [each.message for each in taken] == [first.message, second.message]
+    assert taken[0].attachments == (picture,)
+    assert await store.turns.take_steers(running.lease) == []
+    recorded = await settle(store, running)
+    assert only(TurnQueued, recorded) == []
+    record = await record_of(store, first.session)
+    assert [turn.outcome for turn in record.turns] == ["done"]
+
+
+async def test_a_steer_of_a_quiet_conversation_is_a_message(store: Store, send: Sender) -> None:
+    accepted = await send("hello", busy=Busy.STEER)
+
+    assert accepted.effect is Effect.QUEUED
+    assert await texts_waiting(store, accepted.session) == ["hello"]
+
+
+async def test_a_stale_runner_takes_no_steers(store: Store, send: Sender) -> None:
+    await send("work")
+    running = await claim_one(store)
+    await send("this way", busy=Busy.STEER)
+    await store.inbox.stop(running.lease.turn, by=None)
+
+    with pytest.raises(Fenced):
+        await store.turns.take_steers(running.lease)
+
+
+async def test_a_steer_waits_through_an_interruption(store: Store, send: Sender) -> None:
+    await send("work")
+    running = await claim_one(store)
+    steer = await send("this way", busy=Busy.STEER)
+    await store.turns.interrupt(running.lease, Interruption.CRASH, attempts_max=3)
+    await resumed(store)
+
+    again = await claim_one(store)
+
+    taken = only(SteerTaken, await store.turns.take_steers(again.lease))
+    assert [each.message for each in taken] == [steer.message]
+    await settle(store, again)
+
+
+async def _settle(store: Store, send: Sender, running: Claimed) -> None:
+    await settle(store, running)
+
+
+async def _stop(store: Store, send: Sender, running: Claimed) -> None:
+    await store.inbox.stop(running.lease.turn, by=None)
+
+
+async def _supersede(store: Store, send: Sender, running: Claimed) -> None:
+    await send("newer", busy=Busy.INTERRUPT)
+
+
+async def _replace(store: Store, send: Sender, running: Claimed) -> None:
+    await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await send("newer")
+
+
+async def _drop(store: Store, send: Sender, running: Claimed) -> None:
+    await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await resumed(store, ASK)
+    await send("drop")
+
+
+@pytest.mark.parametrize(
+    ("end", "after"),
+    [(_settle, []), (_stop, []), (_supersede, ["newer"]), (_replace, ["newer"]), (_drop, [])],
+)
+async def test_steers_that_nobody_took_become_turns(
+    store: Store,
+    ada: Person,
+    send: Sender,
+    end: Callable[[Store, Sender, Claimed], Awaitable[None]],
+    after: list[str],
+) -> None:
+    await send("work")
+    running = await claim_one(store)
+    taken = await send("taken", busy=Busy.STEER)
+    await store.turns.take_steers(running.lease)
+    update = msgspec.structs.replace(message(ada.id, "one", external_id="steer"), busy=Busy.STEER)
+    steered = await store.inbox.accept(update, queue_max=9)
+    await send("two", busy=Busy.STEER)
+
+    await end(store, send, running)
+
+    assert await texts_waiting(store, taken.session) == ["one", "two", *after]
+    again = await store.inbox.accept(update, queue_max=9)
+    record = await record_of(store, taken.session)
+    (own,) = [event for event in only(TurnQueued, record.events) if event.text == "one"]
+    assert own.message == steered.message == again.message
+    assert (again.is_duplicate, again.turn) == (True, own.turn)
+    for text in ["one", "two", *after]:
+        claimed = await claim_one(store)
+        assert only(TurnQueued, claimed.events)[0].text == text
+        await settle(store, claimed)
+
+
+async def test_a_waiting_message_can_be_rewritten(store: Store, ada: Person, send: Sender) -> None:
+    await send("first")
+    waiting = turn_of(await send("wrong"))
+
+    recorded = await store.inbox.amend(waiting, "right", by=ada.id)
+
+    assert [event.text for event in only(TurnAmended, recorded)] == ["right"]
+    await settle(store, await claim_one(store))
+    request = await next_request(store, await claim_one(store))
+    words = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
+    assert words[-1] == "right"
+    assert "wrong" not in words
+
+
+async def test_only_waiting_messages_can_be_rewritten(
+    store: Store, ada: Person, bob: Person, send: Sender
+) -> None:
+    turn = turn_of(await send("hello"))
+    with pytest.raises(NotFound):
+        await store.inbox.amend(turn, "not mine", by=bob.id)
+    with pytest.raises(Rejected) as empty:
+        await store.inbox.amend(turn, "  ", by=ada.id)
+    assert empty.value.code == "empty_message"
+
+    async def must_be_refused() -> None:
+        with pytest.raises(Conflict) as refused:
+            await store.inbox.amend(turn, "too late", by=ada.id)
+        assert refused.value.code == "already_begun"
+
+    claimed = await claim_one(store)
+    await must_be_refused()
+    await store.turns.interrupt(claimed.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await must_be_refused()
+    await resumed(store)
+    await must_be_refused()
+    await settle(store, await claim_one(store))
+    await must_be_refused()
+
+
+async def test_an_announcement_reaches_whoever_we_work_for(
+    peers: list[Store], store: Store, send: Sender, post: Sender
+) -> None:
+    """Not those who wait, nor programs, nor those another node works for."""
+    await send("read", place="over-http")
+    await post("pushed", place="on-chat")
+    await send("a program's", place="program", kind="call")
+    for claimed in await store.turns.claim(limit=3):
+        assert claimed.lease
+    await send("waits", place="waiting")
+    elsewhere = peers[-1] if len(peers) > 1 else None
+    if elsewhere is not None:
+        await elsewhere.turns.claim(limit=1)
+
+    recorded = await store.nodes.announce("about to stop")
+
+    told = {each.session for each in recorded}
+    assert [each.text for each in only(NoticePosted, recorded)] == ["about to stop"] * 2
+    records = [await record_of(store, session) for session in told]
+    sent = [part for record in records for part in record.parts]
+    assert [(part.adapter, part.text) for part in sent] == [("chat", "about to stop")]
+
+
+async def in_order(store: Store, session: SessionId) -> list[str]:
+    """Run what is left: the user's texts, in the order in which they came to stand."""
+    for claimed in iter(await store.turns.claim(limit=1)):
+        await settle(store, claimed)
+    while claimed_more := await store.turns.claim(limit=1):
+        await settle(store, claimed_more[0])
+    texts: list[str] = []
+    events: Sequence[Recorded] = (await record_of(store, session)).events
+    started = [each.turn for each in events if type(each.event).__name__ == "TurnStarted"]
+    for turn in dict.fromkeys(started):
+        texts += [
+            each.event.text
+            for each in events
+            if each.turn == turn and isinstance(each.event, TurnQueued | SteerTaken)
+        ]
+    return texts
+
+
+@pytest.mark.parametrize("busy", list(Busy))
+async def test_a_burst_of_n_gives_n_in_order(store: Store, send: Sender, busy: Busy) -> None:
+    accepted = await send("first")
+    running = await claim_one(store)
+    texts = [f"m{n}" for n in range(12)]
+    for text in texts:
+        await send(text, busy=busy)
+    if busy is Busy.STEER:
+        await store.turns.take_steers(running.lease)
+    if busy is not Busy.INTERRUPT:
+        await settle(store, running)
+
+    assert await in_order(store, accepted.session) == ["first", *texts]
+
+
+@pytest.mark.parametrize("busy", list(Busy))
+async def test_a_burst_at_once_gives_each_its_place(
+    peers: list[Store], ada: Person, busy: Busy
+) -> None:
+    store = peers[0]
+    accepted = await ada.says("first")
+    running = await claim_one(store)
+    updates = [
+        msgspec.structs.replace(message(ada.id, f"m{n}", external_id=f"b-{n}"), busy=busy)
+        for n in range(12)
+    ]
+    await asyncio.gather(
+        *(
+            peers[n % len(peers)].inbox.accept(update, queue_max=100)
+            for n, update in enumerate([*updates, *updates])
+        )
+    )
+    if busy is not Busy.INTERRUPT:
+        await settle(store, running)
+
+    found = await in_order(store, accepted.session)
+    assert found[0] == "first"
+    assert sorted(found[1:]) == sorted(update.text for update in updates)
