@@ -23,7 +23,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         verdict = "PASS" if self.has_passed else "FAIL"
         sign = "≥" if self.is_floor else "≤"
         return (
-            f"{verdict}  {self.name}: {self.measured:.3g} {self.unit} "
+            f"{verdict}  {self.name}: {self.measured:,.4g} {self.unit} "
             f"({sign} {self.limit:g} {self.unit})"
         )
 

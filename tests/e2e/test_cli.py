@@ -87,15 +87,17 @@ async def test_no_verb_prints_help_and_is_no_mistake(tmp_path: Path) -> None:
 
     assert bare.code == asked.code == 0
     assert bare.out.strip() == asked.out.strip()
-    for verb in ("serve", "chat", "status", "logs", "sessions", "explain", "verify", "stop"):
-        assert f"\n  {verb} " in bare.out
+    for verb in ("serve", "chat", "status", "logs", "sessions", "explain", "stop", "restart"):
+        assert f"\n    {verb} " in bare.out
 
 
-async def test_the_version_is_printed(tmp_path: Path) -> None:
-    result = await perdure(tmp_path, "--version")
+async def test_version_and_help_of_a_verb(tmp_path: Path) -> None:
+    version = await perdure(tmp_path, "--version")
+    help_ = await perdure(tmp_path, "chat", "--help")
 
-    assert result.code == 0
-    assert result.out.startswith("perdure 0.")
+    assert version.code == help_.code == 0
+    assert version.out.startswith("perdure 0.")
+    assert "usage: perdure chat [-h] [NAME]" in help_.out
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,6 @@ async def test_the_version_is_printed(tmp_path: Path) -> None:
         ("nonsense",),
         ("serve", "--port", "high"),
         ("sessions",),
-        ("explain",),
         ("logs", "--level=x"),
     ],
 )
@@ -115,7 +116,7 @@ async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> N
     assert result.err
 
 
-@pytest.mark.parametrize("verb", ["status", "chat", "stop", "drain"])
+@pytest.mark.parametrize("verb", ["chat", "stop", "restart"])
 async def test_without_a_node_it_is_3_and_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
     result = await perdure(tmp_path, verb, stdin="hello")
 
@@ -127,6 +128,7 @@ async def test_status_without_a_node_is_json_too(tmp_path: Path) -> None:
     result = await perdure(tmp_path, "status", "--json")
 
     assert result.code == 3
+    assert "perdure serve" in result.err
     assert result.json == {"state": "stopped", "home": str(tmp_path)}
 
 
@@ -257,12 +259,12 @@ class Terminal:
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self._master = master
-        self._seen = ""
+        self.seen = ""
         asyncio.get_running_loop().add_reader(master, self._read)
 
     def _read(self) -> None:
         try:
-            self._seen += os.read(self._master, 65536).decode(errors="replace")
+            self.seen += os.read(self._master, 65536).decode(errors="replace")
         except OSError:  # the other end is closed
             asyncio.get_running_loop().remove_reader(self._master)
 
@@ -271,8 +273,8 @@ class Terminal:
 
     async def shows(self, text: str) -> None:
         """Wait for the text, and look only at what comes after it from now on."""
-        await until(lambda: text in self._seen, what=text)
-        self._seen = self._seen.partition(text)[2]
+        await until(lambda: text in self.seen, what=text)
+        self.seen = self.seen.partition(text)[2]
 
     async def ends(self) -> int:
         async with asyncio.timeout(DEADLINE_S):
@@ -304,6 +306,37 @@ async def test_in_a_terminal_ctrl_c_stops_the_turn_and_ctrl_d_leaves(
     assert outcomes == ["done", "stopped", "done"]
 
 
+async def test_ctrl_c_while_a_message_is_on_its_way_sends_it_once_and_stops_it(
+    gateway: GatewayProcess,
+) -> None:
+    async with terminal(gateway.home, "chat") as window:
+        await window.shows("> ")
+        window.type("hello\n")
+        await window.shows("> ")
+        gateway.send_signal(signal.SIGSTOP)
+        window.type("demo words=5000 delay_ms=20\n")
+        await until(lambda: has_unread(gateway.port), what="the request is on its way")
+        window.process.send_signal(signal.SIGINT)
+        gateway.send_signal(signal.SIGCONT)
+        await window.shows("stopped")
+        await window.shows("> ")
+        window.type("\x04")
+        assert await window.ends() == 0
+    shown = await perdure(gateway.home, "sessions", "show", "main", "--json")
+
+    texts = [each["text"] for each in shown.json["messages"] if each["role"] == "user"]
+    assert texts == ["hello", "demo words=5000 delay_ms=20"]
+
+
+def has_unread(port: int) -> bool:
+    """Has the system taken bytes for this port that its owner has not read?"""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, queues, *_ = line.split()
+        if local.endswith(f":{port:04X}") and state == "01" and int(queues.partition(":")[2], 16):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_reading_verbs_answer_alike_with_and_without_a_node(
     gateway: GatewayProcess, is_running: bool
@@ -333,18 +366,15 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
         "assistant_said",
         "turn_settled",
     ]
+    await people_read_the_same(gateway.home, answered)
+    await unknown_ids_are_named(gateway.home)
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-async def test_what_people_read_holds_the_same(gateway: GatewayProcess, is_running: bool) -> None:
-    answered = await talked(gateway.home)
-    if not is_running:
-        await gateway.terminate()
-
-    listed = await perdure(gateway.home, "sessions", "list")
-    found = await perdure(gateway.home, "sessions", "search", "hello", "there")
-    shown = await perdure(gateway.home, "sessions", "show", answered["session"])
-    explained = await perdure(gateway.home, "explain", answered["turn"])
+async def people_read_the_same(home: Path, answered: dict[str, Any]) -> None:
+    listed = await perdure(home, "sessions", "list")
+    found = await perdure(home, "sessions", "search", "hello", "there")
+    shown = await perdure(home, "sessions", "show", answered["session"])
+    explained = await perdure(home, "explain", answered["turn"])
 
     assert answered["session"] in listed.out
     assert "hello there" in found.out
@@ -353,14 +383,9 @@ async def test_what_people_read_holds_the_same(gateway: GatewayProcess, is_runni
         assert word in explained.out
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-async def test_an_unknown_id_is_1_and_says_what_to_give(
-    gateway: GatewayProcess, is_running: bool
-) -> None:
-    if not is_running:
-        await gateway.terminate()
-    explained = await perdure(gateway.home, "explain", "msg_none")
-    shown = await perdure(gateway.home, "sessions", "show", "nobody")
+async def unknown_ids_are_named(home: Path) -> None:
+    explained = await perdure(home, "explain", "msg_none")
+    shown = await perdure(home, "sessions", "show", "nobody")
 
     assert explained.code == shown.code == 1
     assert "msg_none" in explained.err
@@ -377,6 +402,7 @@ async def test_a_token_is_made_listed_and_revoked(
     text = await perdure(gateway.home, "token", "add", "tablet")
     listed = (await perdure(gateway.home, "token", "list", "--json")).json["tokens"]
     revoked = await perdure(gateway.home, "token", "revoke", made["id"], "--json")
+    last = await perdure(gateway.home, "token", "revoke", listed[0]["id"])
     if not is_running:
         await gateway.start()
     refused = await perdure(gateway.home, "status", PERDURE_TOKEN=made["token"])
@@ -392,6 +418,16 @@ async def test_a_token_is_made_listed_and_revoked(
     assert refused.code == 1
     assert "token" in refused.err
     assert taken.code == 0
+    assert last.code == 1
+    assert "last token" in last.err
+
+
+async def test_the_token_of_the_home_opens_again_after_a_restart(gateway: GatewayProcess) -> None:
+    await gateway.terminate()
+    damage(gateway.home, "UPDATE tokens SET revoked_at = 1")
+    await gateway.start()
+
+    assert (await perdure(gateway.home, "status")).code == 0
 
 
 async def test_a_token_made_before_the_first_start_leaves_the_operator_alone(
@@ -402,6 +438,7 @@ async def test_a_token_made_before_the_first_start_leaves_the_operator_alone(
     listed = await perdure(home, "token", "list", "--json")
 
     assert made.code == 0
+    assert str(home) in made.err
     assert [each["role"] for each in listed.json["tokens"]] == ["member"]
     assert home.stat().st_mode & 0o777 == 0o700
 
@@ -469,7 +506,7 @@ async def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
     assert "--port" in result.err
 
 
-@pytest.mark.parametrize("verb", [("serve", "--port", "0"), ("sessions", "list"), ("verify",)])
+@pytest.mark.parametrize("verb", [("serve", "--port", "0"), ("sessions", "list")])
 async def test_a_wrong_key_is_2_and_named_with_its_line(
     tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
@@ -479,6 +516,53 @@ async def test_a_wrong_key_is_2_and_named_with_its_line(
     assert result.code == 2
     assert "perdure.toml:2" in result.err
     assert '"port"' in result.err
+
+
+async def test_a_kind_of_agent_that_cannot_run_is_2_and_named_with_its_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "perdure.toml").write_text('[agents.main]\nkind = "acp"\ncommand = ["x"]\n')
+    result = await perdure(tmp_path, "serve", "--port", "0")
+
+    assert result.code == 2
+    assert "perdure.toml:2" in result.err
+
+
+async def test_settings_without_effect_are_named_at_the_start(
+    gateway_factory: StartGateway,
+) -> None:
+    gateway = await gateway_factory(
+        toml='[agents.main]\nkind = "demo"\ntools = ["memory"]\n'
+        '[adapters.telegram]\ntoken = "1:x"\n[tools.mcp.time]\ncommand = ["x"]\n'
+        "[budgets.person.daily]\ntokens = 5\n[sessions]\nidle_reset_s = 9\n"
+        "[retention]\nclosed_days = 1\n"
+    )
+
+    for setting in (
+        "[agents.main] tools",
+        "[adapters.telegram]",
+        "[tools.mcp.time]",
+        "[budgets.person]",
+        "[sessions] idle_reset_s",
+        "[retention] closed_days",
+    ):
+        assert gateway.output.count(f"{setting} has no effect in this version") == 1
+
+
+async def test_a_full_disk_is_said_once_and_the_node_goes_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "perdure.log").symlink_to("/dev/full")
+    (home / "perdure.toml").write_text(
+        "[sessions]\nidle_reset_s = 9\n[retention]\nclosed_days = 1\n"
+    )
+    async with terminal(home, "serve", "--port", "0") as window:
+        await window.shows("the log file cannot be written")
+        await window.shows("is ready")
+        window.process.send_signal(signal.SIGTERM)
+        assert await window.ends() == 0
+        assert "Traceback" not in window.seen
+        assert "cannot be written" not in window.seen
 
 
 async def test_a_killed_node_is_not_running(gateway: GatewayProcess) -> None:
@@ -657,8 +741,7 @@ async def test_a_reader_that_has_seen_enough_is_no_error(gateway: GatewayProcess
 async def test_help_answers_at_once(tmp_path: Path) -> None:
     """Nothing heavy is loaded before a verb is chosen."""
     program = (
-        "import sys\nfrom perdure.cli.main import app\n"
-        "app(args=['--help'], standalone_mode=False)\n"
+        "import sys\nfrom perdure.cli.main import command\ncommand().format_help()\n"
         "print(*[name for name in ('aiohttp', 'msgspec', 'rich', 'structlog', 'asyncio', 'apsw')"
         " if name in sys.modules], file=sys.stderr)"
     )

@@ -1,38 +1,59 @@
 """Strike the gateway at every port call, start it again, and check what the world saw.
 
-Survives a strike: the database, the platform, what tools did. Dies: everything else. The
+Survives a strike: the database, the platform, what tools did. Dies: everything else. Each
 scenario is run once per point: with a strike at its first port call, then at its second, and so on
 until a run passes untouched.
+
+A scenario is a few acts, each played in a life of its own; people go on with theirs whatever
+happens to the gateway: they repeat what was not acknowledged and answer what they are asked.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 import asyncpg
+import msgspec
 import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.delivery import Capabilities, PartState
-from perdure.domain.errors import Ambiguous, Transient
-from perdure.domain.events import AssistantSaid
-from perdure.domain.ids import PartId, PrincipalId, SessionId
+from perdure.domain.errors import Ambiguous, Conflict, Transient
+from perdure.domain.events import (
+    AssistantSaid,
+    AttemptInterrupted,
+    CommandTaken,
+    NoticePosted,
+    Recorded,
+    SteerTaken,
+    ToolCall,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.ids import PartId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Busy, Interruption, Outcome
+from perdure.domain.prompt import Request, TextBlock
+from perdure.domain.records import SessionRecord
+from perdure.domain.recovery import CONTINUE, Policy, Resume
+from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Update
 from perdure.domain.watching import Delta
+from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed, Item
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.history import Page
+from perdure.ports.tools import Caller, ToolResult
 from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.crash import Fuse, Fused, FusedAgent, FusedStore, Nemesis, SimulatedCrash
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import SeededEntropy, VirtualClock
@@ -40,30 +61,64 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 T = TypeVar("T")
 POINTS_MAX = 400
 KEY, FIND, NEITHER = Capabilities(takes_key=True), Capabilities(can_find=True), Capabilities()
+NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
 MakeDriver = Callable[[], Driver]
 Bury = Callable[[], Awaitable[None]]
+
+
+async def _nothing_to_bury() -> None:
+    """On SQLite whoever opens the file is alone."""
 
 
 class World:
     """What survives."""
 
-    def __init__(self, media: Path, driver: MakeDriver, platform: ScriptedPlatform) -> None:
+    def __init__(self, media: Path, driver: MakeDriver, *, bury: Bury = _nothing_to_bury) -> None:
         self.driver = driver
-        self.platform = platform
+        self.bury = bury
+        self.platform = ScriptedPlatform(capabilities=KEY)
         self.agent = ScriptedAgent()
         self.tools_ran: list[str] = []
         self.clock = VirtualClock(is_eager=True)
         self.entropy = SeededEntropy()
+        self.limits = Limits(drain_timeout_s=0)
         self.shown: dict[str, str] = {}
+        self.modes: dict[str, Busy] = {}
+        self.final: dict[TurnId, int] = {}
         self._media = media
 
     def store(self) -> Store:
         return Store(self.driver(), clock=self.clock, entropy=self.entropy, media=self._media)
 
+    def say(self, text: str, *, place: str = "room", busy: Busy = Busy.QUEUE) -> None:
+        update = f"u{len(self.platform.sent) + 1}"
+        self.modes[update] = busy
+        self.platform.say(update, place, text)
+
     def see(self, delta: Delta) -> None:
         """A watcher reads what it is told."""
         seen = self.shown.get(delta.message, "")
         self.shown[delta.message] = seen[: delta.offset] + delta.text
+
+    def answer(self) -> None:
+        """People answer each question that they see."""
+        asked = sum(CONTINUE in shown.text and "Answer" in shown.text for shown in self.shown_texts)
+        answered = sum(text == CONTINUE for _, _, text in self.platform.sent)
+        if asked > answered:
+            self.say(CONTINUE)
+
+    @property
+    def shown_texts(self) -> list[msgspec.Struct]:
+        return list(self.platform.shown)
+
+    async def records(self) -> list[SessionRecord]:
+        store = self.store()
+        await store.open()
+        try:
+            sessions = await store.archive.sessions(principal=None, page=Page(limit=1000))
+            return [await store.diagnostics.record(session.id) for session in sessions]
+        finally:
+            await store.close()
 
 
 class WatchedFeed(Feed):
@@ -78,76 +133,149 @@ class WatchedFeed(Feed):
         super().publish(session, items)
 
 
-async def live(world: World, fuse: Fuse) -> None:
-    """One life: recover, take what the platform offers, work until nothing is left."""
-    store = world.store()
-    await store.open()
-    try:
-        async with Supervisor() as supervisor:
-            parts = _parts(world, store, fuse, supervisor)
-            person = await store.principals.ensure("person", role="member")
-            await _recover(store, parts, fuse)
-            await _receive(world, parts, person.id)
-            await _work_until_rest(world, store, parts)
-    except BaseExceptionGroup as group:
-        if group.split(SimulatedCrash)[1] is not None:
-            raise
-    finally:
-        await store.close()
+class Gate:
+    """Holds the work of one life where a script wants it: in the middle of it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._open = asyncio.Event()
+        self.open()
+
+    def close(self) -> None:
+        self.reached.clear()
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def enter(self) -> None:
+        self.reached.set()
+        await self._open.wait()
 
 
-def _parts(world: World, store: Store, fuse: Fuse, supervisor: Supervisor) -> Parts:
-    fused: Store = FusedStore(store, fuse)  # type: ignore[assignment]
-    platform = Fused(world.platform, fuse)
-    seat = Seat(
-        name="main",
-        kind="scripted",
-        agent=FusedAgent(world.agent, fuse),
-        tools=CountingTools(world.tools_ran),
-    )
-    around = Surroundings(
-        store=fused,
-        roster=Roster({"main": seat}),
-        clock=world.clock,
-        entropy=world.entropy,
-        adapters={"scripted": platform},
-    )
-    return put_together(around, supervisor.start, feed=WatchedFeed(world))
+class HeldAgent:
+    """Stands at the gate after the first piece of a long answer."""
+
+    def __init__(self, inner: ScriptedAgent, gate: Gate) -> None:
+        self._inner = inner
+        self._gate = gate
+        self.encode = inner.encode
+        self.close = inner.close
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        async for event in self._inner.run(request):
+            yield event
+            if isinstance(event, Text) and said(request).startswith("long "):
+                await self._gate.enter()
 
 
-async def _recover(store: Store, parts: Parts, fuse: Fuse) -> None:
-    await _patiently(partial(Fused(store.nodes, fuse).join, name="sim"))
-    while await _patiently(parts.reaper.step):
-        pass
-    await _patiently(parts.outbox.recover)
+class HeldTools(CountingTools):
+    """Stands at the gate when the work is done and its result is on the way."""
+
+    def __init__(self, ran: list[str], gate: Gate) -> None:
+        super().__init__(ran)
+        self._gate = gate
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        result = await super().call(call, caller)
+        await self._gate.enter()
+        return result
 
 
-async def _receive(world: World, parts: Parts, person: PrincipalId) -> None:
-    """The platform's receiver: acknowledge only what is committed; anything else comes again."""
-    for external_id, place, text in list(world.platform.unacknowledged):
-        update = Update(
-            address=Address(adapter="scripted", account="bot", place=place),
-            external_id=external_id,
-            kind="message",
-            principal=person,
-            text=text,
+class Life:
+    """One process, from its recovery to its end."""
+
+    def __init__(self, world: World, store: Store, fuse: Fuse, supervisor: Supervisor) -> None:
+        self.world = world
+        self.gate = Gate()
+        self.turns: dict[str, TurnId | None] = {}
+        self._store = store
+        self._fuse = fuse
+        self._person = PrincipalId("")
+        self.parts = self._put_together(supervisor)
+
+    def _put_together(self, supervisor: Supervisor) -> Parts:
+        world, fuse = self.world, self._fuse
+        seat = Seat(
+            name="main",
+            kind="scripted",
+            agent=FusedAgent(HeldAgent(world.agent, self.gate), fuse),
+            tools=HeldTools(world.tools_ran, self.gate),
         )
-        await _patiently(partial(parts.door.accept, update))
-        await world.platform.acknowledge(external_id)
+        around = Surroundings(
+            store=FusedStore(self._store, fuse),  # type: ignore[arg-type]
+            roster=Roster({"main": seat}),
+            clock=world.clock,
+            entropy=world.entropy,
+            limits=world.limits,
+            adapters={"scripted": Fused(world.platform, fuse)},
+        )
+        return put_together(around, supervisor.start, feed=WatchedFeed(world))
+
+    async def recover(self) -> None:
+        self._person = (await self._store.principals.ensure("person", role="member")).id
+        await patiently(partial(Fused(self._store.nodes, self._fuse).join, name="sim"))
+        while await patiently(self.parts.reaper.step):
+            pass
+        await patiently(self.parts.outbox.recover)
+
+    async def receive(self) -> None:
+        """The platform's receiver: acknowledge only what is committed; the rest comes again."""
+        for external_id, place, text in list(self.world.platform.unacknowledged):
+            update = Update(
+                address=Address(adapter="scripted", account="bot", place=place),
+                external_id=external_id,
+                kind="message",
+                principal=self._person,
+                text=text,
+                busy=self.world.modes[external_id],
+            )
+            accepted = await patiently(partial(self.parts.door.accept, update))
+            self.turns[external_id] = accepted.turn
+            await self.world.platform.acknowledge(external_id)
+
+    async def hold(self, text: str) -> None:
+        """Accept a message and begin its turn, up to the gate."""
+        self.gate.close()
+        self.world.say(text)
+        await self.receive()
+        await patiently(self.parts.turns.step)
+        async with asyncio.timeout(20):
+            while self.parts.turns.running and not self._is_held:
+                await asyncio.sleep(0.0005)
+
+    @property
+    def _is_held(self) -> bool:
+        return self.gate.reached.is_set() and bool(self.world.shown)
+
+    async def stop(self, update: str) -> None:
+        turn = self.turns[update]
+        assert turn is not None
+        try:
+            await patiently(partial(self.parts.door.stop, turn, by=self._person))
+        except Conflict:
+            return  # it had been stopped, and the answer was lost
+
+    async def drain(self) -> None:
+        await patiently(self.parts.gateway.drain)
+
+    async def rest(self) -> None:
+        """Work until nothing is left."""
+        self.gate.open()
+        for _ in range(50):
+            await self.receive()
+            claimed = await patiently(self.parts.turns.step)
+            await self.parts.turns.finished()
+            sent = await patiently(self.parts.outbox.step)
+            self.world.clock.advance(400)
+            self.world.answer()
+            is_idle = not claimed and not sent and not self.world.platform.unacknowledged
+            if is_idle and await self._store.outbox.next_due_ms() is None:
+                return
+        raise AssertionError("the gateway never came to rest")
 
 
-async def _work_until_rest(world: World, store: Store, parts: Parts) -> None:
-    for _ in range(50):
-        claimed = await _patiently(parts.turns.step)
-        await parts.turns.finished()
-        sent = await _patiently(parts.outbox.step)
-        world.clock.advance(400)
-        if not claimed and not sent and await store.outbox.next_due_ms() is None:
-            return
-    raise AssertionError("the gateway never came to rest")
-
-
-async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
+async def patiently(step: Callable[[], Awaitable[T]]) -> T:
     """Again after a refusal or a lost answer, as the pumps' own loops do."""
     for _ in range(3):
         try:
@@ -157,60 +285,244 @@ async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("refused three times")
 
 
-async def broken(world: World) -> list[str]:
-    """Every rule that store and world together break, once everything is at rest."""
+Act = Callable[[Life], Awaitable[None]]
+
+
+async def live(world: World, fuse: Fuse, act: Act) -> None:
     store = world.store()
     await store.open()
     try:
-        sessions = await store.archive.sessions(principal=None, page=Page(limit=1000))
-        records = [await store.diagnostics.record(session.id) for session in sessions]
+        async with Supervisor() as supervisor:
+            life = Life(world, store, fuse, supervisor)
+            await life.recover()
+            await act(life)
+    except BaseExceptionGroup as group:
+        if group.split(SimulatedCrash)[1] is not None:
+            raise
     finally:
         await store.close()
-    found = [each for record in records for each in violations(record)]
-    turns = [turn for record in records for turn in record.turns]
-    parts = [part for record in records for part in record.parts]
-    said: dict[str, str] = {
-        recorded.event.message: recorded.event.text
-        for record in records
-        for recorded in record.events
-        if isinstance(recorded.event, AssistantSaid)
-    }
-    over = (PartState.SENT, PartState.UNKNOWN, PartState.FAILED)
-    found += [f"{turn.id} is {turn.state}" for turn in turns if turn.state != "settled"]
-    found += [f"{part.id} is {part.state}" for part in parts if part.state not in over]
-    found += [f"{turn.id} was never answered" for turn in turns if not _answered(turn.id, parts)]
-    found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
-    if len(turns) != len(world.platform.sent):
-        found.append(f"{len(world.platform.sent)} messages gave {len(turns)} turns")
-    found += [f"shown twice: {part}" for part in world.platform.repeated()]
-    if len(world.tools_ran) != len(set(world.tools_ran)):
-        found.append("a tool call ran twice")
-    for message, text in world.shown.items():
-        if not said.get(message, "").startswith(text):
-            found.append(f"{message}: shown {text!r}, stored {said.get(message)!r}")
+    await world.bury()
+
+
+async def rest(life: Life) -> None:
+    await life.rest()
+
+
+async def talk(life: Life) -> None:
+    life.world.say("hello")
+    life.world.say("tool look")
+    life.world.say("how are you", place="other")
+    await life.rest()
+
+
+async def supersede(life: Life) -> None:
+    await life.hold("long story")
+    life.world.say("never mind", busy=Busy.INTERRUPT)
+    await life.receive()
+    await life.rest()
+
+
+async def steer(life: Life) -> None:
+    await life.hold("tool look")
+    life.world.say("rather north", busy=Busy.STEER)
+    await life.receive()
+    await life.rest()
+
+
+async def stop(life: Life) -> None:
+    await life.hold("long story")
+    await life.stop("u1")
+    await life.rest()
+
+
+async def stop_in_words(life: Life) -> None:
+    await life.hold("long story")
+    life.world.say("/stop")
+    await life.receive()
+    await life.rest()
+
+
+async def drain(life: Life) -> None:
+    await life.hold("long story")
+    await life.drain()
+
+
+async def talk_on(life: Life) -> None:
+    life.world.say("and now?")
+    await life.rest()
+
+
+async def talk_on_if_left(life: Life) -> None:
+    """Whatever still waits for the next message gets one."""
+    await life.rest()
+    life.world.say("still there?")
+    await life.rest()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """`outcomes` are those that turns may have; `proof` is what must happen when nobody strikes."""
+
+    acts: tuple[Act, ...]
+    outcomes: frozenset[Outcome] = frozenset({Outcome.DONE})
+    proof: Callable[[Recorded], bool]
+    resume: Resume = Resume.CONTINUE
+    last: Act = rest
+
+
+def _ended(outcome: Outcome) -> Callable[[Recorded], bool]:
+    def proof(recorded: Recorded) -> bool:
+        return isinstance(recorded.event, TurnSettled) and recorded.event.outcome is outcome
+
+    return proof
+
+
+def _was_parked(recorded: Recorded) -> bool:
+    event = recorded.event
+    return isinstance(event, AttemptInterrupted) and event.reason is Interruption.SHUTDOWN
+
+
+def _was_answered(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, CommandTaken) and recorded.event.command == CONTINUE
+
+
+def _or(*outcomes: Outcome) -> frozenset[Outcome]:
+    return frozenset({Outcome.DONE, *outcomes})
+
+
+SCENARIOS = {
+    "talk": Scenario(acts=(talk,), proof=_ended(Outcome.DONE)),
+    "supersede": Scenario(
+        acts=(supersede,),
+        outcomes=_or(Outcome.SUPERSEDED),
+        proof=_ended(Outcome.SUPERSEDED),
+    ),
+    "steer": Scenario(acts=(steer,), proof=lambda each: isinstance(each.event, SteerTaken)),
+    "stop": Scenario(acts=(stop,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)),
+    "stop in words": Scenario(
+        acts=(stop_in_words,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)
+    ),
+    "drain": Scenario(acts=(drain, rest), proof=_was_parked),
+    "ask": Scenario(acts=(drain, rest), proof=_was_answered, resume=Resume.ASK),
+    "wait": Scenario(
+        acts=(drain, talk_on),
+        outcomes=_or(Outcome.INTERRUPTED),
+        proof=_ended(Outcome.INTERRUPTED),
+        resume=Resume.WAIT,
+        last=talk_on_if_left,
+    ),
+}
+
+
+async def play(world: World, scenario: Scenario, fuses: Sequence[Fuse]) -> list[str]:
+    """The acts under the first fuse, after a death under the next, at last in peace: the verdict
+    of everything."""
+    left = list(fuses)
+    policy = Policy(resume=scenario.resume, freshness_ms=0, attempts_max=5)
+    world.limits = Limits(drain_timeout_s=0, recovery=policy)
+    for act in scenario.acts:
+        if left and left[0].is_dead:
+            left.pop(0)
+        await live(world, left[0] if left else Fuse(), act)
+    if left and left[0].is_dead and len(left) > 1:
+        await live(world, left[1], rest)
+    await live(world, Fuse(), scenario.last)
+    records = await world.records()
+    found = broken(world, scenario, records)
+    events = [recorded for record in records for recorded in record.events]
+    if not any(fuse.has_struck for fuse in fuses) and not any(map(scenario.proof, events)):
+        found.append("the scenario does not do what it is for")
     return found
 
 
-def _answered(turn: str, parts: Sequence[object]) -> bool:
-    return any(getattr(part, "turn", None) == turn for part in parts)
+def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -> list[str]:
+    """Every rule that store and world together break, once everything is at rest."""
+    found = [each for record in records for each in violations(record)]
+    for record in records:
+        found += _not_over(record, scenario)
+        found += _written_late(world, record)
+    events = [recorded for record in records for recorded in record.events]
+    found += _misheard(world, events)
+    found += _seen_and_not_stored(world, events)
+    found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
+    found += [f"shown twice: {part}" for part in world.platform.repeated()]
+    if len(world.tools_ran) != len(set(world.tools_ran)):
+        found.append("a tool call ran twice")
+    return found
 
 
-def say_everything(platform: ScriptedPlatform) -> None:
-    platform.say("u1", "room", "hello")
-    platform.say("u2", "room", "tool look")
-    platform.say("u3", "other", "how are you")
+def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
+    over = (PartState.SENT, PartState.UNKNOWN, PartState.FAILED)
+    answered = {part.turn for part in record.parts if part.message == f"{part.turn}.reply"}
+    found = [f"{part.id} is {part.state}" for part in record.parts if part.state not in over]
+    for turn in record.turns:
+        if turn.outcome not in scenario.outcomes:
+            found.append(f"{turn.id} is {turn.state}: {turn.outcome} {turn.reason} {turn.detail}")
+        if turn.outcome == Outcome.DONE and turn.id not in answered:
+            found.append(f"{turn.id} was never answered")
+    return found
 
 
-async def strike(
-    media: Path, driver: MakeDriver, bury: Bury, platform: ScriptedPlatform, fuse: Fuse
-) -> list[str]:
-    """One struck life, one in peace, and the verdict."""
-    world = World(media, driver, platform)
-    say_everything(platform)
-    await live(world, fuse)
-    await bury()
-    await live(world, Fuse())
-    return await broken(world)
+def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
+    """What people said stands once where it was heard, and the model has read it."""
+    asked = [r.event for r in events if isinstance(r.event, TurnQueued | SteerTaken)]
+    done = {recorded.turn for recorded in events if _ended(Outcome.DONE)(recorded)}
+    taken = [r.event for r in events if isinstance(r.event, CommandTaken)]
+    questions = sum(bool(r.event.choices) for r in events if isinstance(r.event, NoticePosted))
+    read = {
+        block.text
+        for request in world.agent.requests
+        for message in request.messages
+        for block in message.blocks
+        if isinstance(block, TextBlock)
+    }
+    found = [
+        f"{each} was never read" for each in asked if each.turn in done if each.text not in read
+    ]
+    words = [text for _, _, text in world.platform.sent]
+    commands = [text for text in words if text == CONTINUE or text.startswith("/")]
+    heard = sorted(each.text for each in asked)
+    if heard != sorted(text for text in words if text not in commands):
+        found.append(f"{words} were said, {heard} were heard")
+    if len(taken) != len(commands):
+        found.append(f"{commands} were given, {[each.command for each in taken]} were taken")
+    if CONTINUE in words and questions != words.count(CONTINUE):
+        found.append(f"{questions} questions got {words.count(CONTINUE)} answers")
+    return found
+
+
+def _seen_and_not_stored(world: World, events: Sequence[Recorded]) -> list[str]:
+    stored = {r.event.message: r.event.text for r in events if isinstance(r.event, AssistantSaid)}
+    return [
+        f"{message}: shown {text!r}, stored {stored.get(message)!r}"  # type: ignore[call-overload]
+        for message, text in world.shown.items()
+        if not stored.get(message, "").startswith(text)  # type: ignore[call-overload]
+    ]
+
+
+def _written_late(world: World, record: SessionRecord) -> list[str]:
+    """Nothing was added to a turn that another process had settled."""
+    lengths = _lengths(record)
+    return [
+        f"{turn} had {length} events when it was settled, and has {lengths[turn]}"
+        for turn, length in world.final.items()
+        if turn in lengths and lengths[turn] != length
+    ]
+
+
+def _lengths(record: SessionRecord) -> dict[TurnId, int]:
+    return {
+        turn.id: sum(recorded.turn == turn.id for recorded in record.events)
+        for turn in record.turns
+        if turn.outcome is not None
+    }
+
+
+async def take_over(world: World) -> None:
+    """Another process finds the lease run out, and does everything that was left."""
+    await world.bury()
+    await live(world, Fuse(), rest)
+    for record in await world.records():
+        world.final |= _lengths(record)
 
 
 @pytest.fixture(autouse=True)
@@ -219,26 +531,39 @@ async def _quiet_deaths() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
 
-async def _nothing_to_bury() -> None:
-    """On SQLite whoever opens the file is alone."""
+def on_sqlite(folder: Path, name: object) -> World:
+    return World(folder, partial(SqliteDriver, folder / f"{name}.db", synchronous="OFF"))
+
+
+async def strike_everywhere(
+    folder: Path, scenario: Scenario, nemesis: Nemesis, can: Capabilities
+) -> None:
+    for point in range(POINTS_MAX):
+        world = on_sqlite(folder, point)
+        world.platform.capabilities = can
+        fuse = Fuse(point, nemesis)
+        found = await play(world, scenario, [fuse])
+        assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
+        if not fuse.has_struck:
+            assert point > 30, "the scenario has lost its points"
+            return
+    raise AssertionError("the scenario never passed untouched")
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("nemesis", list(Nemesis))
-@pytest.mark.parametrize("can", [KEY, FIND, NEITHER], ids=["key", "find", "neither"])
-async def test_no_instant_breaks_a_promise(
+@pytest.mark.parametrize("nemesis", NEMESES)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_no_instant_breaks_a_promise(tmp_path: Path, name: str, nemesis: Nemesis) -> None:
+    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, KEY)
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY])
+@pytest.mark.parametrize("can", [FIND, NEITHER], ids=["find", "neither"])
+async def test_no_platform_breaks_a_promise(
     tmp_path: Path, nemesis: Nemesis, can: Capabilities
 ) -> None:
-    for point in range(POINTS_MAX):
-        make = partial(SqliteDriver, tmp_path / f"{point}.db", synchronous="OFF")
-        fuse = Fuse(point, nemesis)
-        platform = ScriptedPlatform(capabilities=can)
-        found = await strike(tmp_path, make, _nothing_to_bury, platform, fuse)
-        assert not found, f"{nemesis} at {point}, {fuse.passed[point : point + 1]}: {found}"
-        if not fuse.has_struck:
-            assert point > 60, "the scenario has lost its points"
-            return
-    raise AssertionError("the scenario never passed untouched")
+    await strike_everywhere(tmp_path, SCENARIOS["talk"], nemesis, can)
 
 
 async def _expire_leases(url: str) -> None:
@@ -258,18 +583,38 @@ async def _empty(url: str) -> None:
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", list(Nemesis))
+@pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_tenth_instant_breaks_a_promise_on_postgres(
-    tmp_path: Path, postgres_database: str, nemesis: Nemesis
+    tmp_path: Path, postgres_database: str, name: str, nemesis: Nemesis
 ) -> None:
     url = postgres_database
-    for point in count(0, 10):
+    # Another tenth for each pair, so that together they come close to all.
+    first = (list(SCENARIOS).index(name) * 3 + list(Nemesis).index(nemesis)) % 10
+    for point in count(first, 10):
         await _empty(url)
-        fuse = Fuse(point, nemesis)
         make = partial(PostgresDriver, url, connections=4)
-        bury = partial(_expire_leases, url)
-        found = await strike(tmp_path, make, bury, ScriptedPlatform(capabilities=KEY), fuse)
-        assert not found, f"{nemesis} at {point}, {fuse.passed[point : point + 1]}: {found}"
+        world = World(tmp_path, make, bury=partial(_expire_leases, url))
+        fuse = Fuse(point, nemesis, meanwhile=partial(take_over, world))
+        found = await play(world, SCENARIOS[name], [fuse])
+        assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
         if not fuse.has_struck:
+            return
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_no_two_deaths_break_a_promise(tmp_path: Path, name: str) -> None:
+    """The second life dies too: at each second of its points, after each third of the first's."""
+    for first in count(0, 3):
+        one = Fuse(first)
+        for second in count(first % 2, 2):
+            world = on_sqlite(tmp_path, f"{first}-{second}")
+            one, two = Fuse(first), Fuse(second)
+            found = await play(world, SCENARIOS[name], [one, two])
+            assert not found, f"deaths at {one.struck} and {two.struck}: {found}"
+            if not two.has_struck:
+                break
+        if not one.has_struck:
             return
 
 
@@ -284,11 +629,10 @@ async def test_the_harness_catches_a_repeated_reply(tmp_path: Path) -> None:
     """A platform that lies about what arrived makes us repeat ourselves: the checker must see."""
     found: list[str] = []
     for point in range(POINTS_MAX):
-        make = partial(SqliteDriver, tmp_path / f"{point}.db", synchronous="OFF")
+        world = on_sqlite(tmp_path, point)
+        world.platform = ForgetfulPlatform(capabilities=FIND)
         fuse = Fuse(point, Nemesis.DIE)
-        found += await strike(
-            tmp_path, make, _nothing_to_bury, ForgetfulPlatform(capabilities=FIND), fuse
-        )
-        if not fuse.has_struck:
+        found += await play(world, SCENARIOS["talk"], [fuse])
+        if any("shown twice" in each for each in found) or not fuse.has_struck:
             break
     assert any("shown twice" in each for each in found)

@@ -65,7 +65,7 @@ HISTORY = (
 
 
 def sent(api: str, request: Request, settings: ChatSettings = SETTINGS) -> dict[str, Any]:
-    decoded = msgspec.json.decode(DIALECTS[api].body(request, settings))
+    decoded = msgspec.json.decode(b"".join(DIALECTS[api].body(request, settings)))
     assert isinstance(decoded, dict)
     return decoded
 
@@ -87,8 +87,10 @@ def test_a_history_is_valid_wherever_its_encoded_part_ends(api: str, cut: int) -
 def test_the_encoded_part_stands_in_the_request_byte_by_byte(api: str) -> None:
     prefix = b'{"never":  "opened"}'
 
-    body = DIALECTS[api].body(
-        Request(instructions="x", prefix=prefix, messages=HISTORY[:1], tools=TOOLS), SETTINGS
+    body = b"".join(
+        DIALECTS[api].body(
+            Request(instructions="x", prefix=prefix, messages=HISTORY[:1], tools=TOOLS), SETTINGS
+        )
     )
 
     assert b"," + prefix + b"," in body or b"[" + prefix + b"," in body
@@ -173,7 +175,7 @@ def test_anthropic_marks_what_the_next_request_will_repeat() -> None:
     body = sent("anthropic", request)
 
     assert marks(body) == ["/tools/1", "/system/0", "/messages/4/content/0"]
-    assert anthropic.body(request, SETTINGS).count(prefix) == 1
+    assert b"".join(anthropic.body(request, SETTINGS)).count(prefix) == 1
 
 
 def test_anthropic_translates_tools_and_arguments() -> None:

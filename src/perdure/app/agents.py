@@ -1,14 +1,38 @@
 """From configured agents to seats."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from perdure.app.config import AgentConfig
+from perdure.app.config import AgentConfig, Config
 from perdure.app.config_values import AcpAgent, ChatAgent, DemoAgent
+from perdure.app.toml_errors import ConfigError, Problem
+from perdure.app.toml_positions import Positions
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Seat
 from perdure.ports.agent import Agent
 from perdure.ports.clock import Clock
 from perdure.tools.empty import NoTools
+
+
+def check(config: Config, path: Path) -> None:
+    """Refuse what this version cannot run, with the line to change. Raises `ConfigError`."""
+    unusable = [name for name, agent in config.agents.items() if isinstance(agent, AcpAgent)]
+    if not unusable:
+        return
+    positions = Positions(path.read_text(encoding="utf-8-sig"))
+    raise ConfigError(
+        [
+            Problem(str(path), positions.line(("agents", name, "kind")), _no_acp(name))
+            for name in unusable
+        ]
+    )
+
+
+def _no_acp(name: str) -> str:
+    return (
+        f"[agents.{name}] kind: this version of Perdure cannot run agents of kind acp; "
+        'use kind = "chat" or kind = "demo"'
+    )
 
 
 def seats(configured: Mapping[str, AgentConfig], *, clock: Clock) -> dict[str, Seat]:
@@ -37,11 +61,7 @@ def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
         case ChatAgent():
             return _chat(name, config, clock), "chat"
         case AcpAgent():
-            raise Rejected(
-                f"agent {name!r}: this version of Perdure cannot run agents of kind acp; "
-                'use kind = "chat" or kind = "demo"',
-                code="unsupported",
-            )
+            raise Rejected(_no_acp(name), code="config")
 
 
 def _chat(name: str, config: ChatAgent, clock: Clock) -> Agent:

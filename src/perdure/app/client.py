@@ -76,10 +76,16 @@ def is_alive(pid: int) -> bool:
 @asynccontextmanager
 async def node_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient | None"]:
     """The client of this home's node, or None when none runs."""
+    async with seeking_client(home, environ) as client:
+        yield client if await client.look_again() else None
+
+
+@asynccontextmanager
+async def seeking_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient"]:
+    """A client that has not looked for the node yet."""
     headers = _authorization(home, environ)
     async with aiohttp.ClientSession(headers=headers, read_bufsize=LINE_BYTES_MAX) as http:
-        client = NodeClient(http, home)
-        yield client if await client.look_again() else None
+        yield NodeClient(http, home)
 
 
 def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -98,6 +104,7 @@ class NodeClient:
         self._home = home
         self._base = ""
         self.pid = 0
+        self.port = 0
 
     @property
     def url(self) -> str:
@@ -108,7 +115,7 @@ class NodeClient:
         found = hint(self._home)
         if found is None:
             return False
-        self._base, self.pid = found.url, found.pid
+        self._base, self.pid, self.port = found.url, found.pid, found.port
         try:
             status = await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
         except Rejected as error:
@@ -125,6 +132,9 @@ class NodeClient:
 
     async def drain(self) -> None:
         await self._ask(dict[str, str], "/api/drain", method="POST")
+
+    async def restart(self) -> None:
+        await self._ask(dict[str, str], "/api/restart", method="POST")
 
     async def verify(self) -> Report | None:
         """None: this node cannot do it."""

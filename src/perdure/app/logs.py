@@ -1,14 +1,17 @@
 """Logs: short lines for people on stderr, JSON lines in the home's `logs/perdure.log`.
 
 Writing happens on a thread of its own, so a slow disk or terminal never holds up the loop. Lines
-carry ids and lengths, never what people said.
+carry ids and lengths, never what people said. A place that cannot be written to is named once;
+the gateway goes on without it.
 """
 
+import contextlib
 import logging
 import logging.handlers
 import sys
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TextIO
 
 import structlog
 
@@ -53,8 +56,26 @@ class _Passing(logging.handlers.QueueHandler):
         return record
 
 
+class _Terminal(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
+        """The terminal is gone, and there is nowhere to say so."""
+
+
+class _File(logging.handlers.RotatingFileHandler):
+    has_complained = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
+        """A full disk: without this each line would print a traceback of its own."""
+        if self.has_complained:
+            return
+        self.has_complained = True
+        with contextlib.suppress(OSError, ValueError):
+            why = sys.exc_info()[1]
+            print(f"the log file cannot be written ({why}); free some space", file=sys.stderr)  # noqa: T201
+
+
 def _terminal(shared: list[structlog.typing.Processor]) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Terminal(sys.stderr)
     renderer = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
@@ -63,9 +84,7 @@ def _terminal(shared: list[structlog.typing.Processor]) -> logging.Handler:
 
 
 def _file(path: Path, shared: list[structlog.typing.Processor]) -> logging.Handler:
-    handler = logging.handlers.RotatingFileHandler(
-        path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8", delay=True
-    )
+    handler = _File(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8", delay=True)
     handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
     return handler
 

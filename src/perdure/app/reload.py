@@ -5,13 +5,15 @@ where it is invalid: then everything stays as it was.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import structlog
 
 from perdure.app import agents, config, discovery
 from perdure.app.config import Config
+from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
 from perdure.ports.clock import Clock
@@ -21,7 +23,10 @@ log = structlog.get_logger("config")
 
 
 class Reloading:
-    """Looks at the file every now and then: a stat costs nothing, and works on every disk."""
+    """Looks at the file every now and then: a stat costs nothing, and works on every disk.
+
+    Who asks for a look gets it at once, and `shown` is around it.
+    """
 
     def __init__(
         self,
@@ -31,25 +36,43 @@ class Reloading:
         roster: Roster,
         environ: Mapping[str, str],
         clock: Clock,
+        shown: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._path = path
         self._current = current
         self._roster = roster
         self._environ = environ
         self._clock = clock
+        self._shown = shown
         self._seen = _stamp(path)
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
 
     async def run(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_S)
-            stamp = await asyncio.to_thread(_stamp, self._path)
-            if stamp == self._seen:
-                continue
-            # An editor may still be writing: take it once it has been the same for one look.
-            await self._clock.sleep(LOOK_S / 4)
-            if await asyncio.to_thread(_stamp, self._path) == stamp:
-                self._seen = stamp
-                await self.apply()
+            if await self._is_asked_within(LOOK_S):
+                self._asked.clear()
+                self._seen = await asyncio.to_thread(_stamp, self._path)
+                with self._shown():
+                    await self.apply()
+            elif (stamp := await asyncio.to_thread(_stamp, self._path)) != self._seen:
+                await self._apply_when_quiet(stamp)
+
+    async def _is_asked_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._asked.wait()
+        except TimeoutError:
+            return False
+
+    async def _apply_when_quiet(self, stamp: tuple[int, int] | None) -> None:
+        """An editor may still be writing: take it once it has been the same for one look."""
+        await self._clock.sleep(LOOK_S / 4)
+        if await asyncio.to_thread(_stamp, self._path) == stamp:
+            self._seen = stamp
+            await self.apply()
 
     async def apply(self) -> None:
         changed = config.reload(self._current, self._path, self._environ)
@@ -57,10 +80,12 @@ class Reloading:
             for problem in changed:
                 log.error("configuration not applied", problem=str(problem))
             return
-        if changed == self._current:
+        if changed is self._current:
+            log.info("configuration unchanged")
             return
         try:
             found = await discovery.agents(changed, self._environ)
+            agents.check(changed, self._path)
             seats = agents.seats(found.by_name, clock=self._clock)
         except Rejected as error:
             log.error("configuration not applied", problem=error.message)  # noqa: TRY400
@@ -68,7 +93,13 @@ class Reloading:
         needs_restart = config.restart_keys(self._current, changed)
         self._current = changed
         self._roster.replace(seats)
+        warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)
+
+
+def warn_of_what_has_no_effect(settings: Config) -> None:
+    for setting in settings_without_effect(settings):
+        log.warning(f"{setting} has no effect in this version")  # noqa: G004 - a whole sentence
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -4,20 +4,25 @@ import asyncio
 import errno
 import ipaddress
 import os
-import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 from aiohttp import web
 
 from perdure import __version__
 from perdure.app import agents, config, discovery, environment, logs, storage
+from perdure.app.client import ServerFile, hint
 from perdure.app.environment import OPERATOR, SERVER_FILE
-from perdure.app.node import Node, Running, Surroundings, limits_of, running_node
-from perdure.app.reload import Reloading
+from perdure.app.node import Running, Surroundings, limits_of, running_node
+from perdure.app.reload import Reloading, warn_of_what_has_no_effect
+from perdure.app.replace import lock_of, make_way
+from perdure.app.signals import Signals
 from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.systemd import Notifier
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
 from perdure.store.store import Store
@@ -25,29 +30,61 @@ from perdure.web.server import application
 
 GRACE_S = 1.0
 LOCK_PATIENCE_S = 2.0
+# Set by a node for its next life: where port 0 was asked for, clients find it where it was.
+KEPT_PORT_VARIABLE = "PERDURE_KEPT_PORT"
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     host: str | None = None
     port: int | None = None
-    verbose: bool = False
+    is_replacing: bool = False
+    is_verbose: bool = False
+
+
+class Again(msgspec.Struct, frozen=True):
+    """How a life ended that wants another one; it listened on this port."""
+
+    port: int
 
 
 async def serve(
     options: ServeOptions, environ: Mapping[str, str], announce: Callable[[str], None]
-) -> None:
-    """Run until a signal or a drain; returns once everything is put away."""
+) -> Again | None:
+    """Run until a signal, a drain or a restart; returns once everything is put away."""
+    signals = Signals()
+    try:
+        return await _life(options, environ, announce, signals)
+    except asyncio.CancelledError:
+        if not signals.has_ended_the_start:
+            raise
+        return None
+
+
+async def _life(
+    options: ServeOptions,
+    environ: Mapping[str, str],
+    announce: Callable[[str], None],
+    signals: Signals,
+) -> Again | None:
     home = options.home
     environment.prepare_home(home)
     settings = config.load(home, environ)
+    agents.check(settings, home / config.FILE_NAME)
     entropy, clock = SystemEntropy(), SystemClock()
     token = environment.home_token(home, environ, entropy.random_bytes)
+    notifier = Notifier(environ, clock)
     async with AsyncExitStack() as stack:
-        stack.callback(logs.begin(home, verbose=options.verbose).stop)
+        stack.callback(logs.begin(home, verbose=options.is_verbose).stop)
+        warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ)
         roster = Roster(agents.seats(found.by_name, clock=clock))
         stack.push_async_callback(roster.close)
+        kept = _kept_port(environ)
+        if options.is_replacing:
+            notifier.status("waiting for the running node")
+            lock = lock_of(home / storage.DATABASE) if settings.store.is_sqlite else None
+            kept = await make_way(home, environ, lock=lock, clock=clock) or kept
         store = await stack.enter_async_context(
             _opened(storage.store(settings, home, clock=clock, entropy=entropy))
         )
@@ -62,19 +99,55 @@ async def serve(
             is_shared=not settings.store.is_sqlite,
         )
         running = await stack.enter_async_context(running_node(around, settings))
-        host = options.host or settings.server.host
-        port = settings.server.port if options.port is None else options.port
-        url = await stack.enter_async_context(_listening(running, host, port))
-        stack.callback((home / SERVER_FILE).unlink, missing_ok=True)
+        url = await stack.enter_async_context(_listening(running, *_place(options, settings, kept)))
+        stack.callback(_remove_server_file, home / SERVER_FILE)
         _write_server_file(home / SERVER_FILE, url)
         reloading = Reloading(
-            home / config.FILE_NAME, settings, roster=roster, environ=environ, clock=clock
+            home / config.FILE_NAME,
+            settings,
+            roster=roster,
+            environ=environ,
+            clock=clock,
+            shown=notifier.reloading,
         )
         await stack.enter_async_context(_meanwhile(reloading.run()))
+        await stack.enter_async_context(_meanwhile(notifier.watch(store.diagnostics.counts)))
+        signals.lead_to(running.node, reload=reloading.ask)
+        notifier.ready("serving")
         announce(_banner(settings.server.base_url or url, token, roster, found.reason))
-        await _until_told(running.node)
+        await running.node.drain_requested.wait()
+        notifier.stopping("draining", within_s=settings.drain.timeout_s)
         # The drain begins while HTTP still answers: posts are accepted and kept.
         await running.node.drain()
+        is_restart = running.node.is_restarting and not signals.is_for_good
+        return Again(_port_of(url)) if is_restart else None
+
+
+def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
+    """Become the next life: same process, same arguments, fresh program."""
+    around = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
+    try:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], around)  # noqa: S606
+    except OSError as error:
+        raise Rejected(
+            f"everything is put away, but {sys.executable} could not be started again "
+            f"({error.strerror}); start it with `perdure serve`",
+            code="cannot_restart",
+        ) from error
+
+
+def _kept_port(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(KEPT_PORT_VARIABLE, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _place(
+    options: ServeOptions, settings: config.Config, kept: int | None
+) -> tuple[str, Sequence[int]]:
+    """The host, and the ports to try."""
+    host = options.host or settings.server.host
+    port = settings.server.port if options.port is None else options.port
+    return host, [kept, 0] if port == 0 and kept else [port]
 
 
 @asynccontextmanager
@@ -111,7 +184,7 @@ async def _open_patiently(store: Store) -> None:
 
 
 @asynccontextmanager
-async def _listening(running: Running, host: str, port: int) -> AsyncIterator[str]:
+async def _listening(running: Running, host: str, ports: Sequence[int]) -> AsyncIterator[str]:
     """The HTTP server. Live streams end with it: their clients come back by themselves."""
     runner = web.AppRunner(
         application(running.services, running.tally),
@@ -121,15 +194,22 @@ async def _listening(running: Running, host: str, port: int) -> AsyncIterator[st
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, reuse_address=True, backlog=1024)
-        try:
-            await site.start()
-        except OSError as error:
-            raise _cannot_listen(error, host, port) from error
+        await _bind(runner, host, ports)
         chosen = runner.addresses[0][1]
         yield f"http://{_in_url(host)}:{chosen}"
     finally:
         await runner.cleanup()
+
+
+async def _bind(runner: web.AppRunner, host: str, ports: Sequence[int]) -> None:
+    for port in ports:
+        try:
+            await web.TCPSite(runner, host, port, reuse_address=True, backlog=1024).start()
+        except OSError as error:
+            if port == ports[-1]:
+                raise _cannot_listen(error, host, port) from error
+        else:
+            return
 
 
 def _cannot_listen(error: OSError, host: str, port: int) -> Rejected:
@@ -154,11 +234,21 @@ def _in_url(host: str) -> str:
 
 
 def _write_server_file(path: Path, url: str) -> None:
-    port = int(url.rpartition(":")[2])
-    body = msgspec.json.encode({"pid": os.getpid(), "port": port, "url": url})
+    body = msgspec.json.encode(ServerFile(pid=os.getpid(), port=_port_of(url), url=url))
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(body)
     unfinished.replace(path)
+
+
+def _remove_server_file(path: Path) -> None:
+    """Only ours: on a shared store another node may have been started in the same home."""
+    found = hint(path.parent)
+    if found is None or found.pid == os.getpid():
+        path.unlink(missing_ok=True)
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _banner(url: str, token: str, roster: Roster, reason: str) -> str:
@@ -169,17 +259,3 @@ def _banner(url: str, token: str, roster: Roster, reason: str) -> str:
     lines.append(f"  chat   {url}/#token={token}")
     lines.append("  stop   Ctrl-C (twice: do not wait for turns)")
     return "\n".join(lines)
-
-
-async def _until_told(node: Node) -> None:
-    """The first signal asks for a drain, the second one to stop waiting for it."""
-    loop = asyncio.get_running_loop()
-
-    def signalled() -> None:
-        if node.drain_requested.is_set():
-            node.hurry()
-        node.request_drain()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled)
-    await node.drain_requested.wait()

@@ -2,13 +2,14 @@
 
 The prompt is plain and blocking; the loop runs only while an answer is awaited. In between nothing
 is lost: the next look at the conversation goes on from the last event seen. Ctrl-C cancels the
-wait, which here means: stop the turn, then wait for how it ended.
+wait, which here means: stop the turn, then wait for how it ended. While the message is on its way
+nobody knows whether it has arrived, so it is sent to its end, under the same id, and then stopped.
 """
 
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,8 @@ def _converse(runner: asyncio.Runner, talk: "Talk") -> None:
             runner.run(talk.say(text, _shown))
         except PerdureError as error:
             complain(error.message)
+        except KeyboardInterrupt:
+            print()
 
 
 def _typed() -> Iterator[str]:
@@ -129,22 +132,44 @@ class Talk:
         if self._position is None:
             self._position = await self._now()
         client_id = SystemEntropy().random_bytes(12).hex()
-        accepted = await self._post(storable(text), client_id, patience)
+        accepted, is_unwanted = await self._send(storable(text), client_id, patience)
         if accepted.turn is None:
             show(f"{accepted.reply or ''}\n")
             return _answered(accepted, outcome=None, text=accepted.reply or "")
         answer = Answer(accepted, show)
-        try:
-            await self._follow(answer, patience)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
+        if not is_unwanted:
+            is_unwanted = await self._is_cut_short(self._follow(answer, patience))
+        if is_unwanted:
             # It may have ended in this very moment; then how it ended is what there is to see.
             with contextlib.suppress(Conflict):
                 await self._node.stop_turn(accepted.turn)
             await self._follow(answer, patience)
         return _answered(accepted, outcome=answer.outcome, text=answer.text)
+
+    async def _send(
+        self, text: str, client_id: str, patience: "Patience"
+    ) -> tuple[wire.MessageOut, bool]:
+        """What the node made of it, and whether the person took it back meanwhile."""
+        try:
+            return await self._post(text, client_id, patience), False
+        except asyncio.CancelledError:
+            _go_on()
+        try:
+            return await self._node.post(self.name, text, client_id=client_id), True
+        except AWAY as error:
+            raise Rejected(
+                "the node does not answer, and the message may have arrived; look at "
+                f"`perdure sessions show {self.name}` before you send it again",
+                code="unknown",
+            ) from error
+
+    async def _is_cut_short(self, work: Coroutine[None, None, None]) -> bool:
+        try:
+            await work
+        except asyncio.CancelledError:
+            _go_on()
+            return True
+        return False
 
     async def _now(self) -> str:
         """Where the conversation stands; one that is not there yet is read from its beginning."""
@@ -176,6 +201,13 @@ class Talk:
                 await patience.spend(Transient("the node closed the connection"))
             except AWAY as error:
                 await patience.spend(error)
+
+
+def _go_on() -> None:
+    """Ctrl-C is heard, and the work is not over."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
 
 
 class Patience:

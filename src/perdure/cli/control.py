@@ -1,5 +1,6 @@
-"""status, stop, verify: how the node is, and its end."""
+"""status, stop, drain, restart, verify: how the node is, its end, its next beginning."""
 
+import contextlib
 import sys
 from typing import Final
 
@@ -16,6 +17,8 @@ from perdure.web import wire
 LOOK_EVERY_S: Final = 0.2
 # After its last answer a node has only files to close.
 CLOSING_S: Final = 30.0
+# After its end, the next life may find a long journal to look through, or a slow supervisor.
+STARTING_S: Final = 60.0
 
 
 async def status(place: Place) -> None:
@@ -56,16 +59,60 @@ async def stop(place: Place) -> int | None:
             "see `perdure logs`",
             code="still_there",
         )
-    if place.is_json:
-        print_json({"state": "stopped"})
-    else:
-        print("stopped")
+    _say(place, "stopped")
     return None
 
 
-async def _until_silent(node: NodeClient) -> None:
+async def drain(place: Place) -> None:
+    """Ask the node to drain, and leave it to it."""
+    async with running(place) as node:
+        await node.drain()
+    _say(place, "draining")
+
+
+async def restart(place: Place) -> None:
+    """Ask the node to begin anew, and wait until its next life is ready."""
+    async with running(place) as node:
+        last = (await node.status()).node
+        await node.restart()
+        await _until_silent(node, last)
+        found = await _next_life(node, last)
+        url = node.url
+    if place.is_json:
+        print_json({"state": "restarted", "pid": found.pid, "url": url})
+    else:
+        print(f"restarted, process {found.pid} at {url}")
+
+
+async def _next_life(node: NodeClient, last: str) -> wire.StatusOut:
+    clock = SystemClock()
+    print("starting", file=sys.stderr)
+    deadline = clock.monotonic_s() + STARTING_S
+    while clock.monotonic_s() < deadline:
+        with contextlib.suppress(PerdureError):
+            if await node.look_again():
+                found = await node.status()
+                if found.node != last:
+                    return found
+        await clock.sleep(LOOK_EVERY_S)
+    raise Rejected(
+        "the node has stopped and did not come back; see `perdure logs`, and start it with "
+        "`perdure serve`",
+        code="gone",
+    )
+
+
+def _say(place: Place, state: str) -> None:
+    if place.is_json:
+        print_json({"state": state})
+    else:
+        print(state)
+
+
+async def _until_silent(node: NodeClient, life: str | None = None) -> None:
+    """Until the process, or this life of it, answers no more."""
     told = ""
-    while (found := await _status(node)) is not None:
+    while (found := await _status(node)) is not None and life in (None, found.node):
         count = found.turns.get("running", 0)
         news = f"draining: {count} turn{'' if count == 1 else 's'} running"
         if count and news != told:

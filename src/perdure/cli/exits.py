@@ -1,7 +1,7 @@
 """Exit codes, and the one place where failures become them.
 
-0 done, 1 failed, 2 wrong usage or configuration, 3 not running. A person reads one line on
-stderr, never a traceback of something we foresaw.
+0 done, 1 failed, 2 wrong usage or configuration, 3 not running; 75 asks systemd to start the node
+again. A person reads one line on stderr, never a traceback of something we foresaw.
 """
 
 import os
@@ -14,6 +14,7 @@ from perdure.domain.errors import PerdureError
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 NOT_RUNNING: Final = 3
+START_AGAIN: Final = 75
 INTERRUPTED: Final = 130
 
 _BY_CODE: Final = {"config": WRONG_USAGE, "not_running": NOT_RUNNING}

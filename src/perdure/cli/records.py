@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure.cli.asking import Answers, Place, answering
+from perdure.cli.exits import complain
 from perdure.cli.printing import clean, one_line, print_json, when
 from perdure.cli.tables import console, print_table
 from perdure.domain.codec import decode
@@ -167,6 +168,8 @@ async def list_tokens(place: Place) -> None:
 
 
 async def add_token(place: Place, *, name: str) -> None:
+    if not place.home.exists():
+        complain(f"making a new home in {place.home}; --home or PERDURE_HOME chooses another")
     async with answering(place, make=True) as answers:
         token = await answers.grant(name)
     if place.is_json:

@@ -12,6 +12,7 @@ those bytes, the few messages after them, and the notes, which exist nowhere els
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -71,18 +72,31 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """History up to some turn: final messages as bytes, and the newest, which may still grow."""
+STRETCH_BYTES: Final = 64 * 1024
 
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """History up to some turn: final messages as bytes, and the newest, which may still grow.
+
+    The bytes stand in stretches: those in `sealed` are long and never copied again, `encoded` is
+    what came after them. A turn so costs the same however long the conversation is.
+    """
+
+    sealed: tuple[bytes, ...] = ()
     encoded: bytes = b""
     count: int = 0
     newest: Message | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.sealed)) + len(self.encoded)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an agent needs for one model call, in no provider's words.
 
-    `prefix` is the agent's own encoding of all messages before `messages`, joined with commas.
+    `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`, each
+    joined with commas, as they are to be joined with each other.
     `context` and `tools` are JSON text that a caller without a conversation brought along.
     """
 
@@ -91,6 +105,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     context: str = ""
     tools: str = ""
+    sealed: tuple[bytes, ...] = ()
+
+    @property
+    def history(self) -> tuple[bytes, ...]:
+        """The encoded stretches, oldest first. No message lies across two of them."""
+        return (*self.sealed, self.prefix) if self.prefix else self.sealed
 
 
 Encode = Callable[[Message], bytes]
@@ -135,10 +155,21 @@ def _add(messages: list[Message], role: Role, blocks: Sequence[Block]) -> None:
 def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Window:
     """The window after some more messages: whatever became final is encoded, once."""
     final, newest = weave(window.newest, messages)
-    pieces = [encode(message) for message in final]
-    if window.encoded:
-        pieces.insert(0, window.encoded)
-    return Window(encoded=b",".join(pieces), count=window.count + len(final), newest=newest)
+    sealed = list(window.sealed)
+    stretch = [window.encoded] if window.encoded else []
+    size = len(window.encoded)
+    for message in final:
+        stretch.append(encode(message))
+        size += len(stretch[-1])
+        if size >= STRETCH_BYTES:
+            sealed.append(b",".join(stretch))
+            stretch, size = [], 0
+    return Window(
+        sealed=tuple(sealed),
+        encoded=b",".join(stretch),
+        count=window.count + len(final),
+        newest=newest,
+    )
 
 
 def weave(
@@ -166,6 +197,7 @@ def assemble(
         assert_valid(tail, begins=not window.count and not context)
     return Request(
         instructions=instructions,
+        sealed=window.sealed,
         prefix=window.encoded,
         messages=tail,
         context=context,

@@ -92,15 +92,15 @@ class Prompts:
     def _keep(self, key: tuple[str, TurnId], window: Window) -> None:
         self._forget(key)
         self._windows[key] = window
-        self._bytes += len(window.encoded)
+        self._bytes += window.size
         while self._bytes > CACHE_BYTES:
             _, dropped = self._windows.popitem(last=False)
-            self._bytes -= len(dropped.encoded)
+            self._bytes -= dropped.size
 
     def _forget(self, key: tuple[str, TurnId] | None) -> None:
         dropped = self._windows.pop(key, None) if key else None
         if dropped is not None:
-            self._bytes -= len(dropped.encoded)
+            self._bytes -= dropped.size
 
     async def _with_media(self, messages: Sequence[Message]) -> list[Message]:
         """Fill in the bytes of images, which models see; other files are named to them."""

@@ -36,7 +36,10 @@ class Supervisor:
         await self._group.__aexit__(*error)  # type: ignore[arg-type]
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
-        return self._group.create_task(self._guarded(work, name), name=name)
+        task = self._group.create_task(self._guarded(work, name), name=name)
+        # Cancelled before its first step, a task never comes to what it was to await.
+        task.add_done_callback(lambda _: work.close())
+        return task
 
     async def _guarded(self, work: Awaitable[None], name: str) -> None:
         try:

@@ -40,6 +40,7 @@ class TurnPump:
         self._idle.set()
         self._is_draining = False
         self._is_unsure = False
+        self._has_more = False
         self._abandoned: set[TurnId] = set()
 
     @property
@@ -53,7 +54,8 @@ class TurnPump:
         """Until the drain: step while there is work, else wait for a wake-up."""
         while not self._is_draining:
             self._wake.clear()
-            if not await self._safe_step():
+            self._has_more = False
+            if not await self._safe_step() or not self._has_more:
                 await self._wait()
 
     async def _safe_step(self) -> bool:
@@ -62,6 +64,7 @@ class TurnPump:
         except (Transient, Ambiguous) as error:
             log.warning("claiming failed", error=error.message)
             await self._desk.clock.sleep(1)
+            self._has_more = True
             return True
 
     async def _wait(self) -> None:
@@ -91,6 +94,7 @@ class TurnPump:
             if each.lease.turn not in self._abandoned:
                 self._begin(each)
         self._abandoned.clear()
+        self._has_more = len(claimed) == room
         return bool(claimed)
 
     def _begin(self, claimed: Claimed) -> None:

@@ -38,6 +38,7 @@ _PRAGMAS: Final = """
     PRAGMA synchronous = {synchronous};
     PRAGMA busy_timeout = 5000;
     PRAGMA foreign_keys = ON;
+    PRAGMA temp_store = MEMORY;
     PRAGMA journal_size_limit = 67108864;"""
 
 
@@ -240,6 +241,7 @@ class SqliteDriver:
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path))
         connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
+        _keep_plans(connection)
         return connection
 
     def _migrate(self, now_ms: int) -> None:
@@ -312,7 +314,8 @@ class SqliteDriver:
         if connection is None:
             flags = apsw.SQLITE_OPEN_READONLY
             connection = apsw.Connection(str(self._path), flags=flags)
-            connection.execute("PRAGMA busy_timeout = 5000")
+            connection.execute("PRAGMA busy_timeout = 5000").fetchall()
+            _keep_plans(connection)
             self._local.connection = connection
             self._opened.append(connection)
         return connection
@@ -341,8 +344,7 @@ class SqliteDriver:
         try:
             if self._needs_reopening:
                 self._reopen()
-            self._connection.execute("BEGIN IMMEDIATE")
-            is_whole = all(self._try(job) for job in batch)
+            is_whole = self._run_all(batch) or self._try_all(batch)
         except apsw.Error as error:
             self._roll_back()
             self._fail(batch, translate(error))
@@ -363,6 +365,23 @@ class SqliteDriver:
         except apsw.Error as error:
             self._roll_back()
             self._fail(batch, translate(error))
+
+    def _run_all(self, batch: list[_Job[Any]]) -> bool:
+        """Run the jobs as if none could fail, which is nearly always so: a savepoint before each
+        would make SQLite copy every page it changes. False when one failed and nothing is kept."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for job in batch:
+                job.result = drive(connection, job.make())
+        except Exception:  # noqa: BLE001 - which one, and why, the second run tells
+            self._roll_back()
+            return False
+        return True
+
+    def _try_all(self, batch: list[_Job[Any]]) -> bool:
+        self._connection.execute("BEGIN IMMEDIATE")
+        return all(self._try(job) for job in batch)
 
     def _try(self, job: _Job[Any]) -> bool:
         """Run one job in a savepoint. False when the transaction itself is gone."""
@@ -412,6 +431,11 @@ class SqliteDriver:
 def _answer_all(batch: list[_Job[Any]]) -> None:
     for job in batch:
         job.answer()
+
+
+def _keep_plans(connection: apsw.Connection) -> None:
+    """Without this SQLite compiles a statement again whenever it is bound to other values."""
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def drive(connection: apsw.Connection, op: Op[T]) -> T:

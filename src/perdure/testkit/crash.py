@@ -1,9 +1,11 @@
 """Dying at any instant, on purpose.
 
 A port call is the only place where anything durable happens, so wrapping the ports names every
-instant at which a process can die, lose an answer or be refused. Production code carries no hooks.
+instant at which a process can die, lose an answer, be refused or stand still. Production
+code carries no hooks.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import StrEnum
 from functools import wraps
@@ -20,15 +22,30 @@ class Nemesis(StrEnum):
     DIE = "die"
     LOSE_REPLY = "lose_reply"  # it happened, and the caller is not told
     REFUSE = "refuse"  # it did not happen, and the caller is told
+    PAUSE = "pause"  # the process stands still for longer than its lease
+
+
+async def _no_pause() -> None:
+    """Nothing happens meanwhile."""
 
 
 class Fuse:
     """Counts points and strikes at one of them. After a death everything is dead: the dead do not
-    write."""
+    write. During a pause everything stands still: whoever reaches a point waits there until
+    `meanwhile` is over."""
 
-    def __init__(self, strikes_at: int | None = None, nemesis: Nemesis = Nemesis.DIE) -> None:
+    def __init__(
+        self,
+        strikes_at: int | None = None,
+        nemesis: Nemesis = Nemesis.DIE,
+        *,
+        meanwhile: Callable[[], Awaitable[None]] = _no_pause,
+    ) -> None:
         self._strikes_at = strikes_at
         self._nemesis = nemesis
+        self._meanwhile = meanwhile
+        self._awake = asyncio.Event()
+        self._awake.set()
         self.passed: list[str] = []
         self.has_struck = False
 
@@ -36,34 +53,46 @@ class Fuse:
     def is_dead(self) -> bool:
         return self.has_struck and self._nemesis is Nemesis.DIE
 
-    def before(self, name: str) -> None:
+    @property
+    def struck(self) -> str:
+        """The point at which it struck, in words."""
+        at = self._strikes_at
+        return self.passed[at] if at is not None and self.has_struck else "nowhere"
+
+    async def before(self, name: str) -> None:
         """The call is about to be made."""
-        if self._is_struck(f"before {name}"):
-            if self._nemesis is Nemesis.DIE:
-                raise SimulatedCrash(name)
-            if self._nemesis is Nemesis.REFUSE:
-                raise Transient(f"refused: {name}")
+        if await self._is_struck(f"before {name}") and self._nemesis is Nemesis.REFUSE:
+            raise Transient(f"refused: {name}")
 
-    def after(self, name: str) -> None:
+    async def after(self, name: str) -> None:
         """The call took effect; its answer is on the way."""
-        if self._is_struck(f"after {name}"):
-            if self._nemesis is Nemesis.DIE:
-                raise SimulatedCrash(name)
-            if self._nemesis is Nemesis.LOSE_REPLY:
-                raise Ambiguous(f"answer lost: {name}")
+        if await self._is_struck(f"after {name}") and self._nemesis is Nemesis.LOSE_REPLY:
+            raise Ambiguous(f"answer lost: {name}")
 
-    def instant(self, name: str) -> None:
-        """A moment between calls: only death can come here."""
-        if self._is_struck(name) and self._nemesis is Nemesis.DIE:
-            raise SimulatedCrash(name)
+    async def instant(self, name: str) -> None:
+        """A moment between calls: there is nothing to refuse and no answer to lose."""
+        await self._is_struck(name)
 
-    def _is_struck(self, point: str) -> bool:
+    async def _is_struck(self, point: str) -> bool:
+        await self._awake.wait()
         if self.is_dead:
             raise SimulatedCrash(point)
         is_struck = self._strikes_at is not None and len(self.passed) == self._strikes_at
         self.passed.append(point)
-        self.has_struck = self.has_struck or is_struck
+        if is_struck:
+            self.has_struck = True
+            await self._strike(point)
         return is_struck
+
+    async def _strike(self, point: str) -> None:
+        if self._nemesis is Nemesis.DIE:
+            raise SimulatedCrash(point)
+        if self._nemesis is Nemesis.PAUSE:
+            self._awake.clear()
+            try:
+                await self._meanwhile()
+            finally:
+                self._awake.set()
 
 
 class Fused:
@@ -82,9 +111,9 @@ class Fused:
 
         @wraps(method)
         async def call(*args: object, **kwargs: object) -> object:
-            self._fuse.before(label)
+            await self._fuse.before(label)
             result = await method(*args, **kwargs)
-            self._fuse.after(label)
+            await self._fuse.after(label)
             return result
 
         return call
@@ -106,7 +135,7 @@ class FusedStore:
 
 
 class FusedAgent:
-    """An agent whose stream can be cut by death between any two events."""
+    """An agent whose stream can be struck between any two events."""
 
     def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner = inner
@@ -117,5 +146,5 @@ class FusedAgent:
 
     async def run(self, request: Any) -> AsyncGenerator[Any, None]:
         async for event in self._inner.run(request):
-            self._fuse.instant("agent event")
+            await self._fuse.instant("agent event")
             yield event

@@ -193,12 +193,16 @@ class Answer:
         """Headers wait for the first text or the end, so that an early failure has its status."""
         response: web.StreamResponse | None = None
         async for piece in pieces:
+            chunk = self._chunk(piece, wants_usage=wants_usage)
             if response is None:
                 if isinstance(piece, Ended) and piece.outcome in _FAILURES:
                     return self._failed(piece)
                 response = await self._begin(request, piece)
+                chunk = self._first + chunk
+            # Headers leave with the first chunk and the end with the last: each write is a packet.
+            write = response.write_eof if isinstance(piece, Ended) else response.write
             with suppress(ConnectionResetError):  # the turn goes on without its listener
-                await response.write(self._chunk(piece, wants_usage=wants_usage))
+                await write(chunk)
         assert response is not None
         return response
 
@@ -211,9 +215,11 @@ class Answer:
         more = _outcome_header(piece) if isinstance(piece, Ended) else {}
         response = web.StreamResponse(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)
-        first = self._completion.chunk({"role": "assistant", "content": ""})
-        await response.write(_data(first))
         return response
+
+    @property
+    def _first(self) -> bytes:
+        return _data(self._completion.chunk({"role": "assistant", "content": ""}))
 
     def _ending(self, ended: Ended, *, wants_usage: bool) -> bytes:
         if ended.outcome in _FAILURES:

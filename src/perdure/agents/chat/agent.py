@@ -5,7 +5,7 @@ may have been shown. Before that the failures that pass by themselves are waited
 the server asked for and never longer in all than the settings allow.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
 import aiohttp
@@ -61,7 +61,7 @@ class ChatAgent:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def _post(self, body: bytes) -> Exchange | Failure:
+    async def _post(self, body: Sequence[bytes]) -> Exchange | Failure:
         retries, waited_s = 0, 0.0
         while True:
             result = await self._wire.post(body)

@@ -19,6 +19,7 @@ from perdure.agents.chat.anthropic_blocks import (
 )
 from perdure.agents.chat.anthropic_context import Turns, turns
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.pieces import separated
 from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
 from perdure.domain.prompt import Message, Note, Request, Role
@@ -70,25 +71,23 @@ def encode(message: Message) -> bytes:
     return _json(_WireMessage(message.role, [wire_block(block) for block in message.blocks]))
 
 
-def body(request: Request, settings: ChatSettings) -> bytes:
+def body(request: Request, settings: ChatSettings) -> list[bytes]:
     earlier = turns(request.context)
-    if earlier.messages and request.prefix:
+    if earlier.messages and request.history:
         raise Rejected("a conversation's history and a caller's cannot be mixed; send one")
     limit = settings.max_tokens if settings.max_tokens is not None else MAX_TOKENS
-    messages = [request.prefix, *_messages(request, earlier)]
-    return b"".join(
-        (
-            b'{"model":',
-            _json(settings.model),
-            b',"stream":true,"max_tokens":%d' % limit,
-            b"" if settings.temperature is None else _temperature(settings.temperature),
-            _tools(request.tools) if request.tools else b"",
-            _system([request.instructions, *earlier.system]),
-            b',"messages":[',
-            b",".join(filter(None, messages)),
-            b"]}",
-        )
-    )
+    messages = [*request.history, *_messages(request, earlier)]
+    return [
+        b'{"model":',
+        _json(settings.model),
+        b',"stream":true,"max_tokens":%d' % limit,
+        b"" if settings.temperature is None else _temperature(settings.temperature),
+        _tools(request.tools) if request.tools else b"",
+        _system([request.instructions, *earlier.system]),
+        b',"messages":[',
+        *separated(messages),
+        b"]}",
+    ]
 
 
 def _temperature(temperature: float) -> bytes:

@@ -72,12 +72,18 @@ class CallSlots:
         taken = set(earlier)
         for number, slot in enumerate(self._slots):
             call_id = storable(slot.id)
-            if not call_id or call_id in taken or msgspec.json.encode(call_id) in request.prefix:
-                # The prefix only grows, so its length with a count of what follows is unused.
-                call_id = f"call_{len(request.prefix):x}_{len(earlier) + number}"
+            if not call_id or call_id in taken or _is_held(call_id, request):
+                # The history only grows, so its length with a count of what follows is unused.
+                size = sum(map(len, request.history))
+                call_id = f"call_{size:x}_{len(earlier) + number}"
             taken.add(call_id)
             yield Call(
                 id=call_id,
                 name=storable(slot.name) or "unknown",
                 arguments=storable("".join(slot.arguments)) or "{}",
             )
+
+
+def _is_held(call_id: str, request: Request) -> bool:
+    encoded = msgspec.json.encode(call_id)
+    return any(encoded in stretch for stretch in request.history)

@@ -17,7 +17,7 @@ class Dialect:
     url: Callable[[str], str]
     headers: Callable[[ChatSettings], Mapping[str, str]]
     encode: Callable[[Message], bytes]
-    body: Callable[[Request, ChatSettings], bytes]
+    body: Callable[[Request, ChatSettings], list[bytes]]
     read: Callable[[bytes, Answer], None]
     read_whole: Callable[[bytes, Answer], None]
 

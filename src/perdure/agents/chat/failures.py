@@ -23,6 +23,7 @@ _TOO_LONG: Final = re.compile(
     r"context.{0,3}(length|window)|maximum context|too long|too many tokens|too large",
     re.IGNORECASE,
 )
+_AGAIN: Final = "send the message again"
 # Shorter ones are placeholders such as "none", and blotting them out would garble the words.
 _SECRET_MIN: Final = 8
 
@@ -90,7 +91,7 @@ def refused(
     elif status == 413 or _TOO_LONG.search(f"{said.code} {said.text}"):
         words = (
             f"the conversation is too long for {server.model} ({status}){quoted}; "
-            "shorten it with /compact or start afresh with /new"
+            "begin a new conversation, or choose a model with a larger window"
         )
     else:
         words = (
@@ -109,9 +110,9 @@ def _overloaded(
         return server.failure(StopReason.PROVIDER_REJECTED, words)
     if status == 429:
         wait = f" in {retry_after_s:.0f} s" if retry_after_s else " later"
-        words = f"{server.url} takes no more requests now (429){quoted}; /retry{wait}"
+        words = f"{server.url} takes no more requests now (429){quoted}; {_AGAIN}{wait}"
     else:
-        words = f"{server.url} failed ({status}){quoted}; /retry, or look at the server"
+        words = f"{server.url} failed ({status}){quoted}; {_AGAIN}, or look at the server"
     return server.failure(
         StopReason.PROVIDER_ERROR, words, may_retry=True, retry_after_s=retry_after_s
     )
@@ -162,7 +163,7 @@ def no_connection_in_time(server: Server, seconds: float) -> Failure:
 def no_token_in_time(server: Server, seconds: float) -> Failure:
     words = (
         f"{server.url} sent no first word within {seconds:g} s; is {server.model} still loading? "
-        f"/retry, or raise first_token_timeout_s of agent {server.agent}"
+        f"{_AGAIN}, or raise first_token_timeout_s of agent {server.agent}"
     )
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
@@ -170,13 +171,13 @@ def no_token_in_time(server: Server, seconds: float) -> Failure:
 def silent(server: Server, seconds: float) -> Failure:
     words = (
         f"{server.url} fell silent for {seconds:g} s in the middle of its answer; "
-        f"/retry, or raise silence_timeout_s of agent {server.agent}"
+        f"{_AGAIN}, or raise silence_timeout_s of agent {server.agent}"
     )
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
 
 def cut(server: Server) -> Failure:
-    words = f"{server.url} broke off before it had finished; what came is kept, /retry asks again"
+    words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
     return server.failure(StopReason.PROVIDER_CUT, words)
 
 
@@ -195,7 +196,8 @@ def garbage(server: Server) -> Failure:
 
 
 def said_error(server: Server, message: str) -> Failure:
-    words = f"{server.url} failed: {message or 'it gave no reason'}; /retry, or look at the server"
+    why = message or "it gave no reason"
+    words = f"{server.url} failed: {why}; {_AGAIN}, or look at the server"
     return server.failure(StopReason.PROVIDER_ERROR, words)
 
 

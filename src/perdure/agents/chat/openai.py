@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.agents.chat.images import label, picture
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.pieces import separated
 from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.domain.errors import Rejected
 from perdure.domain.prompt import (
@@ -135,21 +136,20 @@ def _assistant(message: Message) -> _AssistantMessage:
     )
 
 
-def body(request: Request, settings: ChatSettings) -> bytes:
+def body(request: Request, settings: ChatSettings) -> list[bytes]:
+    """The request in pieces, among them the stretches of history as they are."""
     messages = [_json(_SystemMessage(request.instructions))] if request.instructions else []
-    messages += [_inside(request.context), request.prefix, *map(encode, request.messages)]
-    return b"".join(
-        (
-            b'{"model":',
-            _json(settings.model),
-            b',"stream":true,"stream_options":{"include_usage":true}',
-            _options(settings),
-            b',"tools":' + request.tools.encode() if request.tools else b"",
-            b',"messages":[',
-            b",".join(filter(None, messages)),
-            b"]}",
-        )
-    )
+    messages += [_inside(request.context), *request.history, *map(encode, request.messages)]
+    return [
+        b'{"model":',
+        _json(settings.model),
+        b',"stream":true,"stream_options":{"include_usage":true}',
+        _options(settings),
+        b',"tools":' + request.tools.encode() if request.tools else b"",
+        b',"messages":[',
+        *separated(messages),
+        b"]}",
+    ]
 
 
 def _options(settings: ChatSettings) -> bytes:

@@ -77,6 +77,7 @@ class _Chunk(msgspec.Struct):
 
 
 _chunk: Final = msgspec.json.Decoder(_Chunk)
+_decode: Final = _chunk.decode
 _text: Final = msgspec.json.Decoder(str)
 
 
@@ -85,13 +86,15 @@ def read(event: bytes, answer: Answer) -> None:
     if event == b"[DONE]":
         answer.is_over = True
         return
-    chunk = decode(_chunk, event)
+    try:
+        chunk = _decode(event)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        chunk = decode(_chunk, event)
     if chunk.error is not _NOTHING or chunk.object == "error":
         _fail(chunk, answer)
-    if chunk.choices:
-        for choice in chunk.choices:
-            if not choice.index:
-                _take(choice, choice.delta, answer)
+    for choice in chunk.choices or ():
+        if not choice.index:
+            _take(choice, choice.delta, answer)
     if chunk.usage is not None:
         answer.usage = _usage(chunk.usage)
 

@@ -6,7 +6,7 @@ holds one. Redirects are not followed: the next host would be told the key.
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -19,11 +19,12 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.exchange import Exchange
 from perdure.agents.chat.failures import Failure, Server
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.pieces import written
 from perdure.domain.outcomes import StopReason
 from perdure.ports.clock import Clock
 
-# A larger body is handed over in pieces, so that writing it does not hold up the loop.
-_PIECE_BYTES: Final = 256 * 1024
+# A larger body is handed over in pieces, without a copy of the whole.
+_WHOLE_BYTES_MAX: Final = 64 * 1024
 _COMPLAINT_BYTES_MAX: Final = 64 * 1024
 _COMPLAINT_TIMEOUT_S: Final = 5.0
 
@@ -62,7 +63,7 @@ class Wire:
             **self._settings.headers,
         }
 
-    async def post(self, body: bytes) -> Exchange | Failure:
+    async def post(self, body: Sequence[bytes]) -> Exchange | Failure:
         """Send a request; an exchange means that the server has begun a response of success."""
         if self._is_closed:
             return _closed(self.server)
@@ -79,11 +80,12 @@ class Wire:
             # What aiohttp raises when its session was closed meanwhile.
             return _closed(self.server)
 
-    async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _ask(self, body: Sequence[bytes]) -> aiohttp.ClientResponse:
+        size = sum(map(len, body))
         return await self._opened_session().post(
             self._url,
-            data=body if len(body) <= _PIECE_BYTES else _pieces(body),
-            headers={**self._headers, "Content-Length": str(len(body))},
+            data=b"".join(body) if size <= _WHOLE_BYTES_MAX else written(body),
+            headers={**self._headers, "Content-Length": str(size)},
             allow_redirects=False,
             timeout=self._timeout,
         )
@@ -143,12 +145,6 @@ class Wire:
         self._is_closed = True
         if self._session is not None and self._owns_session:
             await self._session.close()
-
-
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    view = memoryview(body)
-    for start in range(0, len(body), _PIECE_BYTES):
-        yield bytes(view[start : start + _PIECE_BYTES])
 
 
 def _without_user(url: str) -> tuple[str, str, str]:

@@ -58,19 +58,21 @@ class DemoAgent:
 
 def _stopped(answer: Plan) -> Stopped:
     if answer.is_cut:
-        detail = "the demo agent was asked to break off; /retry starts it again"
+        detail = "the demo agent was asked to break off; send the message again, or another"
         return Stopped(reason=StopReason.PROVIDER_CUT, detail=detail)
     return Stopped(reason=StopReason.TOOL_CALLS if answer.tool else StopReason.STOP)
 
 
 def _next_id(request: Request, heard: Heard) -> str:
     """The call's place among all calls. A shortened history may still hold that number."""
-    place = request.prefix.count(_CALL_IN_JSON) + len(heard.call_ids)
+    calls = sum(stretch.count(_CALL_IN_JSON) for stretch in request.history)
+    place = calls + len(heard.call_ids)
     ids = (f"demo_call_{number}" for number in count(place + 1))
     return next(
         call_id
         for call_id in ids
-        if call_id not in heard.call_ids and f'"{call_id}"'.encode() not in request.prefix
+        if call_id not in heard.call_ids
+        and not any(f'"{call_id}"'.encode() in stretch for stretch in request.history)
     )
 
 

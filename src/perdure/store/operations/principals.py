@@ -2,6 +2,8 @@
 
 import hashlib
 
+import msgspec
+
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PrincipalId
 from perdure.ports.principals import Principal, TokenView
@@ -16,7 +18,8 @@ _BY_TOKEN = """
     WHERE t.digest = $1 AND t.revoked_at IS NULL"""
 _GRANT = """
     INSERT INTO tokens (id, digest, principal_id, created_at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (digest) DO NOTHING"""
+    ON CONFLICT (digest) DO UPDATE SET revoked_at = NULL
+    WHERE tokens.principal_id = excluded.principal_id"""
 _OWNER = "SELECT principal_id FROM tokens WHERE digest = $1"
 _TOKENS = """
     SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
@@ -24,6 +27,9 @@ _TOKENS = """
 _TOKEN = _TOKENS + "WHERE t.id = $1"
 _TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
 _ALL = _TOKENS + "ORDER BY t.created_at, t.id"
+_OTHER_OPERATORS = """
+    SELECT count(*) FROM tokens t JOIN principals p ON p.id = t.principal_id
+    WHERE p.role = 'operator' AND t.revoked_at IS NULL AND t.id <> $1"""
 _REVOKE = "UPDATE tokens SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2"
 
 
@@ -50,6 +56,7 @@ def by_token(token: str) -> Op[Principal | None]:
 
 
 def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
+    """New tokens are random, so one that is there already is the home's: it opens again."""
     yield from run(_GRANT, token_id, digest(token), principal, at)
     owner = yield from row(_OWNER, digest(token))
     if owner is None or owner[0] != principal:
@@ -60,11 +67,26 @@ def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[T
 
 
 def revoke(token_id: str, *, at: int) -> Op[TokenView]:
-    yield from run(_REVOKE, at, token_id)
     found = yield from row(_TOKEN, token_id)
     if found is None:
         raise NotFound(f"there is no token {token_id}; `perdure token list` shows them")
-    return _token(found)
+    view = _token(found)
+    if view.revoked_at is not None:
+        return view
+    if view.role == "operator":
+        yield from _keep_an_operator(token_id)
+    yield from run(_REVOKE, at, token_id)
+    return msgspec.structs.replace(view, revoked_at=at)
+
+
+def _keep_an_operator(token_id: str) -> Op[None]:
+    others = yield from row(_OTHER_OPERATORS, token_id)
+    if others is None or not others[0]:
+        raise Conflict(
+            f"{token_id} is the operator's last token, and without it nobody could get in; to "
+            "change it, remove the file `token` of the home, restart, then revoke this one",
+            code="last_operator_token",
+        )
 
 
 def tokens() -> Op[list[TokenView]]:
