@@ -86,7 +86,7 @@ async def test_words_are_found_in_questions_and_answers(store: Store, ada: Perso
 async def test_what_was_written_is_found_by_its_words(
     store: Store, ada: Person, text: str, query: str
 ) -> None:
-    await ada.says(text)
+    await ada.is_answered(text, "-")
 
     assert await texts(store, query) == [text]
     assert await texts(store, query, by=ada) == [text]
@@ -113,8 +113,8 @@ async def test_a_query_no_database_can_hold_is_refused_or_finds_nothing(
 
 
 async def test_a_search_stays_inside_ones_own(store: Store, ada: Person, bob: Person) -> None:
-    await ada.says("my secret is plum")
-    await bob.says("my secret is pear")
+    await ada.is_answered("my secret is plum", "-")
+    await bob.is_answered("my secret is pear", "-")
 
     assert await texts(store, "secret", by=ada) == ["my secret is plum"]
     assert await texts(store, "pear", by=ada) == []
@@ -125,7 +125,7 @@ async def test_a_search_stays_inside_ones_own(store: Store, ada: Person, bob: Pe
 
 async def test_hits_come_newest_first_in_pages(store: Store, ada: Person) -> None:
     for n in range(7):
-        await ada.says(f"page {n}")
+        await ada.is_answered(f"page {n}", "-")
     found: list[str] = []
     before: int | None = None
     while hits := await store.archive.search("page", principal=ada.id, before=before, limit=3):
@@ -339,7 +339,7 @@ async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> N
     await settle(store, claimed, "", parts=("Paid.",))
     (part,) = await store.outbox.take(adapter="chat", limit=1)
     await store.outbox.record(part.id, PartState.SENT, receipt="platform-77")
-    (update, _), *_ = (await store.diagnostics.record(accepted.session)).updates
+    (update, *_), *_ = (await store.diagnostics.record(accepted.session)).updates
 
     for any_id in (
         turn_of(accepted),

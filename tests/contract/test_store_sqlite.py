@@ -21,7 +21,8 @@ from perdure.store.operations import (
     recovery,
     turns,
 )
-from perdure.store.sqlite import SqliteDialect, SqliteDriver, in_sqlite
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite
 from perdure.store.statement import Op, row, rows, run
 from perdure.store.store import Store
 from perdure.testkit.stores import message

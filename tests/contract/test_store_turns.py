@@ -258,7 +258,7 @@ async def test_a_turn_may_end_without_a_word(store: Store, ada: Person) -> None:
     claimed = await claim_one(store)
     silent = Settlement(outcome=Outcome.FAILED, reason="provider_error", detail="500")
 
-    (recorded,) = await store.turns.settle(claimed.lease, silent)
+    (recorded,) = (await store.turns.settle(claimed.lease, silent)).recorded
 
     assert isinstance(recorded.event, TurnSettled)
     assert recorded.event.detail == "500"
@@ -277,9 +277,9 @@ async def test_a_failed_turn_leaves_no_call_open(store: Store, ada: Person) -> N
         [said(lease, "", calls=calls), ToolStarted(turn=lease.turn, call=calls[0].id)],
     )
 
-    recorded = await store.turns.settle(
-        lease, Settlement(outcome=Outcome.FAILED, reason="turn_timeout")
-    )
+    recorded = (
+        await store.turns.settle(lease, Settlement(outcome=Outcome.FAILED, reason="turn_timeout"))
+    ).recorded
 
     assert [(e.call, e.ending) for e in only(ToolFinished, recorded)] == [
         (calls[0].id, Ending.UNKNOWN),
@@ -300,7 +300,7 @@ async def test_a_callers_own_calls_stay_the_callers(store: Store, ada: Person) -
         calls=(tool_call("theirs"),),
     )
 
-    recorded = await store.turns.settle(claimed.lease, settlement)
+    recorded = (await store.turns.settle(claimed.lease, settlement)).recorded
 
     assert only(ToolFinished, recorded) == []
     assert [said.calls for said in only(AssistantSaid, recorded)] == [settlement.calls]

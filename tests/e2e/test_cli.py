@@ -7,10 +7,12 @@ import os
 import pty
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,32 @@ async def until(is_so: Callable[[], bool], *, what: str) -> None:
     assert is_so(), what
 
 
+@dataclass(frozen=True)
+class Node:
+    """A gateway that tests share which only add conversations of their own."""
+
+    home: Path
+    pid: int
+    url: str
+    banner: str
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    home = tmp_path_factory.mktemp("shared") / "home"
+    with subprocess.Popen(
+        command("serve", "--port", "0", "--home", str(home)),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        banner = "".join(islice(process.stdout, 4))
+        hint = json.loads((home / "server.json").read_text())
+        yield Node(home, process.pid, hint["url"], banner)
+        process.terminate()
+
+
 async def talked(home: Path) -> dict[str, Any]:
     """One exchange in the conversation `main`: what came of it."""
     said = await perdure(home, "--json", "chat", stdin="hello there\n")
@@ -88,7 +116,7 @@ async def test_no_verb_prints_help_and_is_no_mistake(tmp_path: Path) -> None:
     assert bare.code == asked.code == 0
     assert bare.out.strip() == asked.out.strip()
     for verb in ("serve", "chat", "status", "logs", "sessions", "explain", "stop", "restart"):
-        assert f"\n    {verb} " in bare.out
+        assert f"\n  {verb} " in bare.out
 
 
 async def test_version_and_help_of_a_verb(tmp_path: Path) -> None:
@@ -150,31 +178,22 @@ async def test_an_empty_home_has_no_sessions(tmp_path: Path) -> None:
     assert result.json == {"sessions": [], "next": None}
 
 
-async def test_status_tells_what_runs(gateway: GatewayProcess) -> None:
-    text = await perdure(gateway.home, "status")
-    machine = await perdure(gateway.home, "status", "--json")
+async def test_status_tells_what_runs_with_options_before_or_after_the_verb(
+    node: Node, tmp_path: Path
+) -> None:
+    text = await perdure(tmp_path, "status", f"--home={node.home}")
+    machine = await perdure(tmp_path, "--json", "--home", str(node.home), "status")
 
     assert text.code == machine.code == 0
-    assert gateway.url in text.out
+    assert node.url in text.out
     assert "main (demo)" in text.out
     assert machine.json["state"] == "serving"
-    assert machine.json["pid"] == gateway.pid
+    assert machine.json["pid"] == node.pid
 
 
-async def test_global_options_stand_before_or_after_the_verb(
-    gateway: GatewayProcess, tmp_path: Path
-) -> None:
-    home = str(gateway.home)
-    before = await perdure(tmp_path, "--json", "--home", home, "status")
-    after = await perdure(tmp_path, "status", f"--home={home}", "--json")
-
-    assert before.code == after.code == 0
-    assert before.json["node"] == after.json["node"]
-
-
-async def test_chat_sends_stdin_and_prints_the_answer(gateway: GatewayProcess) -> None:
-    result = await perdure(gateway.home, "chat", "garden", stdin="first line\nsecond line\n")
-    shown = await perdure(gateway.home, "sessions", "show", "garden", "--json")
+async def test_chat_sends_stdin_and_prints_the_answer(node: Node) -> None:
+    result = await perdure(node.home, "chat", "garden", stdin="first line\nsecond line\n")
+    shown = await perdure(node.home, "sessions", "show", "garden", "--json")
 
     user, assistant = shown.json["messages"]
     assert result.code == 0
@@ -183,18 +202,17 @@ async def test_chat_sends_stdin_and_prints_the_answer(gateway: GatewayProcess) -
     assert result.err == ""
 
 
-async def test_chat_prints_a_streamed_answer_once_and_whole(gateway: GatewayProcess) -> None:
-    first = await perdure(gateway.home, "chat", stdin="demo words=60 delay_ms=5")
-    second = await perdure(gateway.home, "chat", stdin="demo words=60 delay_ms=5")
+async def test_chat_prints_a_streamed_answer_once_and_whole(node: Node) -> None:
+    await talked(node.home)
+    result = await perdure(node.home, "chat", stdin="demo words=60 delay_ms=5")
 
-    assert first.code == second.code == 0
-    assert len(first.out.split()) == 60
-    assert first.out == second.out
+    assert result.code == 0
+    assert len(result.out.split()) == 60
 
 
-async def test_a_failed_turn_is_1_and_keeps_what_was_said(gateway: GatewayProcess) -> None:
-    failed = await perdure(gateway.home, "chat", stdin="demo fail")
-    cut = await perdure(gateway.home, "chat", stdin="demo cut")
+async def test_a_failed_turn_is_1_and_keeps_what_was_said(node: Node) -> None:
+    failed = await perdure(node.home, "chat", stdin="demo fail")
+    cut = await perdure(node.home, "chat", stdin="demo cut")
 
     assert failed.code == cut.code == 1
     assert failed.out == ""
@@ -202,8 +220,8 @@ async def test_a_failed_turn_is_1_and_keeps_what_was_said(gateway: GatewayProces
     assert cut.out.split()
 
 
-async def test_nothing_on_stdin_is_wrong_usage(gateway: GatewayProcess) -> None:
-    assert (await perdure(gateway.home, "chat")).code == 2
+async def test_nothing_on_stdin_is_wrong_usage(node: Node) -> None:
+    assert (await perdure(node.home, "chat")).code == 2
 
 
 async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
@@ -443,12 +461,12 @@ async def test_a_token_made_before_the_first_start_leaves_the_operator_alone(
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_member_may_not_stop_the_node(gateway: GatewayProcess) -> None:
-    made = (await perdure(gateway.home, "token", "add", "phone", "--json")).json
-    result = await perdure(gateway.home, "stop", PERDURE_TOKEN=made["token"])
+async def test_a_member_may_not_stop_the_node(node: Node) -> None:
+    made = (await perdure(node.home, "token", "add", "phone", "--json")).json
+    result = await perdure(node.home, "stop", PERDURE_TOKEN=made["token"])
 
     assert result.code == 1
-    assert gateway.is_running
+    assert (await perdure(node.home, "status")).code == 0
 
 
 async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess) -> None:
@@ -483,17 +501,19 @@ async def test_sigterm_is_0_and_takes_the_server_file_away(gateway: GatewayProce
     assert not (gateway.home / "server.json").exists()
 
 
-async def test_serve_prints_the_address_with_the_token(gateway: GatewayProcess) -> None:
-    assert f"{gateway.url}/#token={gateway.token}" in gateway.output
+async def test_serve_prints_the_address_with_the_token(node: Node) -> None:
+    token = (node.home / "token").read_text().strip()
+
+    assert f"{node.url}/#token={token}" in node.banner
 
 
-async def test_a_second_node_on_one_home_is_refused(gateway: GatewayProcess) -> None:
-    result = await perdure(gateway.home, "serve", "--port", "0")
-    status = await perdure(gateway.home, "status", "--json")
+async def test_a_second_node_on_one_home_is_refused(node: Node) -> None:
+    result = await perdure(node.home, "serve", "--port", "0")
+    status = await perdure(node.home, "status", "--json")
 
     assert result.code == 1
-    assert str(gateway.pid) in result.err
-    assert status.json["pid"] == gateway.pid
+    assert str(node.pid) in result.err
+    assert status.json["pid"] == node.pid
 
 
 async def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
@@ -710,10 +730,10 @@ def log_line(level: str, event: str, **more: str) -> str:
     return json.dumps(fields) + "\n"
 
 
-async def test_stored_text_cannot_steer_the_terminal(gateway: GatewayProcess) -> None:
-    said = await perdure(gateway.home, "chat", stdin="\x1b]0;owned\x07 hello")
-    shown = await perdure(gateway.home, "sessions", "show", "main")
-    listed = await perdure(gateway.home, "sessions", "search", "hello")
+async def test_stored_text_cannot_steer_the_terminal(node: Node) -> None:
+    said = await perdure(node.home, "chat", "steering", stdin="\x1b]0;owned\x07 hello")
+    shown = await perdure(node.home, "sessions", "show", "steering")
+    listed = await perdure(node.home, "sessions", "search", "owned")
 
     for result in (said, shown, listed):
         assert result.code == 0
@@ -722,12 +742,12 @@ async def test_stored_text_cannot_steer_the_terminal(gateway: GatewayProcess) ->
         assert "\x07" not in result.out
 
 
-async def test_a_reader_that_has_seen_enough_is_no_error(gateway: GatewayProcess) -> None:
-    await talked(gateway.home)
+async def test_a_reader_that_has_seen_enough_is_no_error(node: Node) -> None:
+    await talked(node.home)
     line = " ".join(command("sessions", "show", "main", "--json"))
     process = await asyncio.create_subprocess_shell(
         f"{line} | head -c 1",
-        env=environment(PERDURE_HOME=str(gateway.home)),
+        env=environment(PERDURE_HOME=str(node.home)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

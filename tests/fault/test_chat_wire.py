@@ -309,8 +309,8 @@ async def test_retries_end(stage: Stage) -> None:
         (401, f"wrong key {KEY}", "check api_key of agent helper"),
         (403, f"not for {KEY}", "check api_key of agent helper"),
         (404, "no such model", "'scripted'"),
-        (413, "big", "/compact"),
-        (400, "maximum context length is 8192 tokens", "/compact"),
+        (413, "big", "new conversation"),
+        (400, "maximum context length is 8192 tokens", "new conversation"),
         (422, "nope", "nope"),
     ],
 )

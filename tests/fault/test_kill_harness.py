@@ -23,6 +23,7 @@ from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
+    NoticePosted,
     SteerAccepted,
     SteerTaken,
     TurnQueued,
@@ -31,6 +32,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.outcomes import Outcome
 from perdure.domain.records import SessionRecord
+from perdure.domain.recovery import SUSPENDED
 from perdure.ports.history import Page
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -41,6 +43,7 @@ from perdure.testkit.model_script import (
     call_tools,
     cut_after,
     error_in_stream,
+    hang,
     say,
 )
 from perdure.testkit.model_server import ModelServer
@@ -237,7 +240,7 @@ def assert_nothing_lost_or_twice(people: Sequence[Person], events: Sequence[AnyE
 
 def assert_shown_is_stored(people: Sequence[Person], events: Sequence[AnyEvent]) -> None:
     """No watcher was shown what is not stored, and whatever is `done` was finished (P4)."""
-    said = {e.message: e.text for e in events if isinstance(e, AssistantSaid)}
+    said: dict[str, str] = {e.message: e.text for e in events if isinstance(e, AssistantSaid)}
     turns = {e.turn for e in events if isinstance(e, TurnSettled)}
     for person in people:
         listener = person.listener
@@ -320,3 +323,56 @@ async def test_two_hundred_random_kills_break_no_promise(
     gateway_factory: Factory, busy: str, seed: int
 ) -> None:
     await keeps_its_promises(gateway_factory, busy=busy, kills=70, seed=seed)
+
+
+POISON = "poison"
+
+
+def deadly_model(request: ModelRequest) -> Reply:
+    """One message never comes to an end; others take more than a second."""
+    if POISON in request.last_user_text:
+        return hang(3, say("This is going to take its time."))
+    return say(f"{' '.join(['word'] * 60)} {END}", delay_ms=20)
+
+
+async def until_poison_was_asked(server: ModelServer, *, times: int) -> None:
+    arrived = 0
+    async with asyncio.timeout(REST_S):
+        while sum(POISON.encode() in each.raw for each in server.requests) < times:
+            arrived = len(await server.wait_for_requests(arrived + 1))
+
+
+@pytest.mark.timeout(120)
+async def test_a_deadly_message_is_suspended_alone(gateway_factory: Factory) -> None:
+    """Its conversation begins anew at the next message; whoever was hit with it goes on."""
+    async with ModelServer(deadly_model) as server, aiohttp.ClientSession() as session:
+        gateway = await gateway_factory(toml=configuration(server, attempts_max=3))
+        client = Client(gateway, session)
+        names = ["deadly", "one", "two", "three"]
+        deadly, *others = (Person(client, name, random.Random(0)) for name in names)
+        begun = [await other.write() for other in others]
+        poisoned = await deadly.write(POISON)
+        for times in (1, 2, 3):
+            await until_poison_was_asked(server, times=times)
+            await gateway.restart()
+
+        outcomes = [await client.settled(each["turn"]) for each in (poisoned, *begun)]
+        assert [each["outcome"] for each in outcomes] == ["suspended", "done", "done", "done"]
+        assert outcomes[0]["attempts"] == 3
+        assert (await deadly.until_at_rest())["state"] == "suspended"
+        again = await deadly.write("hello again")
+        following = [await other.write() for other in others]
+        for each in (again, *following):
+            assert (await client.settled(each["turn"]))["outcome"] == "done"
+        assert again["session"] != poisoned["session"]
+        assert [each["session"] for each in following] == [each["session"] for each in begun]
+        assert await gateway.terminate() == 0
+        assert server.violations == []
+
+    records = await records_of(gateway)
+    events = events_of(records)
+    assert_nothing_lost_or_twice([deadly, *others], events)
+    assert [each.text for each in events if isinstance(each, NoticePosted)] == [SUSPENDED]
+    states = {record.session.id: record.session.state for record in records}
+    assert states.pop(poisoned["session"]) == "suspended"
+    assert set(states.values()) == {"open"}

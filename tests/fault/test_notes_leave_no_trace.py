@@ -6,7 +6,6 @@ was stored, served or logged.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain, combinations, product
 from pathlib import Path
@@ -281,8 +280,8 @@ async def served(stage: Stage, words: set[str]) -> str:
         found.append(str(await stage.journal(room)))
         transcript = await stage.client.transcript(room, "?limit=1000")
         found.append(str(transcript))
-        for turn in {entry["turn"] for entry in transcript}:
-            found.append(str(await stage.client.call("GET", f"/api/explain/{turn}")))
+        turns = {entry["turn"] for entry in transcript}
+        found += [str(await stage.client.call("GET", f"/api/explain/{turn}")) for turn in turns]
     for each in words:
         code, hits = await stage.client.call("GET", f"/api/search?q={quote(each)}")
         assert (code, hits["hits"]) == (200, []), each

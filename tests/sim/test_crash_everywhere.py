@@ -102,14 +102,10 @@ class World:
 
     def answer(self) -> None:
         """People answer each question that they see."""
-        asked = sum(CONTINUE in shown.text and "Answer" in shown.text for shown in self.shown_texts)
+        asked = sum(CONTINUE in shown.text for shown in self.platform.shown)
         answered = sum(text == CONTINUE for _, _, text in self.platform.sent)
         if asked > answered:
             self.say(CONTINUE)
-
-    @property
-    def shown_texts(self) -> list[msgspec.Struct]:
-        return list(self.platform.shown)
 
     async def records(self) -> list[SessionRecord]:
         store = self.store()
@@ -246,7 +242,7 @@ class Life:
 
     @property
     def _is_held(self) -> bool:
-        return self.gate.reached.is_set() and bool(self.world.shown)
+        return self.gate.reached.is_set() and bool(self.world.shown or self.world.tools_ran)
 
     async def stop(self, update: str) -> None:
         turn = self.turns[update]
@@ -545,7 +541,7 @@ async def strike_everywhere(
         found = await play(world, scenario, [fuse])
         assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
         if not fuse.has_struck:
-            assert point > 30, "the scenario has lost its points"
+            assert point > 20, "the scenario has lost its points"
             return
     raise AssertionError("the scenario never passed untouched")
 

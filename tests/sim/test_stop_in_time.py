@@ -10,31 +10,31 @@ from perdure.domain.updates import Update
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
+from perdure.ports.inbox import Reception
 from perdure.ports.tools import Caller, ToolResult
-from perdure.ports.turns import Claimed
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.store.writing import StoredTurns
+from perdure.store.writing import StoredInbox
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
 class StopsDuringClaim:
-    """The claim is committed; before its answer arrives, someone stops the turn."""
+    """The turn is claimed as it is accepted; before the answer arrives, someone stops it."""
 
-    def __init__(self, inner: StoredTurns) -> None:
+    def __init__(self, inner: StoredInbox) -> None:
         self._inner = inner
         self.parts: Parts | None = None
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    async def claim(self, *, limit: int) -> list[Claimed]:
-        claimed = await self._inner.claim(limit=limit)
+    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception:
+        received = await self._inner.accept_and_start(update, queue_max=queue_max)
+        assert received.claimed is not None
         assert self.parts is not None
-        for each in claimed:
-            await self.parts.door.stop(each.lease.turn, by=None)
-        return claimed
+        await self.parts.door.stop(received.claimed.lease.turn, by=None)
+        return received
 
 
 class StopsBeforeSecondCall(CountingTools):
@@ -56,9 +56,9 @@ async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAge
     await store.open()
     await store.nodes.join(name="sim")
     tools = CountingTools([]) if at_claim else StopsBeforeSecondCall([])
-    claims = StopsDuringClaim(store.turns)
+    claims = StopsDuringClaim(store.inbox)
     if at_claim:
-        store.turns = claims  # type: ignore[assignment]
+        store.inbox = claims  # type: ignore[assignment]
     seat = Seat(name="main", kind="s", agent=agent, tools=tools)
     async with Supervisor() as supervisor:
         around = Surroundings(

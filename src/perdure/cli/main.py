@@ -7,6 +7,7 @@ loads here it keeps for months.
 # ruff: noqa: PLC0415
 
 import argparse
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from perdure.cli.asking import Place
 
 Arguments: TypeAlias = argparse.Namespace
+HEADING: Final = "Commands"
+ANY_VERB: Final = "VERB"
 PORT_MAX: Final = 65_535
 PAGE_MAX: Final = 1000
 
@@ -49,11 +52,21 @@ def hoisted(arguments: list[str]) -> list[str]:
     return front + rest
 
 
+class Parser(argparse.ArgumentParser):
+    """Lists verbs as other programs do, without the line that stands for any of them."""
+
+    def format_help(self) -> str:
+        head, heading, verbs = super().format_help().partition(f"{HEADING}:\n  {ANY_VERB}\n")
+        if not heading:
+            return head
+        return f"{head}{HEADING}:\n" + re.sub(r"^  (?=  )", "", verbs, flags=re.MULTILINE)
+
+
 class Verbs:
     """The verbs of one level of the command, in the order of the help."""
 
     def __init__(self, parser: argparse.ArgumentParser, *, is_required: bool) -> None:
-        self._parsers = parser.add_subparsers(title="verbs", metavar="VERB", required=is_required)
+        self._parsers = parser.add_subparsers(title=HEADING, metavar=ANY_VERB, required=is_required)
 
     def add(
         self,
@@ -75,8 +88,8 @@ class Verbs:
         return parser
 
 
-def command() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def command() -> Parser:
+    parser = Parser(
         prog="perdure",
         description="Keep conversations between people and AI agents whole.",
         epilog="Begin with: perdure serve",

@@ -41,7 +41,7 @@ def violations(record: SessionRecord) -> list[str]:
         *_session_follows_the_journal(record),
         *_calls_are_answered(by_turn),
         *_endings_are_honest(by_turn),
-        *_interruptions_are_told_once(by_turn),
+        *_interruptions_are_told_once(record),
         *_partials_belong_to_work(record),
         *_replies_are_whole(record, by_turn),
         *_updates_have_turns(record),
@@ -163,14 +163,16 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
             yield f"{turn_id}: a message was written twice"
 
 
-def _interruptions_are_told_once(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
-    for turn_id, events in by_turn.items():
-        happened = {r.seq for r in events if isinstance(r.event, AttemptInterrupted)}
-        told = Counter(
-            r.event.interruption for r in events if isinstance(r.event, InterruptionAcknowledged)
-        )
-        if told.keys() - happened or any(count > 1 for count in told.values()):
-            yield f"{turn_id}: an interruption was acknowledged twice, or never happened"
+def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:
+    """By the turn that was interrupted, or by one that came after it."""
+    happened = {r.seq for r in record.events if isinstance(r.event, AttemptInterrupted)}
+    told = Counter(
+        recorded.event.interruption
+        for recorded in record.events
+        if isinstance(recorded.event, InterruptionAcknowledged)
+    )
+    if told.keys() - happened or any(count > 1 for count in told.values()):
+        yield "an interruption was acknowledged twice, or never happened"
 
 
 def _partials_belong_to_work(record: SessionRecord) -> Iterator[str]:
@@ -197,11 +199,14 @@ def _replies_are_whole(
 
 
 def _updates_have_turns(record: SessionRecord) -> Iterator[str]:
-    known = Counter(turn.id for turn in record.turns)
-    claimed = Counter(turn for _, turn in record.updates if turn is not None)
-    for turn, count in claimed.items():
-        if count > 1 or turn not in known:
-            yield f"{turn} belongs to {count} updates"
+    """Each message is one update; a turn may have several (steers, an answer to a question)."""
+    known = {turn.id for turn in record.turns}
+    messages = Counter(message for _, _, message in record.updates)
+    for update, turn, message in record.updates:
+        if turn is not None and turn not in known:
+            yield f"{update} belongs to {turn}, which is not here"
+        if messages[message] > 1:
+            yield f"{message} came with {messages[message]} updates"
 
 
 def _history_is_valid(

@@ -58,4 +58,4 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Recorded, ...]
     partials: tuple[TurnId, ...]
     parts: tuple[PartView, ...]
-    updates: tuple[tuple[str, TurnId | None], ...]
+    updates: tuple[tuple[str, TurnId | None, MessageId], ...]

@@ -52,12 +52,14 @@ class Gateway:
         self._claiming: asyncio.Task[None] | None = None
         self._restart_session: SessionId | None = None
         self.drain_requested = asyncio.Event()
+        self._name = ""
         self.is_ready = False
         self.is_draining = False
         self.is_restarting = False
 
     async def begin(self, *, name: str) -> None:
         """Ready when this returns: what earlier lives left behind is queued again."""
+        self._name = name
         await self._nodes.join(name=name)
         while await self._reaper.step():
             pass
@@ -72,12 +74,20 @@ class Gateway:
         while not self._over.is_set():
             try:
                 if not await self._nodes.beat():
-                    log.error("this node lost its lease; its turns belong to others now")
+                    await self._live_again()
                 if self._is_shared and not self.is_draining and await self._reaper.step():
                     self._turns.wake()
             except (Transient, Ambiguous) as error:
                 log.warning("heartbeat failed", error=error.message)
             await self._pause(BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S)
+
+    async def _live_again(self) -> None:
+        """Our lease ran out (the machine slept, the database was away): others may have taken our
+        turns. Let go of all of them and join anew; the pump gives back what nobody has taken."""
+        log.error("this node lost its lease; its turns belong to others now")
+        self._turns.let_go()
+        await self._turns.finished()
+        await self._nodes.join(name=self._name)
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -30,18 +30,33 @@ class Door:
         self._restart = restart
 
     async def accept(self, update: Update) -> Accepted:
-        accepted = await self._inbox.accept(update, queue_max=self._queue_max)
+        with self._pump.seat() as seat:
+            if seat.is_free:
+                received = await self._inbox.accept_and_start(update, queue_max=self._queue_max)
+                accepted, claimed = received.accepted, received.claimed
+            else:
+                accepted = await self._inbox.accept(update, queue_max=self._queue_max)
+                claimed = None
+            self._tell(accepted, is_claimed=claimed is not None)
+            if claimed is not None:
+                self._pump.begin(claimed)
+        return accepted
+
+    def _tell(self, accepted: Accepted, *, is_claimed: bool) -> None:
         if accepted.is_duplicate:
-            return accepted
+            # The first answer may have been lost, and the wake-up with it.
+            self._pump.wake()
+            return
         for turn in accepted.ended:
             self._pump.abandon(turn)
-        self._happened(accepted.recorded)
+        self._feed.publish_recorded(accepted.recorded)
+        if not is_claimed:
+            self._pump.wake()
         self._feed.moved(accepted.conversation, accepted.session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
             self._pump.steer(accepted.turn)
         if accepted.effect is Effect.RESTARTING:
             self._restart(accepted.session)
-        return accepted
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
         recorded = await self._inbox.stop(turn, by=by)

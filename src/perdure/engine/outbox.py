@@ -160,4 +160,8 @@ class OutboxPump:
             error=error,
             due_in_s=due_in_s,
         )
-        await persist(record, clock=self._clock)
+        try:
+            await persist(record, clock=self._clock)
+        except Conflict as conflict:
+            # We were away for so long that another node has settled the part's fate.
+            log.warning("a part is no longer ours", part=part.id, error=conflict.message)

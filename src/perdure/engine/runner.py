@@ -45,7 +45,7 @@ from perdure.engine.prompts import Telling
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
 from perdure.ports.tools import Caller
-from perdure.ports.turns import Claimed, Settlement
+from perdure.ports.turns import Claimed, Settled, Settlement
 
 log = structlog.get_logger("turn")
 
@@ -76,6 +76,8 @@ class Runner:
         self._has_steers = False
         self._scribe: Scribe | None = None
         self.interruption: Interruption | None = None
+        # Whether the session's next turn may be claimable after us; unless the store says no.
+        self.leaves_more = True
 
     async def run(self) -> None:
         try:
@@ -155,11 +157,15 @@ class Runner:
     async def _step(self, seat: Seat, scribbling: asyncio.TaskGroup) -> Step:
         scribe = self._scribe = self._new_scribe(scribbling)
         try:
-            request = await self._desk.prompts.request(
-                seat,
-                parent=self._claimed.parent,
-                turn=self._events,
-                telling=self._telling,
+            request = await persist(
+                partial(
+                    self._desk.prompts.request,
+                    seat,
+                    parent=self._claimed.parent,
+                    turn=self._events,
+                    telling=self._telling,
+                ),
+                clock=self._desk.clock,
             )
         except Corrupt as error:
             stopped = Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
@@ -244,9 +250,15 @@ class Runner:
             return
         self._has_steers = False
         taken = await persist(
-            partial(self._desk.turns.take_steers, self._lease), clock=self._desk.clock
+            partial(self._desk.turns.take_steers, self._lease),
+            clock=self._desk.clock,
+            happened=self._find_taken,
         )
         self._took_effect(taken)
+
+    async def _find_taken(self) -> list[Recorded] | None:
+        new = await self._stored_since()
+        return new if any(isinstance(each.event, SteerTaken) for each in new) else None
 
     def _waits_for_steers(self) -> bool:
         """Steers that came before this attempt began."""
@@ -266,10 +278,17 @@ class Runner:
 
     async def _find_written(self, last: AnyEvent) -> list[Recorded] | None:
         """After a write of unknown fate: what of it is in the journal."""
-        known = self._events[-1].seq
-        (stored,) = await self._desk.conversations.chain(self._lease.turn, limit=1)
-        new = [recorded for recorded in stored if recorded.seq > known]
+        new = await self._stored_since()
         return new if any(recorded.event == last for recorded in new) else None
+
+    async def _stored_since(self) -> list[Recorded]:
+        """This turn's events that we do not know of."""
+        known = self._events[-1].seq
+        (stored,) = await persist(
+            partial(self._desk.conversations.chain, self._lease.turn, limit=1),
+            clock=self._desk.clock,
+        )
+        return [recorded for recorded in stored if recorded.seq > known]
 
     def _took_effect(self, recorded: Sequence[Recorded]) -> None:
         self._events += recorded
@@ -318,24 +337,24 @@ class Runner:
         whole = "\n\n".join(text for text in said if text)
         parts = plan(whole, self._capabilities)
         final = msgspec.structs.replace(settlement, parts=parts)
-        recorded = await asyncio.shield(
+        settled = await asyncio.shield(
             persist(
                 partial(self._desk.turns.settle, self._lease, final),
                 clock=self._desk.clock,
                 happened=self._find_settled,
             )
         )
-        self._took_effect(recorded)
+        self.leaves_more = settled.has_more
+        self._took_effect(settled.recorded)
         if parts:
             self._desk.outbox_wake()
         if seat is not None:
             await self._desk.prompts.settled(seat, parent=self._claimed.parent, turn=self._events)
 
-    async def _find_settled(self) -> list[Recorded] | None:
-        known = self._events[-1].seq
-        (stored,) = await self._desk.conversations.chain(self._lease.turn, limit=1)
-        new = [recorded for recorded in stored if recorded.seq > known]
-        return new if any(isinstance(r.event, TurnSettled) for r in new) else None
+    async def _find_settled(self) -> Settled | None:
+        new = await self._stored_since()
+        is_settled = any(isinstance(recorded.event, TurnSettled) for recorded in new)
+        return Settled(recorded=new, has_more=True) if is_settled else None
 
     async def _interrupt(self, reason: Interruption) -> None:
         """Park the turn for the next start. What was not yet flushed is kept too."""
@@ -343,9 +362,11 @@ class Runner:
             if self._scribe is not None:
                 await self._scribe.finish()
                 await self._scribe.flush()
-            recorded = await self._desk.turns.interrupt(
-                self._lease, reason, attempts_max=self._desk.limits.recovery.attempts_max
+            attempts_max = self._desk.limits.recovery.attempts_max
+            recorded = await persist(
+                partial(self._desk.turns.interrupt, self._lease, reason, attempts_max=attempts_max),
+                clock=self._desk.clock,
             )
-        except Fenced:
+        except Fenced:  # ended by someone else, or by us and the answer was lost
             return
         self._took_effect(recorded)

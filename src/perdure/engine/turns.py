@@ -1,7 +1,9 @@
 """The turn pump: takes queued turns as long as there is room, and lets runners run them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import structlog
 
@@ -16,7 +18,13 @@ from perdure.engine.supervisor import Start, attempt
 from perdure.ports.turns import Claimed
 
 CLAIM_MAX = 64
+
+
 log = structlog.get_logger("turns")
+
+
+class HeldSeat(NamedTuple):
+    is_free: bool
 
 
 class TurnPump:
@@ -41,6 +49,8 @@ class TurnPump:
         self._is_draining = False
         self._is_unsure = False
         self._has_more = False
+        self._is_full = False
+        self._held = 0
         self._abandoned: set[TurnId] = set()
 
     @property
@@ -76,10 +86,12 @@ class TurnPump:
 
     async def step(self) -> bool:
         """Claim what there is room for and start it. False when there was nothing to claim."""
-        room = min(self._desk.limits.concurrent - len(self._running), CLAIM_MAX)
+        room = min(self._room, CLAIM_MAX)
         if room <= 0 or self._is_draining:
+            self._is_full = room <= 0
             return False
-        if self._is_unsure:
+        self._is_full = False
+        if self._is_unsure and not self._held:  # what is being accepted is not lost
             await self._reaper.reclaim(tuple(self._running))
             self._is_unsure = False
         if self._reaper.is_holding_back:
@@ -91,13 +103,39 @@ class TurnPump:
             self._is_unsure = True
             raise
         for each in claimed:
-            if each.lease.turn not in self._abandoned:
-                self._begin(each)
+            self.begin(each)
         self._abandoned.clear()
         self._has_more = len(claimed) == room
         return bool(claimed)
 
-    def _begin(self, claimed: Claimed) -> None:
+    @property
+    def _room(self) -> int:
+        return self._desk.limits.concurrent - len(self._running) - self._held
+
+    @contextmanager
+    def seat(self) -> Iterator["HeldSeat"]:
+        """Hold room for a turn that may be claimed while its message is accepted. The drain waits
+        for such turns as for those that run."""
+        is_free = self._room > 0 and not self._is_draining
+        self._held += is_free
+        self._idle.clear()
+        try:
+            yield HeldSeat(is_free)
+        except Ambiguous:
+            self._is_unsure = True
+            raise
+        finally:
+            self._held -= is_free
+            self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._running and not self._held:
+            self._idle.set()
+
+    def begin(self, claimed: Claimed) -> None:
+        """Run a turn that is ours, unless it was ended while its claim was on the way to us."""
+        if claimed.lease.turn in self._abandoned:
+            return
         capabilities = self._capabilities(claimed.address.adapter)
         runner = Runner(self._desk, claimed, capabilities)
         turn = claimed.lease.turn
@@ -112,9 +150,9 @@ class TurnPump:
             await attempt(runner.run(), runner.fail_unforeseen)
         finally:
             self._running.pop(turn, None)
-            if not self._running:
-                self._idle.set()
-            self.wake()
+            self._note_idle()
+            if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
+                self.wake()
 
     def abandon(self, turn: TurnId) -> None:
         """The turn was settled by someone else's transaction: end the work at once."""
@@ -124,6 +162,13 @@ class TurnPump:
         else:
             # A claim of it may be on its way back to us: it must not begin any more.
             self._abandoned.add(turn)
+
+    def let_go(self) -> None:
+        """Our turns may be others' now: end all work, and look before claiming more."""
+        self._is_unsure = True
+        for _, task in self._running.values():
+            task.cancel()
+        self.wake()
 
     def steer(self, turn: TurnId) -> None:
         """A message for a running turn has been accepted."""

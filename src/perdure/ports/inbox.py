@@ -2,9 +2,19 @@
 
 from typing import Protocol
 
+import msgspec
+
 from perdure.domain.events import Recorded
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.updates import Accepted, Update
+from perdure.ports.turns import Claimed
+
+
+class Reception(msgspec.Struct, frozen=True, kw_only=True):
+    """The update is committed; with `claimed` its turn is ours already."""
+
+    accepted: Accepted
+    claimed: Claimed | None = None
 
 
 class Inbox(Protocol):
@@ -12,10 +22,11 @@ class Inbox(Protocol):
 
     Guarantees: `accept` has committed the update, its conversation, session, user message and
     queued turn when it returns, and has ended what the message replaces; the same identity again
-    changes nothing and returns the first ids. `stop` settles the turn in its own transaction:
-    flushed text becomes the final message, open calls are closed, the epoch moves so that nothing
-    late is written. `amend` rewrites a message that still waits. All return what they appended.
-    `by` None may touch any turn (operators), a principal only its own.
+    changes nothing and returns the first ids. `accept_and_start` also claims the turn if nothing
+    is before it, in the same transaction. `stop` settles the turn in its own transaction: flushed
+    text becomes the final message, open calls are closed, the epoch moves so that nothing late is
+    written. `amend` rewrites a message that still waits. All return what they appended. `by` None
+    may touch any turn (operators), a principal only its own.
     Requires: text that passed `storable`.
     Raises: `Conflict` code `id_conflict` for another body under a known id; `Rejected` code
     `queue_full`; `NotFound` for an unknown turn; `Conflict` for one that is settled.
@@ -23,6 +34,8 @@ class Inbox(Protocol):
     """
 
     async def accept(self, update: Update, *, queue_max: int) -> Accepted: ...
+
+    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception: ...
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]: ...
 

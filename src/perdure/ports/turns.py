@@ -61,6 +61,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
 
 
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """`has_more`: the session's next turn can be claimed now."""
+
+    recorded: list[Recorded]
+    has_more: bool
+
+
 class Turns(Protocol):
     """Takes queued turns and records what their runners do.
 
@@ -84,7 +91,7 @@ class Turns(Protocol):
 
     async def take_steers(self, lease: Lease) -> list[Recorded]: ...
 
-    async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]: ...
+    async def settle(self, lease: Lease, settlement: Settlement) -> Settled: ...
 
     async def interrupt(
         self, lease: Lease, reason: Interruption, *, attempts_max: int

@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
@@ -22,17 +20,13 @@ from typing import Any, Final, Generic, TypeVar
 import apsw
 
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
-from perdure.domain.ids import PrincipalId
-from perdure.ports.turns import Piece
 from perdure.store import migrations
-from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
-from perdure.store.statement import MakeOp, Op, Rows, row, rows, run
+from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite, schema_in_sqlite
+from perdure.store.statement import MakeOp, Op
 
 T = TypeVar("T")
 BATCH_MAX: Final = 2_000
 READERS: Final = 4
-_LOCKING: Final = re.compile(r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
-_PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 _PRAGMAS: Final = """
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = {synchronous};
@@ -40,82 +34,6 @@ _PRAGMAS: Final = """
     PRAGMA foreign_keys = ON;
     PRAGMA temp_store = MEMORY;
     PRAGMA journal_size_limit = 67108864;"""
-
-
-class SqliteDialect:
-    name = "sqlite"
-    is_exclusive = True
-    # Holding the lock is the lease: measured from the end of time, it never runs out.
-    now_ms = "(9007199254740991 - 86400000)"
-
-    _INDEX_ROW = """
-        INSERT INTO searchable (session_id, seq, message_id, role)
-        VALUES ($1, $2, $3, $4) RETURNING id"""
-    _INDEX_TEXT = "INSERT INTO search_index (rowid, scope, text) VALUES ($1, $2, $3)"
-    _SEARCH = """
-        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
-        FROM search_index i JOIN searchable d ON d.id = i.rowid
-        JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
-        WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
-    _FLUSH = """
-        INSERT INTO partials (turn_id, attempt, message_id, start, text)
-        SELECT $1, $2, $3, $4, $5 FROM sessions WHERE id = $6 AND epoch = $7
-        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
-        RETURNING turn_id, attempt"""
-
-    def index(self, message: Searchable) -> Op[None]:
-        recorded = message.recorded
-        found = yield from row(
-            self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
-        )
-        assert found is not None
-        scope, text = _word(message.principal), words_of(message.text[:INDEXED_TEXT_MAX])
-        yield from run(self._INDEX_TEXT, found[0], scope, text)
-
-    def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
-    ) -> Op[Rows]:
-        words = " ".join(f'text:"{word}"' for word in words_of(query).split())
-        if not words:
-            return []
-        if principal is not None:
-            words = f'scope:"{_word(principal)}" {words}'
-        return (yield from rows(self._SEARCH, words, before or 2**62, limit))
-
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
-        written: set[tuple[str, int]] = set()
-        for piece in pieces:
-            lease = piece.lease
-            found = yield from row(
-                self._FLUSH,
-                lease.turn, lease.attempt, piece.message, piece.start, piece.text,
-                lease.session, lease.epoch,
-            )  # fmt: skip
-            if found is not None:
-                written.add((found[0], found[1]))
-        return written
-
-
-def _word(principal: PrincipalId) -> str:
-    """An id as one word of the tokenizer's."""
-    return principal.replace("_", "")
-
-
-@cache
-def in_sqlite(sql: str) -> str:
-    """Drop what only PostgreSQL needs; insist on placeholders in order of first use."""
-    used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
-    assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
-    return _LOCKING.sub("", sql)
-
-
-def _schema_in_sqlite(migration: migrations.Migration) -> str:
-    if not migration.is_shared:
-        return migration.sql
-    text = migration.sql.replace("BIGINT", "INTEGER").replace(
-        ") /* keyed */;", ") STRICT, WITHOUT ROWID;"
-    )
-    return re.sub(r"^\);", ") STRICT;", text, flags=re.MULTILINE)
 
 
 def translate(error: Exception) -> PerdureError:
@@ -252,7 +170,7 @@ class SqliteDriver:
             if not is_new:
                 self._back_up(migration)
             with connection:
-                connection.execute(_schema_in_sqlite(migration))
+                connection.execute(schema_in_sqlite(migration))
                 drive(connection, migrations.record(migration, at=now_ms))
 
     def _back_up(self, migration: migrations.Migration) -> None:

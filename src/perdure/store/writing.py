@@ -1,7 +1,8 @@
 """The writing ports, each method one transaction of `operations/`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from perdure.domain.delivery import PartState
 from perdure.domain.events import AnyEvent, Recorded
@@ -17,13 +18,17 @@ from perdure.domain.ids import (
 from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
+from perdure.ports.inbox import Reception
 from perdure.ports.outbox import Part
 from perdure.ports.principals import Principal, TokenView
-from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settlement
+from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations import accept, nodes, outbox, principals, recovery, turns
 from perdure.store.operations.endings import Stamp
+from perdure.store.statement import Op
+
+T = TypeVar("T")
 
 
 class StoredInbox:
@@ -33,6 +38,15 @@ class StoredInbox:
         self._node = node
 
     async def accept(self, update: Update, *, queue_max: int) -> Accepted:
+        return await self._driver.write(self._accepting(accept.accept, update, queue_max))
+
+    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception:
+        make = self._accepting(accept.accept_and_start, update, queue_max)
+        return await self._driver.write(make)
+
+    def _accepting(
+        self, operation: Callable[..., Op[T]], update: Update, queue_max: int
+    ) -> Callable[[], Op[T]]:
         fresh = accept.Fresh(
             update=self._mint.id("upd"),
             conversation=ConversationId(self._mint.id("cnv")),
@@ -42,9 +56,8 @@ class StoredInbox:
             at=self._mint.now_ms(),
         )
         stamp = _stamp(self._mint, self._node)
-        return await self._driver.write(
-            partial(accept.accept, self._driver.dialect, update, fresh, stamp, queue_max=queue_max)
-        )
+        dialect = self._driver.dialect
+        return partial(operation, dialect, update, fresh, stamp, queue_max=queue_max)
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
         stamp = _stamp(self._mint, self._node)
@@ -96,7 +109,7 @@ class StoredTurns:
             partial(turns.take_steers, self._driver.dialect, lease, at=at)
         )
 
-    async def settle(self, lease: Lease, settlement: Settlement) -> list[Recorded]:
+    async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
         stamp = _stamp(self._mint, self._node)
         return await self._driver.write(
             partial(turns.settle, self._driver.dialect, lease, settlement, stamp)

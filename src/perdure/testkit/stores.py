@@ -124,7 +124,7 @@ async def settle(
         text=text,
         parts=parts,
     )
-    return await store.turns.settle(claimed.lease, settlement)
+    return (await store.turns.settle(claimed.lease, settlement)).recorded
 
 
 def said(lease: Lease, text: str, *, calls: tuple[ToolCall, ...] = ()) -> AssistantSaid:

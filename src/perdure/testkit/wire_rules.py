@@ -41,6 +41,26 @@ _OPENAI_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ANTHROPIC_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ANTHROPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _CACHE_MARKS_MAX: Final = 4
+_GEMINI_KEYS: Final = frozenset(
+    {
+        "contents",
+        "systemInstruction",
+        "tools",
+        "toolConfig",
+        "safetySettings",
+        "generationConfig",
+        "cachedContent",
+    }
+)
+# A part holds exactly one of these, and nothing else but what may go with any of them.
+_GEMINI_DATA: Final[Mapping[str, frozenset[str]]] = {
+    "user": frozenset({"text", "inlineData", "fileData", "functionResponse"}),
+    "model": frozenset(
+        {"text", "inlineData", "functionCall", "executableCode", "codeExecutionResult"}
+    ),
+}
+_GEMINI_BESIDES: Final = frozenset({"thought", "thoughtSignature", "videoMetadata"})
+_GEMINI_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 def openai_violations(body: object) -> list[str]:
@@ -55,6 +75,13 @@ def anthropic_violations(body: object) -> list[str]:
     if not isinstance(body, dict):
         return ["body: expected a JSON object"]
     return [*_model(body), *_anthropic_options(body), *_anthropic_messages(body)]
+
+
+def gemini_violations(body: object) -> list[str]:
+    """Every rule of the generateContent wire that this decoded request breaks."""
+    if not isinstance(body, dict):
+        return ["body: expected a JSON object"]
+    return [*_unknown_keys(body, _GEMINI_KEYS, at="body"), *_gemini_contents(body)]
 
 
 def _model(body: Json) -> Iterator[str]:
@@ -327,3 +354,77 @@ def _anthropic_unique(calls: Sequence[str], seen: set[str], *, at: str) -> Itera
         if call_id in seen:
             yield f"{at}.content: tool_use ids must be unique, {call_id!r} is repeated"
         seen.add(call_id)
+
+
+def _gemini_contents(body: Json) -> Iterator[str]:
+    """Roles alternate, with one exception: what the user says after function responses stands in
+    a content of its own, for theirs may hold nothing else."""
+    contents = _items(body.get("contents"))
+    if not contents:
+        yield "contents: expected a non-empty array"
+        return
+    last, open_calls = "model", list[str]()
+    for index, content in enumerate(contents):
+        at = f"contents[{index}]"
+        role = _tag(content, "role")
+        if not isinstance(content, dict) or role not in _GEMINI_DATA:
+            yield f"{at}.role: expected an object with one of {sorted(_GEMINI_DATA)}"
+            return
+        yield from _unknown_keys(content, frozenset({"role", "parts"}), at=at)
+        yield from _gemini_parts(content, role, at=at)
+        answers = _named(content, "functionResponse")
+        if role == last:
+            yield f"{at}.role: {role!r} follows {last!r}: contents alternate, the first is user's"
+        if role == "user" and (answers or open_calls):
+            yield from _gemini_answers(content, answers, open_calls, at=at)
+        open_calls = _named(content, "functionCall")
+        last = "function" if answers else role
+    if last == "model":
+        yield "contents: the last content must have the role user, not model"
+
+
+def _gemini_parts(content: Json, role: str, *, at: str) -> Iterator[str]:
+    parts = _items(content.get("parts"))
+    if not parts:
+        yield f"{at}.parts: expected a non-empty array"
+    for index, part in enumerate(parts):
+        here = f"{at}.parts[{index}]"
+        data = part.keys() - _GEMINI_BESIDES if isinstance(part, dict) else set[str]()
+        if not isinstance(part, dict) or len(data) != 1 or not data <= _GEMINI_DATA[role]:
+            yield f"{here}: {role} parts hold exactly one of {sorted(_GEMINI_DATA[role])}"
+        else:
+            yield from _gemini_data(part, at=here)
+
+
+def _gemini_data(part: Json, *, at: str) -> Iterator[str]:
+    if "text" in part:
+        text = part["text"]
+        if not isinstance(text, str) or not text:
+            yield f"{at}.text: expected a non-empty string"
+    for kind, inside in (("functionCall", "args"), ("functionResponse", "response")):
+        if kind not in part:
+            continue
+        value = part[kind]
+        if not isinstance(value, dict):
+            yield f"{at}.{kind}: expected an object"
+            continue
+        yield from _unknown_keys(value, frozenset({"id", "name", inside}), at=f"{at}.{kind}")
+        yield from _name(value.get("name"), _GEMINI_NAME, at=f"{at}.{kind}.name")
+        is_required = kind == "functionResponse"
+        if not isinstance(value.get(inside, None if is_required else {}), dict):
+            yield f"{at}.{kind}.{inside}: expected an object"
+
+
+def _named(content: Json, kind: str) -> list[str]:
+    """Each function called, or answered, in this content: by id where there is one, and name."""
+    found = [part[kind] for part in _objects(content.get("parts")) if kind in part]
+    return [f"{_tag(each, 'id')} {_tag(each, 'name')}".strip() for each in found]
+
+
+def _gemini_answers(
+    content: Json, answers: Sequence[str], open_calls: Sequence[str], *, at: str
+) -> Iterator[str]:
+    if sorted(answers) != sorted(open_calls):
+        yield f"{at}: function calls {list(open_calls)} are answered by {list(answers)}"
+    if len(answers) != len(_items(content.get("parts"))):
+        yield f"{at}: a content with function responses holds nothing else"

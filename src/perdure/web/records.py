@@ -10,7 +10,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.events import (
     AssistantSaid,
     Recorded,
-    SteerAccepted,
+    SteerTaken,
     TurnAmended,
     TurnQueued,
 )
@@ -51,7 +51,7 @@ def session_out(view: SessionView) -> wire.SessionOut:
 
 def hit_out(hit: Hit) -> wire.HitOut:
     event = hit.recorded.event
-    assert isinstance(event, TurnQueued | SteerAccepted | TurnAmended | AssistantSaid)
+    assert isinstance(event, TurnQueued | SteerTaken | TurnAmended | AssistantSaid)
     return wire.HitOut(
         conversation=hit.conversation,
         session=hit.recorded.session,

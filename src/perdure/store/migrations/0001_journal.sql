@@ -9,14 +9,14 @@ CREATE TABLE nodes (
     left_at BIGINT,
     -- The session whose people asked for the restart that this node left for; they are told there.
     restart_session_id TEXT
-);
+) /* keyed */;
 
 CREATE TABLE principals (
     id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     role TEXT NOT NULL CHECK (role IN ('operator', 'member')),
     created_at BIGINT NOT NULL
-);
+) /* keyed */;
 
 -- A token is known by its digest only.
 CREATE TABLE tokens (
@@ -25,7 +25,7 @@ CREATE TABLE tokens (
     principal_id TEXT NOT NULL REFERENCES principals (id),
     created_at BIGINT NOT NULL,
     revoked_at BIGINT
-);
+) /* keyed */;
 
 CREATE TABLE conversations (
     id TEXT NOT NULL PRIMARY KEY,
@@ -42,9 +42,9 @@ CREATE TABLE conversations (
     created_at BIGINT NOT NULL,
     active_at BIGINT NOT NULL,
     UNIQUE (adapter, account, place, thread, person)
-);
-CREATE INDEX conversations_of ON conversations (principal_id, active_at);
+) /* keyed */;
 CREATE INDEX conversations_recent ON conversations (active_at);
+CREATE INDEX conversations_of ON conversations (principal_id, active_at);
 
 CREATE TABLE sessions (
     id TEXT NOT NULL PRIMARY KEY,
@@ -63,7 +63,7 @@ CREATE TABLE sessions (
     opened_at BIGINT NOT NULL,
     active_at BIGINT NOT NULL,
     closed_at BIGINT
-);
+) /* keyed */;
 CREATE INDEX sessions_ready ON sessions (ready_at) WHERE ready_at IS NOT NULL;
 CREATE INDEX sessions_of ON sessions (conversation_id, opened_at);
 CREATE INDEX sessions_recent ON sessions (active_at);
@@ -93,14 +93,13 @@ CREATE TABLE turns (
     asked_at BIGINT,
     CHECK ((state = 'settled') = (outcome IS NOT NULL)),
     CHECK (state NOT IN ('running', 'waiting') OR node_id IS NOT NULL)
-);
+) /* keyed */;
 CREATE UNIQUE INDEX turns_one_at_work ON turns (session_id) WHERE state IN ('running', 'waiting');
 -- `outcome` stands in it so that it fits better than turns_of, which holds every turn there ever was.
 CREATE INDEX turns_open ON turns (session_id, outcome, queued_seq) WHERE outcome IS NULL;
 CREATE INDEX turns_owned ON turns (node_id) WHERE state IN ('running', 'waiting');
 CREATE INDEX turns_interrupted ON turns (queued_at) WHERE state = 'interrupted';
 CREATE INDEX turns_of ON turns (session_id, queued_seq);
-CREATE INDEX turns_message ON turns (message_id);
 
 CREATE TABLE journal (
     session_id TEXT NOT NULL REFERENCES sessions (id),
@@ -138,7 +137,7 @@ CREATE TABLE inbox (
     message_id TEXT NOT NULL,
     at BIGINT NOT NULL,
     UNIQUE (adapter, account, external_id, kind)
-);
+) /* keyed */;
 CREATE INDEX inbox_message ON inbox (message_id);
 CREATE INDEX inbox_external ON inbox (external_id);
 
@@ -166,7 +165,7 @@ CREATE TABLE outbox (
     UNIQUE (message_id, part),
     UNIQUE (conversation_id, place_in_line),
     CHECK (state <> 'sent' OR receipt <> '')
-);
+) /* keyed */;
 CREATE INDEX outbox_due ON outbox (adapter, due_at) WHERE state = 'pending';
 CREATE INDEX outbox_open ON outbox (conversation_id, place_in_line)
     WHERE state IN ('pending', 'attempting');
@@ -181,5 +180,5 @@ CREATE TABLE media (
     size BIGINT NOT NULL,
     principal_id TEXT NOT NULL REFERENCES principals (id),
     created_at BIGINT NOT NULL
-);
+) /* keyed */;
 CREATE INDEX media_digest ON media (digest);

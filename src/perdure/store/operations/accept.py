@@ -25,6 +25,7 @@ from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.recovery import CONTINUE, DROP, PERSONAL, SUSPENDED
 from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect, Update
+from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal
 from perdure.store.operations.commands import Setting, take
@@ -38,6 +39,7 @@ from perdure.store.operations.endings import (
 )
 from perdure.store.operations.outbox import put_unless_read
 from perdure.store.operations.recovery import notice, requeue
+from perdure.store.operations.turns import claim_next
 from perdure.store.statement import Op, RaceLost, Row, row, rows, run
 
 _KNOWN = """
@@ -65,6 +67,7 @@ _OPEN_SESSION = """
 _MOVE_CONVERSATION = """
     UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"""
 _TOUCH_CONVERSATION = "UPDATE conversations SET active_at = $1 WHERE id = $2"
+_TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 _OPEN_TURNS = """
     SELECT id, state, attempts, asked_at FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
@@ -82,6 +85,18 @@ class Fresh(NamedTuple):
     turn: TurnId
     message: MessageId
     at: int
+
+
+def accept_and_start(
+    dialect: Dialect, update: Update, fresh: Fresh, stamp: Stamp, *, queue_max: int
+) -> Op[Reception]:
+    """One commit less than claiming the turn afterwards, where nothing is before it."""
+    accepted = yield from accept(dialect, update, fresh, stamp, queue_max=queue_max)
+    is_next = accepted.effect is Effect.QUEUED and accepted.queue_position == 0
+    if accepted.is_duplicate or not is_next:
+        return Reception(accepted=accepted)
+    claimed = yield from claim_next(dialect, accepted.session, stamp)
+    return Reception(accepted=accepted, claimed=claimed)
 
 
 def accept(
@@ -118,6 +133,7 @@ def accept(
     if remembered is None:
         raise RaceLost  # its twin committed meanwhile: run again, and find it
     yield from run(_TOUCH_CONVERSATION, fresh.at, conversation)
+    yield from run(_TOUCH_SESSION, fresh.at, session)
     return msgspec.structs.replace(accepted, conversation=conversation, session=session)
 
 

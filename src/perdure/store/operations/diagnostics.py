@@ -32,7 +32,7 @@ _TURN_OF_CLIENT_ID = """
     ORDER BY i.at DESC LIMIT 1"""
 _UPDATES = """
     SELECT id, adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
-_UPDATES_OF_SESSION = "SELECT id, turn_id FROM inbox WHERE session_id = $1"
+_UPDATES_OF_SESSION = "SELECT id, turn_id, message_id FROM inbox WHERE session_id = $1"
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
@@ -141,7 +141,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         events=tuple(events),
         partials=tuple(each[0] for each in partials),
         parts=tuple(_part(each) for each in parts),
-        updates=tuple((each[0], each[1]) for each in updates),
+        updates=tuple((each[0], each[1], each[2]) for each in updates),
     )
 
 

@@ -41,7 +41,8 @@ MAKE_READY = """
       AND EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
                   AND t.outcome IS NULL AND t.state = 'queued')
       AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                      AND t.outcome IS NULL AND t.state <> 'queued')"""
+                      AND t.outcome IS NULL AND t.state <> 'queued')
+    RETURNING id"""
 QUEUE_TURN = """
     INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
                        queued_seq, queued_at, alive_at)
@@ -107,6 +108,7 @@ def end_turn(
     events.append(TurnSettled(turn=turn, outcome=closing.outcome, reason=closing.reason))
     freed = free_steers(so_far, stamp)
     recorded = yield from journal.append(dialect, session, [*events, *freed], at=stamp.at)
+    yield from journal.index_turn(dialect, [*so_far, *recorded[: len(events)]])
     yield from run(NOT_READY, session)
     if attempts:
         yield from run(FORGET_PARTIALS, turn)

@@ -12,22 +12,22 @@ from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
     Recorded,
-    SteerAccepted,
+    SteerTaken,
     ToolFinished,
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.store.dialect import Dialect, Searchable
 from perdure.store.statement import Op, Row, row, rows, run
 
 _RESERVE = """
-    UPDATE sessions SET last_seq = last_seq + $1, active_at = $2
-    WHERE id = $3 RETURNING last_seq, principal_id"""
+    UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq"""
 _RESERVE_FENCED = """
-    UPDATE sessions SET last_seq = last_seq + $1, active_at = $2
-    WHERE id = $3 AND epoch = $4 RETURNING last_seq, principal_id"""
+    UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 AND epoch = $3
+    RETURNING last_seq"""
 _FENCE = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
+_PRINCIPAL = "SELECT principal_id FROM sessions WHERE id = $1"
 _INSERT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES ($1, $2, $3, $4, $5, $6, $7)"""
@@ -55,22 +55,22 @@ def append(
 ) -> Op[list[Recorded]]:
     """Append events in order. With an epoch, a stale one is `Fenced` and nothing is written."""
     if epoch is None:
-        reserved = yield from row(_RESERVE, len(events), at, session)
+        reserved = yield from row(_RESERVE, len(events), session)
     else:
-        reserved = yield from row(_RESERVE_FENCED, len(events), at, session, epoch)
+        reserved = yield from row(_RESERVE_FENCED, len(events), session, epoch)
     if reserved is None:
         raise Fenced(f"another holder has taken over session {session}")
-    last_seq, principal = reserved
+    (last_seq,) = reserved
     recorded = [
         Recorded(session=session, seq=last_seq - len(events) + 1 + n, at=at, event=event)
         for n, event in enumerate(events)
     ]
     for each in recorded:
-        yield from _insert(dialect, each, principal)
+        yield from _insert(each)
     return recorded
 
 
-def _insert(dialect: Dialect, recorded: Recorded, principal: PrincipalId) -> Op[None]:
+def _insert(recorded: Recorded) -> Op[None]:
     event = recorded.event
     kind, body = encode(event)
     message = event.call if isinstance(event, ToolFinished) else getattr(event, "message", None)
@@ -78,17 +78,27 @@ def _insert(dialect: Dialect, recorded: Recorded, principal: PrincipalId) -> Op[
         _INSERT,
         recorded.session, recorded.seq, recorded.turn, message, kind, recorded.at, body,
     )  # fmt: skip
-    match event:
-        case (
-            TurnQueued(message=spoken, text=text)
-            | SteerAccepted(message=spoken, text=text)
-            | TurnAmended(message=spoken, text=text)
-        ) if text:
-            yield from dialect.index(Searchable(recorded, principal, spoken, "user", text))
-        case AssistantSaid(message=spoken, text=text) if text:
-            yield from dialect.index(Searchable(recorded, principal, spoken, "assistant", text))
-        case _:
-            pass
+
+
+def index_turn(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
+    """Put a turn's messages into the full-text index, all at once when it is over: an index that
+    follows each message would cost as much as everything else."""
+    principal = yield from row(_PRINCIPAL, turn[0].session)
+    assert principal is not None
+    for recorded in turn:
+        match recorded.event:
+            case (
+                TurnQueued(message=message, text=text)
+                | SteerTaken(message=message, text=text)
+                | TurnAmended(message=message, text=text)
+            ) if text:
+                said = Searchable(recorded, principal[0], message, "user", text)
+                yield from dialect.index(said)
+            case AssistantSaid(message=message, text=text) if text:
+                said = Searchable(recorded, principal[0], message, "assistant", text)
+                yield from dialect.index(said)
+            case _:
+                pass
 
 
 def read_row(found: Row) -> Recorded:

@@ -12,7 +12,8 @@ LEASE_MS = 15_000
 
 _JOIN = """
     INSERT INTO nodes (id, name, started_at, lease_until, beat_at)
-    VALUES ($1, $2, $3, {now_ms} + $4, $3) ON CONFLICT (id) DO NOTHING"""
+    VALUES ($1, $2, $3, {now_ms} + $4, $3) ON CONFLICT (id) DO UPDATE
+    SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, left_at = NULL"""
 _RETIRE_OTHERS = "UPDATE nodes SET left_at = $1 WHERE id <> $2 AND left_at IS NULL"
 _BEAT = """
     UPDATE nodes SET lease_until = {now_ms} + $1, beat_at = $2

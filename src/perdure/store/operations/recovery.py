@@ -23,7 +23,9 @@ from perdure.store.operations.endings import (
     MAKE_READY,
     Stamp,
     closing_events,
+    free_steers,
     locked,
+    queue_freed,
 )
 from perdure.store.statement import Op, row, rows, run
 
@@ -31,7 +33,8 @@ _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
 _SUSPEND = "UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2"
 _INTERRUPT = """
-    UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL
+    UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL,
+                     asked_at = NULL
     WHERE id = $3"""
 _ORPHANS = """
     SELECT t.id FROM turns t WHERE t.state IN ('running', 'waiting')
@@ -111,6 +114,7 @@ def _interrupt(
     yield from run(FORGET_PARTIALS, turn)
     yield from run(_INTERRUPT, reason, alive_at, turn)
     if reason.counts_towards_limit and struck[0] >= attempts_max:
+        events += free_steers(so_far, stamp)
         return (yield from _suspend(dialect, session, turn, reason, events, stamp))
     return (yield from journal.append(dialect, session, events, at=stamp.at))
 
@@ -129,12 +133,15 @@ def _suspend(
     stamp: Stamp,
 ) -> Op[list[Recorded]]:
     """The limit is reached: this turn and whatever waits behind it are settled, visibly."""
+    recorded = yield from journal.append(dialect, session, events, at=stamp.at)
+    yield from queue_freed(recorded)
     waiting = yield from rows(_WAITING_BEHIND, session)
     ended = [turn, *(found[0] for found in waiting)]
     settled = [TurnSettled(turn=t, outcome=Outcome.SUSPENDED, reason=reason) for t in ended]
-    recorded = yield from journal.append(dialect, session, [*events, *settled], at=stamp.at)
+    recorded += yield from journal.append(dialect, session, settled, at=stamp.at)
     for each in ended:
         yield from run(END, State.SETTLED, Outcome.SUSPENDED, reason, stamp.at, each)
+        yield from journal.index_turn(dialect, (yield from journal.of_turn(each)))
     yield from run(_SUSPEND, turn, session)
     return recorded
 

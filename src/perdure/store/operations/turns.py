@@ -16,7 +16,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
-from perdure.ports.turns import Claimed, Lease, Piece, Settlement
+from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, outbox
 from perdure.store.operations.endings import (
@@ -60,11 +60,11 @@ def claim(dialect: Dialect, stamp: Stamp, *, limit: int) -> Op[list[Claimed]]:
     ready = yield from rows(_READY, limit)
     claimed = []
     for (session,) in ready:
-        claimed.append((yield from _claim_next(dialect, session, stamp)))
+        claimed.append((yield from claim_next(dialect, session, stamp)))
     return claimed
 
 
-def _claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
+def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
     turn, attempts, head, principal, conversation, *address = found
@@ -139,9 +139,7 @@ def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]
     return (yield from journal.append(dialect, lease.session, taken, at=at))
 
 
-def settle(
-    dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp
-) -> Op[list[Recorded]]:
+def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
     yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
@@ -158,19 +156,20 @@ def settle(
             usage=settlement.usage,
         )
     )
-    events += free_steers(so_far, stamp)
-    recorded = yield from journal.append(dialect, lease.session, events, at=stamp.at)
+    freed = free_steers(so_far, stamp)
+    recorded = yield from journal.append(dialect, lease.session, [*events, *freed], at=stamp.at)
+    yield from journal.index_turn(dialect, [*so_far, *recorded[: len(events)]])
     closing = Closing(settlement.outcome, settlement.reason)
     yield from close_turn(lease.session, lease.turn, closing, stamp)
     if settlement.detail:
         yield from run(_DETAIL, settlement.detail, lease.turn)
     yield from queue_freed(recorded)
-    yield from run(MAKE_READY, stamp.at, lease.session)
+    is_ready = (yield from row(MAKE_READY, stamp.at, lease.session)) is not None
     if settlement.parts:
         yield from outbox.put(
             lease.session, lease.turn, f"{lease.turn}.reply", settlement.parts, stamp
         )
-    return recorded
+    return Settled(recorded=recorded, has_more=is_ready)
 
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:

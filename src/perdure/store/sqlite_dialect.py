@@ -1,0 +1,91 @@
+"""What SQLite says in its own words: the full-text index, flushes, and shared SQL as it reads it."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from perdure.domain.ids import PrincipalId
+from perdure.ports.turns import Piece
+from perdure.store import migrations
+from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
+from perdure.store.statement import Op, Rows, row, rows, run
+
+_LOCKING: Final = re.compile(r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
+_PLACEHOLDER: Final = re.compile(r"\$(\d+)")
+
+
+class SqliteDialect:
+    name = "sqlite"
+    is_exclusive = True
+    # Holding the lock is the lease: measured from the end of time, it never runs out.
+    now_ms = "(9007199254740991 - 86400000)"
+
+    _INDEX_ROW = """
+        INSERT INTO searchable (session_id, seq, message_id, role)
+        VALUES ($1, $2, $3, $4) RETURNING id"""
+    _INDEX_TEXT = "INSERT INTO search_index (rowid, scope, text) VALUES ($1, $2, $3)"
+    _SEARCH = """
+        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
+        FROM search_index i JOIN searchable d ON d.id = i.rowid
+        JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
+        WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
+    _FLUSH = """
+        INSERT INTO partials (turn_id, attempt, message_id, start, text)
+        SELECT $1, $2, $3, $4, $5 FROM sessions WHERE id = $6 AND epoch = $7
+        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        RETURNING turn_id, attempt"""
+
+    def index(self, message: Searchable) -> Op[None]:
+        recorded = message.recorded
+        found = yield from row(
+            self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
+        )
+        assert found is not None
+        scope, text = _word(message.principal), words_of(message.text[:INDEXED_TEXT_MAX])
+        yield from run(self._INDEX_TEXT, found[0], scope, text)
+
+    def search(
+        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+    ) -> Op[Rows]:
+        words = " ".join(f'text:"{word}"' for word in words_of(query).split())
+        if not words:
+            return []
+        if principal is not None:
+            words = f'scope:"{_word(principal)}" {words}'
+        return (yield from rows(self._SEARCH, words, before or 2**62, limit))
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+        written: set[tuple[str, int]] = set()
+        for piece in pieces:
+            lease = piece.lease
+            found = yield from row(
+                self._FLUSH,
+                lease.turn, lease.attempt, piece.message, piece.start, piece.text,
+                lease.session, lease.epoch,
+            )  # fmt: skip
+            if found is not None:
+                written.add((found[0], found[1]))
+        return written
+
+
+def _word(principal: PrincipalId) -> str:
+    """An id as one word of the tokenizer's."""
+    return principal.replace("_", "")
+
+
+@cache
+def in_sqlite(sql: str) -> str:
+    """Drop what only PostgreSQL needs; insist on placeholders in order of first use."""
+    used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
+    assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
+    return _LOCKING.sub("", sql)
+
+
+def schema_in_sqlite(migration: migrations.Migration) -> str:
+    if not migration.is_shared:
+        return migration.sql
+    text = migration.sql.replace("BIGINT", "INTEGER").replace(
+        ") /* keyed */;", ") STRICT, WITHOUT ROWID;"
+    )
+    return re.sub(r"^\);", ") STRICT;", text, flags=re.MULTILINE)

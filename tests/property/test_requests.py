@@ -1,0 +1,473 @@
+"""Whatever happens to a conversation, its next request is one that every strict provider takes.
+
+Messages, steers, stops, newer messages, kills at any moment, resumptions, tool calls with sane and
+odd arguments, cut and silent streams: a random sequence of them goes through the real engine and
+the real store. Each request that the agent gets is put into the words of three wires and judged by
+rules that only judge: nothing on the way repairs anything.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, assert_never
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.agents.chat.dialects import DIALECTS
+from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.tool_text import arguments_object, tool_name
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.checker import violations
+from perdure.domain.errors import Conflict
+from perdure.domain.events import Attachment, ToolCall
+from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.outcomes import Busy, Ending, Repeat, StopReason
+from perdure.domain.prompt import (
+    Block,
+    CallBlock,
+    MediaBlock,
+    Message,
+    Note,
+    Request,
+    ResultBlock,
+    Role,
+    TextBlock,
+)
+from perdure.domain.recovery import Policy, Resume
+from perdure.domain.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.updates import Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.ports.history import Page
+from perdure.ports.tools import Caller, ToolResult
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.wire_rules import (
+    anthropic_violations,
+    gemini_violations,
+    openai_violations,
+)
+
+SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="strict")
+HANGS = "hang"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One model call: a text, then a wait for its release, then calls or an end."""
+
+    text: str = ""
+    hangs: bool = False
+    calls: tuple[tuple[str, str], ...] = ()
+    reason: StopReason = StopReason.STOP
+
+
+class Say(msgspec.Struct, frozen=True):
+    text: str
+    busy: Busy
+    has_picture: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Of the turn at work, or of what waits first."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Whatever hangs goes on."""
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """After so many rounds of the loop, wherever everybody stands by then."""
+
+    rounds: int
+
+
+Deed = Say | Stop | Release | Kill
+
+TEXTS = st.sampled_from(["hello", "größe 🙂", "a\n\nb", " spaced "])
+CALLS = st.sampled_from(
+    [
+        ("look", "{}"),
+        ("look", '{"at": "größe"}'),
+        (HANGS, "{}"),
+        ("no such name!", '{"a": 1}'),
+        ("look", "not json"),
+        ("", "[1]"),
+    ]
+)
+ANSWERS = st.builds(
+    Answer,
+    text=st.sampled_from(["", "  \n", "So be it.", "Größe 🙂 "]),
+    hangs=st.booleans(),
+    reason=st.sampled_from([StopReason.STOP, StopReason.LENGTH, StopReason.PROVIDER_CUT]),
+) | st.builds(
+    Answer,
+    text=st.sampled_from(["", "Let me see. "]),
+    hangs=st.booleans(),
+    calls=st.lists(CALLS, min_size=1, max_size=3).map(tuple),
+    reason=st.just(StopReason.TOOL_CALLS),
+)
+DEEDS: st.SearchStrategy[Deed] = st.one_of(
+    st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy), has_picture=st.booleans()),
+    st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy)),
+    st.builds(Stop),
+    st.builds(Release),
+    st.builds(Kill, rounds=st.integers(0, 30)),
+)
+POLICIES = st.builds(
+    Policy,
+    resume=st.sampled_from([Resume.CONTINUE, Resume.WAIT]),
+    freshness_ms=st.just(0),
+    attempts_max=st.sampled_from([3, 100]),
+)
+
+
+class Gate:
+    """Where answers and tools wait."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._open = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.waiting += 1
+        try:
+            await self._open.wait()
+        finally:
+            self.waiting -= 1
+
+    def release(self) -> None:
+        self._open.set()
+        self._open = asyncio.Event()
+
+
+class NeutralAgent:
+    """Gives the drawn answers and keeps each request whole, in no provider's words: an encoded
+    message is its number."""
+
+    def __init__(self, gate: Gate, answers: Iterator[Answer]) -> None:
+        self.requests: list[tuple[Message, ...]] = []
+        self._gate = gate
+        self._answers = answers
+        self._encoded: list[Message] = []
+
+    def encode(self, message: Message) -> bytes:
+        self._encoded.append(message)
+        return str(len(self._encoded) - 1).encode()
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        numbers = b",".join(request.history).decode().split(",") if request.history else []
+        before = [self._encoded[int(number)] for number in numbers]
+        self.requests.append((*before, *request.messages))
+        answer = next(self._answers)
+        if answer.text:
+            yield Text(answer.text)
+        if answer.hangs:
+            await self._gate.wait()
+        for name, arguments in answer.calls:
+            yield Call(id="the same each time", name=name, arguments=arguments)
+        yield Stopped(reason=answer.reason)
+
+    async def close(self) -> None:
+        return
+
+
+class HangingTools:
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def schemas(self) -> str:
+        return ""
+
+    def repeat(self, name: str) -> Repeat:
+        return Repeat.PURE if name == "look" else Repeat.ONCE
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        if call.name == HANGS:
+            await self._gate.wait()
+        return ToolResult(ending=Ending.RETURNED if call.name else Ending.FAILED, text="")
+
+
+class World:
+    """One conversation, through as many processes as it takes."""
+
+    def __init__(self, folder: Path, policy: Policy, answers: Sequence[Answer]) -> None:
+        self.gate = Gate()
+        self.agent = NeutralAgent(self.gate, _then_plain(answers))
+        self._folder = folder
+        self._policy = policy
+        self._clock = VirtualClock(is_eager=True)
+        self._entropy = SeededEntropy()
+        self._numbers = count()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """A process starts, and picks up what the one before left."""
+        path = self._folder / "perdure.db"
+        self.store = Store(
+            SqliteDriver(path, synchronous="OFF"),
+            clock=self._clock,
+            entropy=self._entropy,
+            media=self._folder / "media",
+        )
+        await self.store.open()
+        self.person = (await self.store.principals.ensure("ada", role="member")).id
+        self.parts = self._put_together()
+        await self.store.nodes.join(name="test")
+        while await self.parts.reaper.step():
+            pass
+
+    def _put_together(self) -> Parts:
+        seat = Seat(name="main", kind="neutral", agent=self.agent, tools=HangingTools(self.gate))
+        around = Surroundings(
+            store=self.store,
+            roster=Roster({"main": seat}),
+            clock=self._clock,
+            entropy=self._entropy,
+            limits=Limits(recovery=self._policy),
+        )
+        return put_together(around, self._start, feed=Feed())
+
+    def _start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        return task
+
+    async def do(self, deed: Deed) -> None:
+        match deed:
+            case Say():
+                await self._say(deed)
+            case Stop():
+                await self._stop()
+            case Release():
+                self.gate.release()
+            case Kill(rounds=rounds):
+                await self.parts.turns.step()
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                await self.kill()
+                await self.begin()
+        if not isinstance(deed, Kill):
+            await self.come_to_a_halt()
+
+    async def _say(self, deed: Say) -> None:
+        picture = (Attachment(url="https://example.org/picture.png"),)
+        update = Update(
+            address=Address(adapter="http", account=self.person, place="room"),
+            external_id=f"m{next(self._numbers)}",
+            kind="message",
+            principal=PrincipalId(self.person),
+            text=deed.text,
+            busy=deed.busy,
+            attachments=picture if deed.has_picture else (),
+        )
+        await self.parts.door.accept(update)
+
+    async def _stop(self) -> None:
+        for session in await self._sessions():
+            record = await self.store.diagnostics.record(session)
+            unsettled = [turn for turn in record.turns if turn.state != "settled"]
+            if unsettled:
+                await self._stop_turn(unsettled[0].id)
+
+    async def _stop_turn(self, turn: TurnId) -> None:
+        with suppress(Conflict):  # it was faster
+            await self.parts.door.stop(turn, by=None)
+
+    async def come_to_a_halt(self) -> None:
+        """Until every turn that could be begun has ended, or hangs."""
+        async with asyncio.timeout(10):
+            while True:
+                claimed = await self.parts.turns.step()
+                while self.parts.turns.running > self.gate.waiting:
+                    await asyncio.sleep(0.0002)
+                if not claimed:
+                    return
+
+    async def come_to_rest(self) -> None:
+        async with asyncio.timeout(10):
+            await self.come_to_a_halt()
+            while self.parts.turns.running:
+                self.gate.release()
+                await asyncio.sleep(0)
+                await self.come_to_a_halt()
+
+    async def kill(self) -> None:
+        """Nobody gets to say a last word."""
+        for task in self._tasks:
+            task.cancel()
+        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self.store.close()
+        failed = [each for each in ended if isinstance(each, Exception)]
+        assert failed == []
+
+    async def _sessions(self) -> list[Any]:
+        views = await self.store.archive.sessions(principal=None, page=Page(limit=1000))
+        return [view.id for view in views]
+
+    async def faults(self) -> list[str]:
+        """What is wrong with what is stored, and turns that failed by a fault of our own."""
+        found: list[str] = []
+        for session in await self._sessions():
+            record = await self.store.diagnostics.record(session)
+            found += violations(record)
+            found += [
+                f"{turn.id}: {turn.detail}"
+                for turn in record.turns
+                if turn.reason == StopReason.AGENT_ERROR
+            ]
+        return found
+
+
+def _then_plain(answers: Sequence[Answer]) -> Iterator[Answer]:
+    yield from answers
+    while True:
+        yield Answer(text="Very well.")
+
+
+@cache
+def empty_database() -> Path:
+    """Migrated once; each example takes a copy."""
+    folder = Path(tempfile.mkdtemp(prefix="perdure-requests-"))
+
+    async def make() -> None:
+        store = Store(
+            SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+            clock=VirtualClock(),
+            entropy=SeededEntropy(),
+            media=folder / "media",
+        )
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+    return folder / "perdure.db"
+
+
+async def live(
+    folder: Path, policy: Policy, answers: Sequence[Answer], deeds: Sequence[Deed]
+) -> tuple[list[tuple[Message, ...]], list[str]]:
+    """The requests of a whole life, with a last message at its end; and what is wrong with it."""
+    world = World(folder, policy, answers)
+    await world.begin()
+    try:
+        for deed in deeds:
+            await world.do(deed)
+        await world.do(Say("and now?", Busy.QUEUE))
+        await world.come_to_rest()
+        return world.agent.requests, await world.faults()
+    finally:
+        await world.kill()
+
+
+def chat_body(api: str, messages: Sequence[Message]) -> object:
+    """By the real wire, as if half of the messages had been encoded long ago."""
+    dialect = DIALECTS[api]
+    kept = len(messages) // 2
+    request = Request(
+        instructions="Be brief.",
+        prefix=b",".join(dialect.encode(message) for message in messages[:kept]),
+        messages=tuple(messages[kept:]),
+    )
+    return msgspec.json.decode(b"".join(dialect.body(request, SETTINGS)))
+
+
+def gemini_body(messages: Sequence[Message]) -> dict[str, Any]:
+    """One content for each message; what follows tool results stands in one of its own."""
+    names: dict[str, str] = {}
+    contents: list[dict[str, Any]] = []
+    for message in messages:
+        role = "user" if message.role is Role.USER else "model"
+        parts = [_gemini_part(block, names) for block in message.blocks]
+        answers = [part for part in parts if "functionResponse" in part]
+        rest = [part for part in parts if "functionResponse" not in part]
+        contents += [{"role": role, "parts": each} for each in (answers, rest) if each]
+    return {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": contents}
+
+
+def _gemini_part(block: Block, names: dict[str, str]) -> dict[str, Any]:
+    match block:
+        case TextBlock(text) | Note(text):
+            return {"text": text}
+        case CallBlock(id=call, name=name, arguments=arguments):
+            names[call] = tool_name(name)
+            args = msgspec.json.decode(arguments_object(arguments))
+            return {"functionCall": {"id": call, "name": names[call], "args": args}}
+        case ResultBlock(call=call, text=text):
+            return {"functionResponse": {"id": call, "name": names[call], "response": {"is": text}}}
+        case MediaBlock(attachment=attachment):
+            return {"fileData": {"mimeType": "image/png", "fileUri": attachment.url}}
+    assert_never(block)
+
+
+def complaints(messages: Sequence[Message]) -> list[str]:
+    return [
+        *openai_violations(chat_body("openai", messages)),
+        *anthropic_violations(chat_body("anthropic", messages)),
+        *gemini_violations(gemini_body(messages)),
+    ]
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    policy=POLICIES,
+    answers=st.lists(ANSWERS, max_size=8),
+    deeds=st.lists(DEEDS, min_size=1, max_size=10),
+)
+def test_every_request_is_one_that_strict_providers_take(
+    policy: Policy, answers: list[Answer], deeds: list[Deed]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="perdure-requests-") as name:
+        folder = Path(name)
+        shutil.copy(empty_database(), folder / "perdure.db")
+        requests, faults = asyncio.run(live(folder, policy, answers, deeds))
+    assert requests, "the last message at least was asked"
+    assert faults == []
+    for messages in requests:
+        assert complaints(messages) == [], messages
+
+
+USER: dict[str, Any] = {"role": "user", "parts": [{"text": "hello"}]}
+CALLED: dict[str, Any] = {
+    "role": "model",
+    "parts": [{"functionCall": {"id": "1", "name": "look", "args": {}}}],
+}
+ANSWERED: dict[str, Any] = {
+    "role": "user",
+    "parts": [{"functionResponse": {"id": "1", "name": "look", "response": {}}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("contents", "complaint"),
+    [
+        ([], "non-empty array"),
+        ([USER, USER], "contents alternate"),
+        ([CALLED, ANSWERED], "the first is user's"),
+        ([USER, CALLED], "the last content must have the role user"),
+        ([USER, CALLED, USER], "are answered by []"),
+        ([USER, ANSWERED], "function calls [] are answered by"),
+        ([USER, CALLED, {"role": "user", "parts": ANSWERED["parts"] * 2}], "are answered by"),
+        ([USER, CALLED, {"role": "user", "parts": [*ANSWERED["parts"], *USER["parts"]]}], "else"),
+        ([{"role": "assistant", "parts": [{"text": "x"}]}], ".role"),
+        ([{"role": "user", "parts": []}], ".parts: expected"),
+        ([{"role": "user", "parts": [{"text": ""}]}], "non-empty string"),
+        ([{"role": "user", "parts": [{"text": "a", "fileData": {}}]}], "exactly one"),
+        ([{"role": "user", "parts": CALLED["parts"]}], "exactly one"),
+        ([{"role": "user", "parts": [{"text": "a"}], "name": "x"}], "extra keys"),
+    ],
+)
+def test_the_rules_of_gemini_can_be_broken(contents: list[object], complaint: str) -> None:
+    assert gemini_violations({"contents": [USER, CALLED, ANSWERED, USER]}) == []
+    assert any(complaint in each for each in gemini_violations({"contents": contents}))
