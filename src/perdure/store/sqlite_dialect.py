@@ -1,4 +1,4 @@
-"""What SQLite says in its own words: the full-text index, flushes, and shared SQL as it reads it."""
+"""What SQLite says in its own words: full text, flushes, and how shared SQL reads here."""
 
 import re
 from collections.abc import Sequence
