@@ -37,7 +37,7 @@ bench: $(DEV) ## measure; ARGS go to the benchmark
 	.venv/bin/python -m bench $(ARGS)
 
 chaos: $(DEV) ## the long kill-and-recover runs that `make test` leaves out
-	$(PYTEST) -m chaos --timeout 1800 --durations 15 $(ARGS)
+	$(PYTEST) -m chaos --timeout 1800 -o faulthandler_timeout=0 --durations 15 $(ARGS)
 
 lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions
 	scripts/lock $(ARGS)

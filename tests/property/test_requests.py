@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, assert_never
@@ -336,10 +335,10 @@ def _then_plain(answers: Sequence[Answer]) -> Iterator[Answer]:
         yield Answer(text="Very well.")
 
 
-@cache
-def empty_database() -> Path:
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Migrated once; each example takes a copy."""
-    folder = Path(tempfile.mkdtemp(prefix="perdure-requests-"))
+    folder = tmp_path_factory.mktemp("empty")
 
     async def make() -> None:
         store = Store(
@@ -426,11 +425,11 @@ def complaints(messages: Sequence[Message]) -> list[str]:
     deeds=st.lists(DEEDS, min_size=1, max_size=10),
 )
 def test_every_request_is_one_that_strict_providers_take(
-    policy: Policy, answers: list[Answer], deeds: list[Deed]
+    empty_database: Path, policy: Policy, answers: list[Answer], deeds: list[Deed]
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="perdure-requests-") as name:
         folder = Path(name)
-        shutil.copy(empty_database(), folder / "perdure.db")
+        shutil.copy(empty_database, folder / "perdure.db")
         requests, faults = asyncio.run(live(folder, policy, answers, deeds))
     assert requests, "the last message at least was asked"
     assert faults == []

@@ -1,5 +1,6 @@
 """A stop that comes before heavy work begins is honoured before it begins."""
 
+import asyncio
 from pathlib import Path
 
 from perdure.app.node import Parts, Surroundings, put_together
@@ -74,6 +75,28 @@ async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAge
     outcome = (await store.archive.turn(turn, principal=None)).outcome
     await store.close()
     return agent, tools.ran, outcome or ""
+
+
+async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: Path) -> None:
+    """A task that is cancelled before it has begun runs none of its own cleaning up."""
+    clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
+    driver = SqliteDriver(tmp_path / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
+    await store.open()
+    await store.nodes.join(name="sim")
+    seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
+    roster = Roster({"main": seat})
+    async with Supervisor() as supervisor:
+        around = Surroundings(store=store, roster=roster, clock=clock, entropy=entropy)
+        parts = put_together(around, supervisor.start, feed=Feed())
+        turn = await _accept(store, parts, "hello")
+        if not parts.turns.running:
+            await parts.turns.step()
+        parts.turns.abandon(turn)
+        async with asyncio.timeout(5):
+            await parts.turns.finished()
+        assert parts.turns.running == 0
+    await store.close()
 
 
 async def _accept(store: Store, parts: Parts, text: str) -> TurnId:

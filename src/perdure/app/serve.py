@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import ipaddress
 import os
 import sys
@@ -113,6 +114,9 @@ async def _life(
         await stack.enter_async_context(_meanwhile(reloading.run()))
         await stack.enter_async_context(_meanwhile(notifier.watch(store.diagnostics.counts)))
         signals.lead_to(running.node, reload=reloading.ask)
+        # What stands now stays: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
         notifier.ready("serving")
         announce(_banner(settings.server.base_url or url, token, roster, found.reason))
         await running.node.drain_requested.wait()

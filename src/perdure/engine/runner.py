@@ -322,6 +322,7 @@ class Runner:
             usage=self._usage,
             message=scribe.message if scribe else None,
             text=text,
+            acknowledgements=scribe.acknowledgements if scribe and text else (),
         )
         await self._commit(settlement, None)
 

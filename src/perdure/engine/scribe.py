@@ -157,9 +157,14 @@ class Scribe:
         self._record(recorded)
 
     async def finish(self) -> str:
-        """Stop flushing; the whole text, of which the unflushed rest is the caller's to store."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        """Stop flushing; the whole text, of which the unflushed rest is the caller's to store.
+
+        A write under way is waited for. Left alone it would be committed all the same, after the
+        message had been made final: a second message of the same text, or a second
+        acknowledgement.
+        """
         async with self._in_flight:
+            if self._task is not None:
+                self._task.cancel()
+                self._task = None
             return self.text

@@ -141,18 +141,23 @@ class TurnPump:
         turn = claimed.lease.turn
         started = claimed.events[-1:]
         self._desk.feed.publish(claimed.lease.session, started)
-        task = self._start(self._run(turn, runner), name=turn)
+        task = self._start(self._run(runner), name=turn)
         self._running[turn] = (runner, task)
         self._idle.clear()
+        # From outside: cancelled before its first step, a task runs no `finally` of its own, and
+        # the drain would wait for it forever.
+        task.add_done_callback(lambda _: self._ended(turn, runner))
 
-    async def _run(self, turn: TurnId, runner: Runner) -> None:
-        try:
-            await attempt(runner.run(), runner.fail_unforeseen)
-        finally:
-            self._running.pop(turn, None)
-            self._note_idle()
-            if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
-                self.wake()
+    async def _run(self, runner: Runner) -> None:
+        await attempt(runner.run(), runner.fail_unforeseen)
+
+    def _ended(self, turn: TurnId, runner: Runner) -> None:
+        found = self._running.get(turn)
+        if found is not None and found[0] is runner:
+            del self._running[turn]
+        self._note_idle()
+        if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
+            self.wake()
 
     def abandon(self, turn: TurnId) -> None:
         """The turn was settled by someone else's transaction: end the work at once."""

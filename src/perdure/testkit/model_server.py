@@ -238,7 +238,8 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
 async def _loop_sleep(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
-    timer = loop.call_later(seconds, woken.set_result, None)
+    # Both may be due in one round of the loop: the wait may have been cancelled by then.
+    timer = loop.call_later(seconds, lambda: woken.done() or woken.set_result(None))
     try:
         await woken
     finally:

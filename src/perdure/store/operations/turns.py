@@ -53,6 +53,8 @@ _TAKE_PARTIALS = """
     DELETE FROM partials WHERE turn_id = $1 RETURNING message_id, start, text"""
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
 _ENDED_TURN = "SELECT outcome, parent_id FROM turns WHERE id = $1"
+# A note that is older than so many turns would help nobody.
+_UNTOLD_MAX = 10
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
 
 
@@ -91,12 +93,12 @@ def _address(columns: Sequence[str]) -> Address:
 
 
 def _interrupted_before(head: TurnId | None) -> Op[list[Recorded]]:
-    """The events of the interrupted turns that this one directly follows, oldest first: the model
-    may not have been told of them."""
+    """The events of the turns since the last that was done, oldest first: the model may not have
+    been told of interruptions among them, for what came after may never have reached it."""
     turns: list[list[Recorded]] = []
-    while head is not None:
+    while head is not None and len(turns) < _UNTOLD_MAX:
         ended = yield from row(_ENDED_TURN, head)
-        if ended is None or ended[0] != Outcome.INTERRUPTED:
+        if ended is None or ended[0] == Outcome.DONE:
             break
         turns.insert(0, (yield from journal.of_turn(head)))
         head = ended[1]
