@@ -235,11 +235,16 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
+def _wake(woken: "asyncio.Future[None]") -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
 async def _loop_sleep(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
     # Both may be due in one round of the loop: the wait may have been cancelled by then.
-    timer = loop.call_later(seconds, lambda: woken.done() or woken.set_result(None))
+    timer = loop.call_later(seconds, _wake, woken)
     try:
         await woken
     finally:
