@@ -173,3 +173,40 @@ async def test_commands_are_not_for_the_model(start: Any) -> None:
     assert "/restart" in help_["reply"]
     texts = [e["text"] for e in await client.transcript("main") if e["role"] == "user"]
     assert texts == [LONG, "waiting", "/usr/bin is a path"]
+
+
+async def test_a_restart_asked_for_in_a_conversation_is_told_there(start: Any) -> None:
+    client = await start()
+    running = await client.say("main", "demo words=60 delay_ms=20")
+    await until_text(client)
+    asked = await client.say("main", "/restart")
+    assert asked["command"] == "restart"
+    back = await _told_after_restart(client)
+    assert back["text"] == "The gateway is back."
+    turn = await client.settled(running["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("done", 1)
+    assert [e["role"] for e in await client.transcript("main")] == ["user", "assistant"]
+
+
+async def _told_after_restart(client: Client) -> Any:
+    """Watch until the notice comes, through the end of one life and the beginning of the next."""
+
+    def is_back(kind: str, data: Any) -> bool:
+        return kind == "message" and data["text"] == "The gateway is back."
+
+    while True:
+        try:
+            return await seen(client, is_back)
+        except (aiohttp.ClientError, AssertionError):
+            await client.gateway.pause(0.05)
+
+
+async def test_only_operators_restart(start: Any) -> None:
+    client = await start()
+    _, made = await client.call("POST", "/api/tokens", body={"name": "ada"})
+    client.token = made["token"]
+    refused = await client.say("main", "/restart")
+    assert refused["reply"] == "/restart is for operators."
+    assert (await client.settled((await client.say("main", "still up?"))["turn"]))["outcome"] == (
+        "done"
+    )
