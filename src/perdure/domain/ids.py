@@ -20,11 +20,13 @@ MediaId = NewType("MediaId", str)
 RANDOM_BYTES: Final = 10
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH: Final = 26
+# Two digits at a time: ids are minted several times in every turn.
+_PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS: Final = range(5 * (_LENGTH - 2), -1, -10)
 
 
 def mint(prefix: str, *, now_ms: int, randomness: bytes) -> str:
     """Make an id such as `trn_01h…` from a time and ten random bytes."""
     assert len(randomness) == RANDOM_BYTES
     number = (now_ms << 80) | int.from_bytes(randomness, "big")
-    digits = [_ALPHABET[(number >> shift) & 31] for shift in range(5 * (_LENGTH - 1), -1, -5)]
-    return f"{prefix}_{''.join(digits)}"
+    return f"{prefix}_{''.join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])}"
