@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
 DEADLINE_S = 30.0
 POLL_S = 0.02
+WRITE_EVERY_S = 0.15
 LONG = "demo words=400 delay_ms=20"
 BEGINNING = "000001-0000000000-99-000000000"
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError)
@@ -314,7 +315,8 @@ class Writer:
             if self.is_done:
                 return
             self.turns.append(await self._say(f"message {number}", f"{self._name}-{number}"))
-            await SystemClock().sleep(POLL_S)
+            # Slowly enough that a long drain does not fill the conversation's queue.
+            await SystemClock().sleep(WRITE_EVERY_S)
 
     async def _say(self, text: str, client_id: str) -> str:
         while True:
