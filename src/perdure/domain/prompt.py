@@ -26,7 +26,7 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import MediaId, MessageId
+from perdure.domain.ids import MessageId
 from perdure.domain.outcomes import Ending
 
 
@@ -238,13 +238,3 @@ def _check_blocks(message: Message, open_calls: set[str] | None) -> set[str]:
     if not all(isinstance(block, ResultBlock) for block in leading):
         raise Corrupt("tool results must come first in their message")
     return set(calls)
-
-
-def media_ids(messages: Iterable[Message]) -> list[MediaId]:
-    """The stored files these messages refer to."""
-    return [
-        block.attachment.media
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, MediaBlock) and block.attachment.media
-    ]

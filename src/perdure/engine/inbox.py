@@ -30,8 +30,8 @@ class Door:
         self._restart = restart
 
     async def accept(self, update: Update) -> Accepted:
-        with self._pump.seat() as seat:
-            if seat.is_free:
+        with self._pump.seat() as has_seat:
+            if has_seat:
                 received = await self._inbox.accept_and_start(update, queue_max=self._queue_max)
                 accepted, claimed = received.accepted, received.claimed
             else:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import structlog
 
@@ -21,10 +20,6 @@ CLAIM_MAX = 64
 
 
 log = structlog.get_logger("turns")
-
-
-class HeldSeat(NamedTuple):
-    is_free: bool
 
 
 class TurnPump:
@@ -113,14 +108,14 @@ class TurnPump:
         return self._desk.limits.concurrent - len(self._running) - self._held
 
     @contextmanager
-    def seat(self) -> Iterator["HeldSeat"]:
-        """Hold room for a turn that may be claimed while its message is accepted. The drain waits
-        for such turns as for those that run."""
+    def seat(self) -> Iterator[bool]:
+        """Hold room, if there is any, for a turn that may be claimed while its message is accepted.
+        The drain waits for such turns as for those that run."""
         is_free = self._room > 0 and not self._is_draining
         self._held += is_free
         self._idle.clear()
         try:
-            yield HeldSeat(is_free)
+            yield is_free
         except Ambiguous:
             self._is_unsure = True
             raise

@@ -212,7 +212,6 @@ class TurnView:
         self.is_sound = True
         self._texts: dict[str, str] = {}
         self._told = 0
-        self._reply_length = 0
         self._calls: AssistantSaid | None = None
 
     def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> list[str]:
