@@ -217,8 +217,6 @@ async def test_conversations_are_listed_by_when_they_were_used(
         page = Page(after=(views[-1].at, views[-1].id), limit=2)
 
     assert names == ["p0", "p4", "p3", "p2", "p1"]
-    everything = await store.conversations.recent(principal=None, page=Page())
-    assert len(everything) == 6
 
 
 async def test_conversations_of_one_instant_are_all_listed(store: Store, ada: Person) -> None:
@@ -356,9 +354,7 @@ async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> N
         assert found.turn.id == accepted.turn, any_id
     explained = await store.diagnostics.explain(part.id, principal=ada.id)
     assert explained.conversation == "chat:room"
-    assert [(u.id, u.external_id, u.adapter) for u in explained.updates] == [
-        (update, "room-1", "chat")
-    ]
+    assert [(u.external_id, u.adapter) for u in explained.updates] == [("room-1", "chat")]
     assert [(p.state, p.receipt, p.attempts) for p in explained.parts] == [
         ("sent", "platform-77", 1)
     ]

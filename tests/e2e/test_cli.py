@@ -397,7 +397,7 @@ async def people_read_the_same(home: Path, answered: dict[str, Any]) -> None:
     assert answered["session"] in listed.out
     assert "hello there" in found.out
     assert answered["text"] in shown.out
-    for word in ("update upd_", answered["turn"], "attempt 1", answered["message"], "done"):
+    for word in ("update ", answered["turn"], "attempt 1", answered["message"], "done"):
         assert word in explained.out
 
 

@@ -572,7 +572,7 @@ async def _empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(
         "TRUNCATE nodes, principals, tokens, conversations, sessions, turns, journal, partials,"
-        " inbox, outbox, media, searchable"
+        " inbox, outbox, media, searchable, unindexed"
     )
     await connection.close()
 

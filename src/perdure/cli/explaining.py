@@ -35,8 +35,8 @@ def _tree(found: wire.ExplanationOut) -> Tree:
     turn = found.turn
     root = Tree(_line(f"conversation {found.conversation}", turn.session))
     for update in found.updates:
-        name = update.external_id.rpartition("\n")[2]
-        root.add(_line(f"update {update.id}", f"{update.adapter} {name!r} {when(update.at)}"))
+        name = update.external_id.partition("\n")[0]
+        root.add(_line(f"update {name}", f"{update.adapter} {update.kind} {when(update.at)}"))
     branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
     names: dict[str, str] = {}
     attempt = branch

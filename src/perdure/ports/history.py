@@ -46,7 +46,6 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
     adapter: str
     account: str
     external_id: str
@@ -95,9 +94,7 @@ class Conversations(Protocol):
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot: ...
 
-    async def recent(
-        self, *, principal: PrincipalId | None, page: Page
-    ) -> list[ConversationView]: ...
+    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]: ...
 
     async def chain(
         self, head: TurnId, *, limit: int, until: TurnId | None = None

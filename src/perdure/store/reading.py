@@ -1,13 +1,16 @@
 """The reading ports, each method one snapshot of `operations/`."""
 
 from functools import partial
+from typing import Final
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.records import PartView, SessionRecord, SessionView, TurnView
 from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
 from perdure.store.driver import Driver
-from perdure.store.operations import diagnostics, history, journal
+from perdure.store.operations import diagnostics, history, journal, search
+
+INDEX_AT_ONCE: Final = 500
 
 
 class StoredConversations:
@@ -20,7 +23,7 @@ class StoredConversations:
     async def snapshot(self, conversation: ConversationId) -> Snapshot:
         return await self._driver.read(partial(history.snapshot, conversation))
 
-    async def recent(self, *, principal: PrincipalId | None, page: Page) -> list[ConversationView]:
+    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]:
         return await self._driver.read(
             partial(history.list_conversations, principal=principal, page=page)
         )
@@ -53,9 +56,13 @@ class StoredArchive:
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
     ) -> list[Hit]:
+        while await self._driver.write(
+            partial(search.index_waiting, self._driver.dialect, limit=INDEX_AT_ONCE)
+        ):
+            pass
         return await self._driver.read(
             partial(
-                history.search,
+                search.search,
                 self._driver.dialect,
                 query,
                 principal=principal,

@@ -23,8 +23,9 @@ class SqliteDialect:
 
     _INDEX_ROW = """
         INSERT INTO searchable (session_id, seq, message_id, role)
-        VALUES ($1, $2, $3, $4) RETURNING id"""
-    _INDEX_TEXT = "INSERT INTO search_index (rowid, scope, text) VALUES ($1, $2, $3)"
+        VALUES ($1, $2, $3, $4)"""
+    _INDEX_TEXT = """
+        INSERT INTO search_index (rowid, scope, text) VALUES (last_insert_rowid(), $1, $2)"""
     _SEARCH = """
         SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
         FROM search_index i JOIN searchable d ON d.id = i.rowid
@@ -38,12 +39,11 @@ class SqliteDialect:
 
     def index(self, message: Searchable) -> Op[None]:
         recorded = message.recorded
-        found = yield from row(
+        yield from run(
             self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
         )
-        assert found is not None
         scope, text = _word(message.principal), words_of(message.text[:INDEXED_TEXT_MAX])
-        yield from run(self._INDEX_TEXT, found[0], scope, text)
+        yield from run(self._INDEX_TEXT, scope, text)
 
     def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int

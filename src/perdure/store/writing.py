@@ -1,13 +1,12 @@
 """The writing ports, each method one transaction of `operations/`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final
 
 from perdure.domain.delivery import PartState
 from perdure.domain.events import AnyEvent, Recorded
 from perdure.domain.ids import (
-    ConversationId,
     MessageId,
     NodeId,
     PartId,
@@ -24,11 +23,11 @@ from perdure.ports.principals import Principal, TokenView
 from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations import accept, nodes, outbox, principals, recovery, turns
-from perdure.store.operations.endings import Stamp
+from perdure.store.operations import accept, nodes, outbox, principals, recovery, search, turns
+from perdure.store.operations.setting import Fresh, Stamp
 from perdure.store.statement import Op
 
-T = TypeVar("T")
+INDEX_EVERY: Final = 32
 
 
 class StoredInbox:
@@ -38,26 +37,24 @@ class StoredInbox:
         self._node = node
 
     async def accept(self, update: Update, *, queue_max: int) -> Accepted:
-        return await self._driver.write(self._accepting(accept.accept, update, queue_max))
+        return (await self._accept(update, queue_max, may_begin=False)).accepted
 
     async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception:
-        make = self._accepting(accept.accept_and_start, update, queue_max)
-        return await self._driver.write(make)
+        return await self._accept(update, queue_max, may_begin=True)
 
-    def _accepting(
-        self, operation: Callable[..., Op[T]], update: Update, queue_max: int
-    ) -> Callable[[], Op[T]]:
-        fresh = accept.Fresh(
-            update=self._mint.id("upd"),
-            conversation=ConversationId(self._mint.id("cnv")),
-            session=SessionId(self._mint.id("ses")),
-            turn=TurnId(self._mint.id("trn")),
-            message=MessageId(self._mint.id("msg")),
-            at=self._mint.now_ms(),
+    async def _accept(self, update: Update, queue_max: int, *, may_begin: bool) -> Reception:
+        fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
+        return await self._driver.write(
+            partial(
+                accept.accept,
+                self._driver.dialect,
+                update,
+                fresh,
+                _stamp(self._mint, self._node),
+                queue_max=queue_max,
+                may_begin=may_begin,
+            )
         )
-        stamp = _stamp(self._mint, self._node)
-        dialect = self._driver.dialect
-        return partial(operation, dialect, update, fresh, stamp, queue_max=queue_max)
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
         stamp = _stamp(self._mint, self._node)
@@ -77,6 +74,7 @@ class StoredTurns:
         self._driver = driver
         self._mint = mint
         self._node = node
+        self._unindexed = 0
 
     async def claim(self, *, limit: int) -> list[Claimed]:
         stamp = _stamp(self._mint, self._node)
@@ -111,9 +109,16 @@ class StoredTurns:
 
     async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
         stamp = _stamp(self._mint, self._node)
-        return await self._driver.write(
-            partial(turns.settle, self._driver.dialect, lease, settlement, stamp)
-        )
+        self._unindexed += 1
+        if self._unindexed < INDEX_EVERY:
+            return await self._driver.write(partial(turns.settle, lease, settlement, stamp))
+        self._unindexed = 0
+        return await self._driver.write(partial(self._settle_and_index, lease, settlement, stamp))
+
+    def _settle_and_index(self, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+        settled = yield from turns.settle(lease, settlement, stamp)
+        yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
+        return settled
 
     async def interrupt(
         self, lease: Lease, reason: Interruption, *, attempts_max: int

@@ -175,7 +175,6 @@ class ParkedOut(msgspec.Struct):
 
 
 class ArrivalOut(msgspec.Struct):
-    id: str
     adapter: str
     account: str
     external_id: str

@@ -43,7 +43,6 @@ CREATE TABLE conversations (
     active_at BIGINT NOT NULL,
     UNIQUE (adapter, account, place, thread, person)
 ) /* keyed */;
-CREATE INDEX conversations_recent ON conversations (active_at);
 CREATE INDEX conversations_of ON conversations (principal_id, active_at);
 
 CREATE TABLE sessions (
@@ -97,7 +96,6 @@ CREATE TABLE turns (
 CREATE UNIQUE INDEX turns_one_at_work ON turns (session_id) WHERE state IN ('running', 'waiting');
 -- `outcome` stands in it so that it fits better than turns_of, which holds every turn there ever was.
 CREATE INDEX turns_open ON turns (session_id, outcome, queued_seq) WHERE outcome IS NULL;
-CREATE INDEX turns_owned ON turns (node_id) WHERE state IN ('running', 'waiting');
 CREATE INDEX turns_interrupted ON turns (queued_at) WHERE state = 'interrupted';
 CREATE INDEX turns_of ON turns (session_id, queued_seq);
 
@@ -125,10 +123,9 @@ CREATE TABLE partials (
 ) /* keyed */;
 
 CREATE TABLE inbox (
-    id TEXT NOT NULL PRIMARY KEY,
+    external_id TEXT NOT NULL,
     adapter TEXT NOT NULL,
     account TEXT NOT NULL,
-    external_id TEXT NOT NULL,
     kind TEXT NOT NULL,
     digest TEXT NOT NULL,
     conversation_id TEXT NOT NULL REFERENCES conversations (id),
@@ -136,10 +133,9 @@ CREATE TABLE inbox (
     turn_id TEXT,
     message_id TEXT NOT NULL,
     at BIGINT NOT NULL,
-    UNIQUE (adapter, account, external_id, kind)
+    PRIMARY KEY (external_id, adapter, account, kind)
 ) /* keyed */;
 CREATE INDEX inbox_message ON inbox (message_id);
-CREATE INDEX inbox_external ON inbox (external_id);
 
 CREATE TABLE outbox (
     id TEXT NOT NULL PRIMARY KEY,

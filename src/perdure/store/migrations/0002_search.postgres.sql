@@ -11,3 +11,9 @@ CREATE TABLE searchable (
 );
 CREATE INDEX searchable_words ON searchable USING gin (words);
 CREATE INDEX searchable_of ON searchable (principal_id, id);
+
+-- Turns that are over and not yet in the index.
+CREATE TABLE unindexed (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    turn_id TEXT NOT NULL
+);

@@ -2,7 +2,7 @@
 -- `scope` carries the principal's id as a word, so that a search stays inside one person's rows.
 
 CREATE TABLE searchable (
-    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    id INTEGER NOT NULL PRIMARY KEY,
     session_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     message_id TEXT NOT NULL,
@@ -12,3 +12,9 @@ CREATE TABLE searchable (
 CREATE VIRTUAL TABLE search_index USING fts5 (
     scope, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
+
+-- Turns that are over and not yet in the index.
+CREATE TABLE unindexed (
+    id INTEGER NOT NULL PRIMARY KEY,
+    turn_id TEXT NOT NULL
+) STRICT;

@@ -5,14 +5,15 @@ from typing import Final, NamedTuple
 
 from perdure.domain.commands import Given, help_text, unknown_text
 from perdure.domain.events import CommandTaken, Recorded, SessionClosed, SessionResumed
-from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.standing import OpenTurn, Standing
 from perdure.domain.turn import State
-from perdure.domain.updates import Effect
-from perdure.store.dialect import Dialect
+from perdure.domain.updates import Accepted, Effect
 from perdure.store.operations import journal
-from perdure.store.operations.endings import MAKE_READY, Stamp, end_turn, locked
+from perdure.store.operations.endings import MAKE_READY, end_turn, locked
 from perdure.store.operations.outbox import put_unless_read
+from perdure.store.operations.sessions import make_live
+from perdure.store.operations.setting import Setting
 from perdure.store.operations.turns import STOPPED
 from perdure.store.statement import Op, Row, row, run
 
@@ -26,19 +27,6 @@ _CLOSE = "UPDATE sessions SET state = 'closed', closed_at = $1, ready_at = NULL 
 _REOPEN = """
     UPDATE sessions SET state = 'open', closed_at = NULL, strikes = 0, epoch = epoch + 1
     WHERE id = $1"""
-_MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
-
-
-class Setting(NamedTuple):
-    """Where a command is given, and by whom."""
-
-    dialect: Dialect
-    stamp: Stamp
-    conversation: ConversationId
-    session: SessionId
-    principal: PrincipalId
-    message: MessageId
-    open_turns: Sequence[Row]
 
 
 class Taken(NamedTuple):
@@ -51,9 +39,9 @@ class Taken(NamedTuple):
     effect: Effect = Effect.COMMANDED
 
 
-def take(setting: Setting, given: Given) -> Op[Taken]:
+def take(setting: Setting, given: Given) -> Op[Accepted]:
     """Do what was asked and write down that it was."""
-    who = yield from row(_WHO, setting.principal)
+    who = yield from row(_WHO, setting.update.principal)
     assert who is not None
     name, role = who
     is_operator = role == "operator"
@@ -71,14 +59,24 @@ def take(setting: Setting, given: Given) -> Op[Taken]:
     event = CommandTaken(
         command=given.name,
         arguments=given.arguments,
-        by=setting.principal,
-        message=setting.message,
+        by=setting.update.principal,
+        message=setting.fresh.message,
         reply=taken.reply,
     )
     at = setting.stamp.at
     recorded = yield from journal.append(setting.dialect, session, [event], at=at)
-    yield from put_unless_read(session, None, setting.message, taken.reply, setting.stamp)
-    return taken._replace(recorded=[*taken.recorded, *recorded], session=session)
+    yield from put_unless_read(session, None, setting.fresh.message, taken.reply, setting.stamp)
+    return Accepted(
+        conversation=setting.conversation,
+        session=session,
+        turn=None,
+        message=setting.fresh.message,
+        effect=taken.effect,
+        ended=taken.ended,
+        command=given.name,
+        reply=taken.reply,
+        recorded=(*taken.recorded, *recorded),
+    )
 
 
 def _stop(setting: Setting, arguments: str) -> Op[Taken]:
@@ -116,13 +114,13 @@ def _resume(setting: Setting, arguments: str) -> Op[Taken]:
     target: SessionId = found[0]
     recorded = yield from _end(setting, setting.open_turns)
     stamp, dialect = setting.stamp, setting.dialect
-    closed = SessionClosed(by=setting.principal, reason="resume", successor=target)
+    closed = SessionClosed(by=setting.update.principal, reason="resume", successor=target)
     recorded += yield from journal.append(dialect, setting.session, [closed], at=stamp.at)
     yield from run(_CLOSE, stamp.at, setting.session)
     yield from run(_REOPEN, target)
-    resumed = SessionResumed(by=setting.principal)
+    resumed = SessionResumed(by=setting.update.principal)
     recorded += yield from journal.append(dialect, target, [resumed], at=stamp.at)
-    yield from run(_MOVE, target, setting.conversation)
+    yield from make_live(setting.conversation, target)
     yield from run(MAKE_READY, stamp.at, target)
     ended = tuple(turn[0] for turn in setting.open_turns)
     return Taken(f"Back in session {target}.", recorded, ended, target)

@@ -21,7 +21,7 @@ _PARKED = (
 _TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
 _TURN_OF_UPDATE = """
     SELECT i.turn_id FROM inbox i JOIN sessions s ON s.id = i.session_id
-    WHERE (i.id = $1 OR i.external_id = $1)
+    WHERE i.external_id = $1
       AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)
     ORDER BY i.at DESC LIMIT 1"""
 # Over HTTP the external id is the client's id, a line feed and the conversation's name.
@@ -31,8 +31,8 @@ _TURN_OF_CLIENT_ID = """
     WHERE c.adapter = 'http' AND (CAST($3 AS TEXT) IS NULL OR c.principal_id = $3)
     ORDER BY i.at DESC LIMIT 1"""
 _UPDATES = """
-    SELECT id, adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
-_UPDATES_OF_SESSION = "SELECT id, turn_id, message_id FROM inbox WHERE session_id = $1"
+    SELECT adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
+_UPDATES_OF_SESSION = "SELECT external_id, turn_id, message_id FROM inbox WHERE session_id = $1"
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
@@ -62,7 +62,7 @@ def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
 
 
 def _turn_behind(any_id: str, principal: PrincipalId | None) -> Op[TurnId]:
-    """A turn, message, part or update id, or the id its sender gave it; two senders may have given
+    """A turn, message or part id, or the id its sender gave it; two senders may have given
     the same one, so each is shown their own."""
     if any_id.startswith("trn_"):
         return TurnId(any_id.removesuffix(".end").removesuffix(".reply"))
@@ -77,15 +77,13 @@ def _turn_behind(any_id: str, principal: PrincipalId | None) -> Op[TurnId]:
         return (yield from history.turn_of_message(any_id))
     except NotFound:
         raise NotFound(
-            f"nothing here has the id {any_id}; give a message, turn, part or update id"
+            f"nothing here has the id {any_id}; give a message, turn or part id"
         ) from None
 
 
 def _arrival(found: Row) -> Arrival:
-    update, adapter, account, external_id, kind, at = found
-    return Arrival(
-        id=update, adapter=adapter, account=account, external_id=external_id, kind=kind, at=at
-    )
+    adapter, account, external_id, kind, at = found
+    return Arrival(adapter=adapter, account=account, external_id=external_id, kind=kind, at=at)
 
 
 def _part(found: Row) -> PartView:

@@ -5,7 +5,7 @@ get a result, the turn is settled or interrupted, and what was meant for it and 
 gets turns of its own. The rows beside the journal follow in the same transaction.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -20,20 +20,21 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome, Repeat
 from perdure.domain.recovery import closing_text
-from perdure.domain.turn import State
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal
+from perdure.store.operations import journal, search
+from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
-END = """
-    UPDATE turns SET state = $1, outcome = $2, reason = $3, settled_at = $4, node_id = NULL
-    WHERE id = $5"""
+_END = """
+    UPDATE turns SET state = 'settled', outcome = $1, reason = $2, settled_at = $3, node_id = NULL
+    WHERE id = $4"""
 # The epoch moves too: nothing of a turn may be written once it is settled.
-_HEAD = """
-    UPDATE sessions SET head_turn = $1, strikes = $2 * strikes, epoch = epoch + 1 WHERE id = $3"""
+_MOVE_HEAD = """
+    UPDATE sessions SET last_seq = $1, head_turn = $2, strikes = $3 * strikes, epoch = epoch + 1
+    WHERE id = $4"""
 NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
 MAKE_READY = """
     UPDATE sessions SET ready_at = $1
@@ -52,17 +53,9 @@ _PARTIALS = """
     SELECT message_id, attempt, text FROM partials WHERE turn_id = $1
     ORDER BY attempt, message_id, start"""
 _SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
-_LOCK_SESSION = "SELECT principal_id FROM sessions WHERE id = $1 FOR UPDATE"
+_LOCK_SESSION = "SELECT principal_id, last_seq FROM sessions WHERE id = $1 FOR UPDATE"
 _TURN = "SELECT session_id, state, attempts, reason, kind FROM turns WHERE id = $1"
 _MOVE_UPDATE = "UPDATE inbox SET turn_id = $1 WHERE message_id = $2"
-
-
-class Stamp(NamedTuple):
-    """Who writes, when, and how ids are made."""
-
-    node: NodeId
-    at: int
-    mint: Callable[[str], str]
 
 
 class Locked(NamedTuple):
@@ -74,6 +67,7 @@ class Locked(NamedTuple):
     reason: str
     kind: str
     principal: PrincipalId
+    last_seq: int
 
 
 class Closing(NamedTuple):
@@ -89,12 +83,11 @@ def locked(turn: TurnId) -> Op[Locked | None]:
     session = yield from row(_SESSION_OF, turn)
     if session is None:
         return None
-    principal = yield from row(_LOCK_SESSION, session[0])
+    held = yield from row(_LOCK_SESSION, session[0])
     found = yield from row(_TURN, turn)
-    assert principal is not None
+    assert held is not None
     assert found is not None
-    session_id, state, attempts, reason, kind = found
-    return Locked(session_id, state, attempts, reason, kind, principal[0])
+    return Locked(*found, *held)
 
 
 def end_turn(
@@ -106,25 +99,39 @@ def end_turn(
     so_far = yield from journal.of_turn(turn)
     events = yield from closing_events(turn, attempts, so_far, is_interrupted=False)
     events.append(TurnSettled(turn=turn, outcome=closing.outcome, reason=closing.reason))
-    freed = free_steers(so_far, stamp)
-    recorded = yield from journal.append(dialect, session, [*events, *freed], at=stamp.at)
-    yield from journal.index_turn(dialect, [*so_far, *recorded[: len(events)]])
-    yield from run(NOT_READY, session)
+    events += free_steers(so_far, stamp)
     if attempts:
         yield from run(FORGET_PARTIALS, turn)
-        yield from close_turn(session, turn, closing, stamp)
+        recorded = yield from close_turn(session, turn, events, closing, stamp, found.last_seq)
     else:
-        yield from run(END, State.SETTLED, closing.outcome, closing.reason, stamp.at, turn)
+        recorded = yield from journal.append(dialect, session, events, at=stamp.at)
+        yield from end_row(turn, closing, stamp)
+    yield from run(NOT_READY, session)
     yield from queue_freed(recorded)
     yield from run(MAKE_READY, stamp.at, session)
     return recorded
 
 
-def close_turn(session: SessionId, turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
-    """The rows beside a `TurnSettled` of a turn that had started."""
-    yield from run(END, State.SETTLED, closing.outcome, closing.reason, stamp.at, turn)
+def close_turn(
+    session: SessionId,
+    turn: TurnId,
+    events: Sequence[AnyEvent],
+    closing: Closing,
+    stamp: Stamp,
+    last_seq: int,
+) -> Op[list[Recorded]]:
+    """Append the last events of a turn that had started: it becomes the session's head."""
     keeps_strikes = int(closing.outcome is not Outcome.DONE)
-    yield from run(_HEAD, turn, keeps_strikes, session)
+    yield from run(_MOVE_HEAD, last_seq + len(events), turn, keeps_strikes, session)
+    recorded = yield from journal.write(session, events, after=last_seq, at=stamp.at)
+    yield from end_row(turn, closing, stamp)
+    return recorded
+
+
+def end_row(turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
+    """The row beside a `TurnSettled`."""
+    yield from run(_END, closing.outcome, closing.reason, stamp.at, turn)
+    yield from search.wait(turn)
 
 
 def closing_events(

@@ -8,8 +8,7 @@ from perdure.domain.records import SessionView, TurnView
 from perdure.domain.standing import OpenTurn, Standing
 from perdure.domain.transcript import Running
 from perdure.domain.turn import State
-from perdure.ports.history import ConversationView, Hit, Page, Snapshot
-from perdure.store.dialect import Dialect
+from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.store.operations import journal
 from perdure.store.statement import Op, Row, row, rows
 
@@ -26,7 +25,7 @@ _BY_NAME = (
 _LISTED = (
     _CONVERSATION
     + """
-    WHERE c.is_listed = 1 AND (CAST($1 AS TEXT) IS NULL OR c.principal_id = $1)
+    WHERE c.is_listed = 1 AND c.principal_id = $1
       AND (c.active_at < $2 OR (c.active_at = $2 AND c.id < $3))
     ORDER BY c.active_at DESC, c.id DESC LIMIT $4"""
 )
@@ -103,7 +102,7 @@ def _running(turn: TurnId) -> Op[Running | None]:
     return Running(turn=turn, message=message, text=text, at=started_at)
 
 
-def list_conversations(*, principal: PrincipalId | None, page: Page) -> Op[list[ConversationView]]:
+def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[ConversationView]]:
     at, last = page.after or _END_OF_TIME
     found = yield from rows(_LISTED, principal, at, last, page.limit)
     views: list[ConversationView] = []
@@ -210,22 +209,3 @@ def _session_view(found: Row) -> SessionView:
         opened_at=opened_at,
         active_at=active_at,
     )
-
-
-def search(
-    dialect: Dialect,
-    query: str,
-    *,
-    principal: PrincipalId | None,
-    before: int | None,
-    limit: int,
-) -> Op[list[Hit]]:
-    if not query.split():
-        return []
-    found = yield from dialect.search(query, principal=principal, before=before, limit=limit)
-    hits = []
-    for cursor, *columns in found:
-        recorded = journal.read_row(tuple(columns))
-        view = yield from session(recorded.session, principal=None)
-        hits.append(Hit(cursor=cursor, recorded=recorded, conversation=view.conversation))
-    return hits

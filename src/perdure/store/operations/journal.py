@@ -8,17 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from perdure.domain.codec import decode, encode
 from perdure.domain.errors import Fenced
-from perdure.domain.events import (
-    AnyEvent,
-    AssistantSaid,
-    Recorded,
-    SteerTaken,
-    ToolFinished,
-    TurnAmended,
-    TurnQueued,
-)
+from perdure.domain.events import AnyEvent, Recorded, ToolFinished
 from perdure.domain.ids import SessionId, TurnId
-from perdure.store.dialect import Dialect, Searchable
+from perdure.store.dialect import Dialect
 from perdure.store.statement import Op, Row, row, rows, run
 
 _RESERVE = """
@@ -26,8 +18,7 @@ _RESERVE = """
 _RESERVE_FENCED = """
     UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 AND epoch = $3
     RETURNING last_seq"""
-_FENCE = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
-_PRINCIPAL = "SELECT principal_id FROM sessions WHERE id = $1"
+_FENCE = "SELECT last_seq FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
 _INSERT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES ($1, $2, $3, $4, $5, $6, $7)"""
@@ -39,10 +30,14 @@ _SINCE = f"""
 _OF_MESSAGE = f"SELECT {_COLUMNS} FROM journal WHERE message_id = $1 ORDER BY seq"
 
 
-def fence(session: SessionId, epoch: int) -> Op[None]:
-    """Insist that the lease is still good, and keep it so until the transaction ends."""
-    if (yield from row(_FENCE, session, epoch)) is None:
+def fence(session: SessionId, epoch: int) -> Op[int]:
+    """Insist that the lease is still good, and keep it so until the transaction ends. The number
+    of the session's last event."""
+    found = yield from row(_FENCE, session, epoch)
+    if found is None:
         raise Fenced(f"another holder has taken over session {session}")
+    last_seq: int = found[0]
+    return last_seq
 
 
 def append(
@@ -60,45 +55,23 @@ def append(
         reserved = yield from row(_RESERVE_FENCED, len(events), session, epoch)
     if reserved is None:
         raise Fenced(f"another holder has taken over session {session}")
-    (last_seq,) = reserved
+    return (yield from write(session, events, after=reserved[0] - len(events), at=at))
+
+
+def write(
+    session: SessionId, events: Sequence[AnyEvent], *, after: int, at: int
+) -> Op[list[Recorded]]:
+    """Insert events whose numbers the caller has reserved."""
     recorded = [
-        Recorded(session=session, seq=last_seq - len(events) + 1 + n, at=at, event=event)
-        for n, event in enumerate(events)
+        Recorded(session=session, seq=seq, at=at, event=event)
+        for seq, event in enumerate(events, after + 1)
     ]
     for each in recorded:
-        yield from _insert(each)
+        event = each.event
+        kind, body = encode(event)
+        message = event.call if isinstance(event, ToolFinished) else getattr(event, "message", None)
+        yield from run(_INSERT, session, each.seq, each.turn, message, kind, at, body)
     return recorded
-
-
-def _insert(recorded: Recorded) -> Op[None]:
-    event = recorded.event
-    kind, body = encode(event)
-    message = event.call if isinstance(event, ToolFinished) else getattr(event, "message", None)
-    yield from run(
-        _INSERT,
-        recorded.session, recorded.seq, recorded.turn, message, kind, recorded.at, body,
-    )  # fmt: skip
-
-
-def index_turn(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
-    """Put a turn's messages into the full-text index, all at once when it is over: an index that
-    follows each message would cost as much as everything else."""
-    principal = yield from row(_PRINCIPAL, turn[0].session)
-    assert principal is not None
-    for recorded in turn:
-        match recorded.event:
-            case (
-                TurnQueued(message=message, text=text)
-                | SteerTaken(message=message, text=text)
-                | TurnAmended(message=message, text=text)
-            ) if text:
-                said = Searchable(recorded, principal[0], message, "user", text)
-                yield from dialect.index(said)
-            case AssistantSaid(message=message, text=text) if text:
-                said = Searchable(recorded, principal[0], message, "assistant", text)
-                yield from dialect.index(said)
-            case _:
-                pass
 
 
 def read_row(found: Row) -> Recorded:

@@ -4,8 +4,8 @@ from perdure.domain.events import Recorded
 from perdure.domain.ids import NodeId, SessionId
 from perdure.domain.recovery import BACK
 from perdure.store.dialect import Dialect
-from perdure.store.operations.endings import Stamp
 from perdure.store.operations.recovery import notice
+from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
 LEASE_MS = 15_000

@@ -8,7 +8,7 @@ from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import NodeId, PartId, SessionId, TurnId
 from perdure.ports.outbox import Part
 from perdure.store.dialect import Dialect
-from perdure.store.operations.endings import Stamp
+from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
 _LINE = """

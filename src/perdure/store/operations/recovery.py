@@ -18,15 +18,16 @@ from perdure.ports.turns import Lease, Resumed
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, outbox
 from perdure.store.operations.endings import (
-    END,
     FORGET_PARTIALS,
     MAKE_READY,
-    Stamp,
+    Closing,
     closing_events,
+    end_row,
     free_steers,
     locked,
     queue_freed,
 )
+from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
 _STRIKE = """
@@ -36,6 +37,7 @@ _INTERRUPT = """
     UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL,
                      asked_at = NULL
     WHERE id = $3"""
+_REQUEUE = "UPDATE turns SET state = 'queued' WHERE id = $1"
 _ORPHANS = """
     SELECT t.id FROM turns t WHERE t.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
@@ -140,8 +142,7 @@ def _suspend(
     settled = [TurnSettled(turn=t, outcome=Outcome.SUSPENDED, reason=reason) for t in ended]
     recorded += yield from journal.append(dialect, session, settled, at=stamp.at)
     for each in ended:
-        yield from run(END, State.SETTLED, Outcome.SUSPENDED, reason, stamp.at, each)
-        yield from journal.index_turn(dialect, (yield from journal.of_turn(each)))
+        yield from end_row(each, Closing(Outcome.SUSPENDED, reason), stamp)
     yield from run(_SUSPEND, turn, session)
     return recorded
 
@@ -171,7 +172,7 @@ def requeue(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
         return []
     requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
     recorded = yield from journal.append(dialect, found.session, [requeued], at=stamp.at)
-    yield from run(END, State.QUEUED, None, found.reason, None, turn)
+    yield from run(_REQUEUE, turn)
     yield from run(MAKE_READY, stamp.at, found.session)
     return recorded
 

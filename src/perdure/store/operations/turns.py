@@ -20,9 +20,9 @@ from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, outbox
 from perdure.store.operations.endings import (
+    FORGET_PARTIALS,
     MAKE_READY,
     Closing,
-    Stamp,
     close_turn,
     end_turn,
     free_steers,
@@ -31,6 +31,7 @@ from perdure.store.operations.endings import (
     queue_freed,
     waiting_steers,
 )
+from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
 _READY = """
@@ -49,8 +50,7 @@ _START = """
     WHERE id = $4"""
 _LEASE = "UPDATE sessions SET epoch = epoch + 1, ready_at = NULL WHERE id = $1 RETURNING epoch"
 _DETAIL = "UPDATE turns SET detail = $1 WHERE id = $2"
-_TAKE_PARTIALS = """
-    DELETE FROM partials WHERE turn_id = $1 RETURNING message_id, start, text"""
+_PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
 _ENDED_TURN = "SELECT outcome, parent_id FROM turns WHERE id = $1"
 # A note that is older than so many turns would help nobody.
@@ -83,7 +83,7 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
         address=_address(address),
         parent=head,
         events=tuple((yield from journal.of_turn(turn))),
-        before=tuple((yield from _interrupted_before(head))),
+        before=tuple((yield from interrupted_before(head))),
     )
 
 
@@ -92,7 +92,7 @@ def _address(columns: Sequence[str]) -> Address:
     return Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
 
 
-def _interrupted_before(head: TurnId | None) -> Op[list[Recorded]]:
+def interrupted_before(head: TurnId | None) -> Op[list[Recorded]]:
     """The events of the turns since the last that was done, oldest first: the model may not have
     been told of interruptions among them, for what came after may never have reached it."""
     turns: list[list[Recorded]] = []
@@ -141,8 +141,8 @@ def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]
     return (yield from journal.append(dialect, lease.session, taken, at=at))
 
 
-def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
-    yield from journal.fence(lease.session, lease.epoch)
+def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+    last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
     events: list[AnyEvent] = [*settlement.acknowledgements, *_said(lease, settlement, shown)]
@@ -158,11 +158,9 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
             usage=settlement.usage,
         )
     )
-    freed = free_steers(so_far, stamp)
-    recorded = yield from journal.append(dialect, lease.session, [*events, *freed], at=stamp.at)
-    yield from journal.index_turn(dialect, [*so_far, *recorded[: len(events)]])
+    events += free_steers(so_far, stamp)
     closing = Closing(settlement.outcome, settlement.reason)
-    yield from close_turn(lease.session, lease.turn, closing, stamp)
+    recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
     if settlement.detail:
         yield from run(_DETAIL, settlement.detail, lease.turn)
     yield from queue_freed(recorded)
@@ -176,10 +174,12 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
     """Text that was shown and is in no message yet, by message; its rows are gone."""
-    pieces = yield from rows(_TAKE_PARTIALS, turn)
+    pieces = yield from rows(_PARTIALS, turn)
     shown: dict[MessageId, str] = {}
-    for message, _, text in sorted(pieces, key=lambda piece: (piece[0], piece[1])):
+    for message, text in pieces:
         shown[message] = shown.get(message, "") + text
+    if pieces:
+        yield from run(FORGET_PARTIALS, turn)
     return shown
 
 

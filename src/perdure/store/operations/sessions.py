@@ -1,0 +1,32 @@
+"""Sessions of a conversation: opened, closed, and made the live one."""
+
+from perdure.domain.events import SessionOpened
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, run
+
+_OPEN = """
+    INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, strikes,
+                          title, parent_id, opened_at, active_at)
+    VALUES ($1, $2, $3, 'open', 0, 0, 0, '', $4, $5, $5)"""
+_MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
+
+
+def open_session(
+    dialect: Dialect,
+    session: SessionId,
+    conversation: ConversationId,
+    event: SessionOpened,
+    stamp: Stamp,
+    *,
+    principal: PrincipalId,
+) -> Op[None]:
+    yield from run(_OPEN, session, conversation, principal, event.parent, stamp.at)
+    yield from journal.append(dialect, session, [event], at=stamp.at)
+
+
+def make_live(conversation: ConversationId, session: SessionId) -> Op[None]:
+    """What people say from now on goes to this session."""
+    yield from run(_MOVE, session, conversation)

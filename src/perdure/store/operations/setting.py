@@ -1,0 +1,56 @@
+"""What operations on an update need: who writes, what it may create, and where it arrives."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.updates import Update
+from perdure.store.dialect import Dialect
+from perdure.store.statement import Row
+
+
+class Stamp(NamedTuple):
+    """Who writes, when, and how ids are made."""
+
+    node: NodeId
+    at: int
+    mint: Callable[[str], str]
+
+
+class Fresh(NamedTuple):
+    """Ids for what every update creates, minted before the transaction."""
+
+    turn: TurnId
+    message: MessageId
+
+
+class Place(NamedTuple):
+    """The live session of a conversation, whose row is locked, as it stood then. `is_successor`:
+    it was just opened in the place of a suspended one."""
+
+    conversation: ConversationId
+    session: SessionId
+    principal: PrincipalId
+    last_seq: int
+    epoch: int
+    head: TurnId | None
+    is_successor: bool = False
+
+
+class Setting(NamedTuple):
+    """An update and where it has come to."""
+
+    dialect: Dialect
+    stamp: Stamp
+    fresh: Fresh
+    update: Update
+    place: Place
+    open_turns: Sequence[Row]
+
+    @property
+    def conversation(self) -> ConversationId:
+        return self.place.conversation
+
+    @property
+    def session(self) -> SessionId:
+        return self.place.session
