@@ -10,7 +10,7 @@ import uvloop
 
 from bench.report import Findings, machine, page
 
-PARTS = ("turns", "store", "stream", "flight", "start", "recovery")
+PARTS = ("turns", "store", "stream", "flight", "start", "recovery", "steering")
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 

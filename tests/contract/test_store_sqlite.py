@@ -17,6 +17,7 @@ from perdure.store.operations import (
     endings,
     history,
     journal,
+    line,
     outbox,
     recovery,
     turns,
@@ -45,7 +46,11 @@ def sqlite_store(driver: SqliteDriver, tmp_path: Path) -> Store:
 
 
 def insert(name: str) -> Op[None]:
-    yield from run("INSERT INTO principals VALUES ($1, $2, 'member', 1)", name, name)
+    yield from run(
+        "INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, 'member', 1)",
+        name,
+        name,
+    )
 
 
 def refused(name: str) -> Op[None]:
@@ -241,7 +246,7 @@ HOT = {
     "a known update": accept._KNOWN,
     "the conversation of an address": accept._FIND_CONVERSATION,
     "the queue's length": accept._OPEN_TURNS,
-    "making a session ready": endings.MAKE_READY,
+    "making a session ready": line._MAKE_READY,
     "open turns": history._OPEN_TURNS,
     "the running text": history._RUNNING_TEXT,
     "what was said": history._SAID,

@@ -376,7 +376,7 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
     assert answered["message"] in [hit["message"] for hit in found.json["hits"]]
     assert by_name.json == by_id.json
     assert [each["role"] for each in by_id.json["messages"]] == ["user", "assistant"]
-    assert [each["seq"] for each in journal.json["events"]] == [1, 2, 3, 4, 5]
+    assert [each["seq"] for each in journal.json["events"]][:5] == [1, 2, 3, 4, 5]
     assert explained.json["turn"]["id"] == answered["turn"]
     assert [each["kind"] for each in explained.json["events"]] == [
         "turn_queued",
@@ -552,21 +552,19 @@ async def test_settings_without_effect_are_named_at_the_start(
     gateway_factory: StartGateway,
 ) -> None:
     gateway = await gateway_factory(
-        toml='[agents.main]\nkind = "demo"\ntools = ["memory"]\n'
+        toml='[agents.main]\nkind = "demo"\ntools = ["memory", "send"]\n'
         '[adapters.telegram]\ntoken = "1:x"\n[tools.mcp.time]\ncommand = ["x"]\n'
-        "[budgets.person.daily]\ntokens = 5\n[sessions]\nidle_reset_s = 9\n"
         "[retention]\nclosed_days = 1\n"
     )
 
     for setting in (
-        "[agents.main] tools",
+        '[agents.main] tools "send"',
         "[adapters.telegram]",
         "[tools.mcp.time]",
-        "[budgets.person]",
-        "[sessions] idle_reset_s",
         "[retention] closed_days",
     ):
         assert gateway.output.count(f"{setting} has no effect in this version") == 1
+    assert '"memory" has no effect' not in gateway.output
 
 
 async def test_a_full_disk_is_said_once_and_the_node_goes_on(tmp_path: Path) -> None:

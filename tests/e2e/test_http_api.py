@@ -82,6 +82,21 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
     assert len(assistant["text"].split()) == 60
 
 
+async def test_watchers_hear_of_what_errands_bring_back(client: Client) -> None:
+    await client.say("main", "demo words=20 delay_ms=20")
+    heard: list[str] = []
+    async with client.events("main") as events:
+        async for _, kind, data in events:
+            if kind == "state" and data.get("title"):
+                break
+        await client.say("main", "/background look it up")
+        async for _, kind, data in events:
+            heard += [data["role"]] if kind == "message" else []
+            if kind == "state" and "assistant" in heard and data["state"] == "idle":
+                break
+    assert heard == ["notice", "user", "assistant"]
+
+
 async def test_messages_wait_in_arrival_order(client: Client) -> None:
     sent = [await client.say("main", f"demo words={n + 3} delay_ms=5") for n in range(5)]
     for each in sent:
@@ -228,6 +243,9 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
     assert hits["hits"] == []
     _, hits = await client.call("GET", "/api/search?q=own")
     assert len(hits["hits"]) >= 1
+    _, listed = await client.call("GET", "/api/commands")
+    assert {"name": "undo", "aliases": []}.items() <= listed["commands"][3].items()
+    assert "restart" not in [each["name"] for each in listed["commands"]]
     for path in ("/api/parked", "/api/tokens"):
         status, body = await client.call("GET", path)
         assert (status, body["error"]["code"]) == (403, "forbidden")
@@ -282,5 +300,6 @@ async def test_health_metrics_and_the_api_document(client: Client) -> None:
     assert 'perdure_turns_settled_total{agent="main",outcome="done"} 1.0' in text
     _, document = await client.call("GET", "/api/openapi.json")
     assert "/api/conversations/{name}/messages" in document["paths"]
+    assert "/api/commands" in document["paths"]
     _, status = await client.call("GET", "/api/status")
     assert status["agents"] == [{"name": "main", "kind": "demo"}]

@@ -275,3 +275,20 @@ async def test_a_changed_configuration_is_taken_and_a_broken_one_is_not(
         while [m.id for m in (await setting.sdk.models.list()).data] != ["main", "second"]:
             await asyncio.sleep(0.05)
     assert (await setting.ask("and now?")).choices[0].message.content == "echo: and now?"
+
+
+async def test_commands_are_taken_in_a_conversation_and_are_text_elsewhere(
+    setting: Setting,
+) -> None:
+    await setting.ask("first")
+    await setting.ask("second")
+    undone = await setting.ask("/undo")
+    stream = await setting.ask("/undo x", stream=True)
+    told = "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+    again = await setting.ask("/retry")
+    alone = await setting.ask("/undo", conversation=None)
+
+    assert undone.choices[0].message.content == "Undone:\n\nsecond"
+    assert told.startswith("/undo [N]")
+    assert again.choices[0].message.content == "echo: first"
+    assert alone.choices[0].message.content == "echo: /undo"

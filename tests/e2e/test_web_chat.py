@@ -4,6 +4,7 @@ The browser is started once; each test has its own window, and every window must
 script error and without a breach of the content security policy.
 """
 
+import asyncio
 import base64
 import inspect
 import json
@@ -15,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import aiohttp
@@ -108,7 +109,7 @@ class Chat:
         rows: list[list[str]] = await self.page.evaluate(
             """() => [...document.querySelectorAll('.row.user, .row.pending, .row.assistant')]
                 .map((row) => [row.classList.contains('assistant') ? 'assistant' : 'user',
-                    row.querySelector('.bubble, .prose')?.textContent ?? ''])"""
+                    row.querySelector('.bubble, .prose')?.innerText ?? ''])"""
         )
         return [(role, " ".join(text.split())) for role, text in rows if text.strip()]
 
@@ -121,6 +122,37 @@ class Chat:
             entries = (await response.json())["messages"]
         said = [(entry["role"], " ".join(entry["text"].split())) for entry in entries]
         return [(role, text) for role, text in said if role != "tool" and text]
+
+    async def call(self, method: str, path: str, body: object = None) -> Any:
+        """Past the page, to the gateway."""
+        headers = {"Authorization": f"Bearer {self.gateway.token}"}
+        url = self.gateway.url + path
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.request(method, url, json=body) as response,
+        ):
+            assert response.status < 300, await response.text()
+            return await response.json()
+
+    async def another_window(self) -> "Chat":
+        window = Chat(await self.page.context.new_page(), self.gateway, self.errors)
+        await window.page.goto(self.page.url)
+        await expect(window.page.locator("#text")).to_be_visible()
+        return window
+
+    async def comes_to_show(self, said: list[tuple[str, str]]) -> None:
+        """Exactly this, here and at the gateway."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if await self.shown() == said:
+                break
+            await asyncio.sleep(0.02)
+        assert await self.until_stored_is_shown() == said
+
+    async def comes_to_be_called(self, title: str) -> None:
+        await expect(self.page.locator("#title")).to_have_text(title)
+        await expect(self.page.locator("#conversations a[aria-current]")).to_contain_text(title)
+        await expect(self.page).to_have_title(f"{title} · Perdure")
 
     async def until_stored_is_shown(self) -> list[tuple[str, str]]:
         await self.at_rest()
@@ -328,8 +360,7 @@ async def test_another_window_shows_the_same(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo words=60 delay_ms=50")
     await expect(chat.page.locator(".streaming")).to_be_visible()
-    other = Chat(await chat.page.context.new_page(), chat.gateway, chat.errors)
-    await other.page.goto(chat.page.url)
+    other = await chat.another_window()
     await expect(other.page.locator(".streaming")).to_be_visible()
     await expect(other.page.locator(".user")).to_have_count(1)
 
@@ -364,42 +395,167 @@ async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
 
 async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     await chat.sign_in()
+    picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)
+    await chat.page.set_input_files("#files", picture)
+    await expect(chat.page.locator(".chip-state")).to_be_empty()
     await chat.say("demo fail")
     badge = chat.page.locator(".outcome[data-outcome=failed]")
     await expect(badge).to_contain_text("failed")
     await chat.at_rest()
+    first = await chat.page.locator(".row.user").get_attribute("data-key")
 
     bodies: list[dict[str, object]] = []
     chat.page.on("request", lambda request: bodies.extend(posted(request)))
     await badge.get_by_role("button", name="Retry").click()
 
-    await expect(badge).to_have_count(2)
-    await chat.at_rest()
-    await expect(chat.page.locator(".user")).to_have_text([re.compile("demo fail")] * 2)
-    await expect(badge.get_by_role("button", name="Retry")).to_have_count(1)
-    assert [body["text"] for body in bodies] == ["demo fail"]
-    stored = await chat.until_stored_is_shown()
-    assert stored == [("user", "demo fail"), ("user", "demo fail")]
+    again = chat.page.locator(f".row.user:not([data-key={first}])")
+    await expect(again).to_have_text(re.compile("demo fail"))
+    await expect(again.locator(".media img")).to_have_count(1)
+    await expect(chat.page.locator(".row.user")).to_have_count(1)
+    await expect(badge).to_have_count(1)
+    await expect(badge.get_by_role("button", name="Retry")).to_be_visible()
+    assert [body["text"] for body in bodies] == ["/retry"]
+    assert await chat.until_stored_is_shown() == [("user", "demo fail")]
+    assert chat.errors == []
 
 
-async def test_a_retry_sends_the_files_again(chat: Chat) -> None:
+async def test_what_stands_at_the_head_is_what_is_shown(chat: Chat) -> None:
     await chat.sign_in()
-    picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)
-    await chat.page.set_input_files("#files", picture)
-    await expect(chat.page.locator(".chip-state")).to_be_empty()
-    bodies: list[dict[str, object]] = []
-    chat.page.on("request", lambda request: bodies.extend(posted(request)))
-    await chat.say("demo fail")
-    await expect(chat.page.locator(".user .media img")).to_have_count(1)
+    await chat.say("one")
+    await chat.answered('"one"')
+    await chat.say("two")
+    await chat.answered('"two"')
+    both = await chat.until_stored_is_shown()
+    other = await chat.another_window()
+    windows = (chat, other)
 
-    await chat.page.get_by_role("button", name="Retry").click()
-    await expect(chat.page.locator(".user .media img")).to_have_count(2)
-    await chat.at_rest()
+    async def after(text: str, notice: str, said: list[tuple[str, str]]) -> None:
+        await chat.say(text)
+        for window in windows:
+            await expect(window.page.locator("#log > :last-child")).to_contain_text(notice)
+            await window.comes_to_show(said)
 
-    first, again = bodies
-    assert first["attachments"]
-    assert again["attachments"] == first["attachments"]
-    assert again["id"] != first["id"]
+    await after("/undo", "Undone:\n\ntwo", both[:2])
+    await expect(chat.page.locator("#text")).to_have_value("two")
+    await expect(other.page.locator("#text")).to_have_value("")
+    await after("/redo", "Brought back.", both)
+    await after("/undo 2", "Undone, 2 turns", [])
+    await expect(chat.page.locator("#text")).to_have_value("one\n\ntwo")
+    await after("/redo", "Brought back.", both)
+    await after("/branch aside", "A branch from here.", both)
+    await chat.say("three")
+    for window in windows:
+        await window.answered('"three"')
+        await expect(window.page.locator(".notice")).to_have_text([re.compile("branch")])
+    await after("/resume", "Back in session", both)
+    for window in windows:
+        await expect(window.page.locator(".notice")).to_have_text([re.compile("Back in session")])
+    await after("/new", "A new session.", [])
+    await chat.say("four")
+    for window in windows:
+        await window.answered('"four"')
+        await expect(window.page.locator(".notice")).to_have_text([re.compile("A new session")])
+        await window.page.reload()
+        await window.answered('"four"')
+        assert len(await window.until_stored_is_shown()) == 2
+    assert chat.errors == []
+
+
+async def test_commands_while_an_answer_is_written(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo words=2000 delay_ms=50")
+    await expect(chat.page.locator(".streaming")).to_be_visible()
+    other = await chat.another_window()
+    await expect(other.page.locator(".streaming")).to_be_visible()
+    async with chat.page.expect_response("**/messages") as taken:
+        await chat.say("a message that is too long")
+    turn = (await (await taken.value).json())["turn"]
+    waiting = other.page.locator(".row.user", has_text="a message")
+    await expect(waiting.locator(".meta")).to_contain_text("Queued")
+    await chat.call("PATCH", f"/api/turns/{turn}", {"text": "a message"})
+    await expect(waiting.locator(".bubble")).to_have_text("a message")
+
+    await chat.say("/undo")
+    for window in (chat, other):
+        await window.answered('"a message"')
+        said = await window.until_stored_is_shown()
+        assert [role for role, _ in said] == ["user", "assistant"]
+    await chat.say("/background look it up")
+    for window in (chat, other):
+        await window.answered('"look it up"')
+        said = await window.until_stored_is_shown()
+        assert [text for role, text in said if role == "user"] == ["a message", "look it up"]
+    assert chat.errors == []
+
+
+async def test_titles_are_shown_as_soon_as_they_are_found(chat: Chat) -> None:
+    await chat.sign_in()
+    other = await chat.another_window()
+    await chat.say("when is the right time to sow beans in the north")
+    await chat.answered("beans")
+    await other.page.goto(chat.page.url)
+    for window in (chat, other):
+        await window.comes_to_be_called("when is the right time to")
+
+    # The list is asked for now and then; a title need not wait for that.
+    await other.page.route("**/api/conversations?*", lambda route: route.abort())
+    await chat.say("/title Bean season")
+    for window in (chat, other):
+        await window.comes_to_be_called("Bean season")
+    await chat.say("/new")
+    await chat.say("/title Leeks")
+    for window in (chat, other):
+        await window.comes_to_be_called("Leeks")
+
+
+async def test_a_slash_opens_the_commands(chat: Chat) -> None:
+    await chat.sign_in()
+    page = chat.page
+    listed = (await chat.call("GET", "/api/commands"))["commands"]
+    menu, options = page.get_by_role("listbox"), page.get_by_role("option")
+    active = page.locator("[role=option][aria-selected=true]")
+
+    await page.locator("#text").press_sequentially("/")
+    await expect(options).to_have_count(len(listed))
+    await expect(options.first).to_contain_text(listed[0]["help"])
+    await page.keyboard.press("ArrowUp")
+    await expect(active).to_contain_text(listed[-1]["usage"])
+    shown = await page.locator("#text").get_attribute("aria-activedescendant")
+    assert shown == await active.get_attribute("id")
+
+    await page.keyboard.type("und")
+    await expect(options).to_have_count(1)
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#text")).to_have_value("/undo ")
+    await expect(menu).to_be_hidden()
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".notice").last).to_contain_text("Nothing to undo")
+
+    await page.keyboard.type("/re")
+    await page.keyboard.press("ArrowDown")
+    await expect(active).to_contain_text("/retry")
+    await page.keyboard.press("Escape")
+    await expect(menu).to_be_hidden()
+    await page.fill("#text", "/whoam")
+    await expect(menu).to_be_hidden()
+    await page.fill("#text", "")
+    await page.keyboard.type("/whoam")
+    await expect(options).to_have_count(1)
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#text")).to_have_value("/whoami")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".notice").last).to_contain_text("You are ")
+
+    await page.keyboard.type("/compr")
+    await options.click()
+    await expect(page.locator("#text")).to_have_value("/compact ")
+    await expect(page.locator("#text")).to_be_focused()
+    await page.fill("#text", "/usr/bin")
+    await expect(menu).to_be_hidden()
+    await chat.say("/help")
+    await expect(page.locator(".notice").last.locator("dt")).to_have_text(
+        [each["usage"] for each in listed]
+    )
     assert chat.errors == []
 
 
@@ -519,5 +675,10 @@ async def test_the_question_after_a_crash_can_be_clicked(chat: Chat, gateway: Ga
     await finished(gateway.kill())
     (gateway.home / "perdure.toml").write_text('[recovery]\nresume = "ask"\n')
     await finished(gateway.start())
-    await chat.page.get_by_role("button", name="Continue").click()
-    await expect(chat.page.locator(".notice").last).to_contain_text("Going on.")
+    choices = chat.page.get_by_role("button", name="Continue")
+    await expect(choices).to_be_visible()
+    other = await chat.another_window()
+    await other.page.get_by_role("button", name="Continue").click()
+    for window in (chat, other):
+        await expect(window.page.locator(".notice").last).to_contain_text("Going on.")
+        await expect(window.page.get_by_role("button", name="Continue")).to_have_count(0)

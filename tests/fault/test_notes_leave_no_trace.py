@@ -202,6 +202,7 @@ async def stage(gateway_factory: Factory) -> Any:
 
 def configuration(server: ModelServer, *, resume: str = "continue", drain_s: float = 0) -> str:
     return (
+        "[sessions]\ntitles = false\n"
         f'[agents.main]\nkind = "chat"\nbase_url = "{server.openai_url}"\nmodel = "scripted"\n'
         f'[recovery]\nresume = "{resume}"\nattempts_max = 100\n'
         f"[drain]\ntimeout_s = {drain_s}\n"

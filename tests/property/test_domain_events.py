@@ -18,6 +18,10 @@ from perdure.domain.events import (
     Attachment,
     AttemptInterrupted,
     CommandTaken,
+    Compacted,
+    CompactionDropped,
+    CompactionFailed,
+    HeadMoved,
     InterruptionAcknowledged,
     NoticePosted,
     SessionClosed,
@@ -25,6 +29,7 @@ from perdure.domain.events import (
     SessionResumed,
     SteerAccepted,
     SteerTaken,
+    TitleSet,
     ToolCall,
     ToolFinished,
     ToolStarted,
@@ -57,7 +62,14 @@ usages = st.builds(
     model_calls=numbers,
 )
 EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
-    SessionOpened: st.builds(SessionOpened, by=ids, reason=text, parent=st.none() | ids),
+    SessionOpened: st.builds(
+        SessionOpened,
+        by=ids,
+        reason=text,
+        parent=st.none() | ids,
+        head=st.none() | ids,
+        kind=text,
+    ),
     SessionClosed: st.builds(SessionClosed, by=ids, reason=text, successor=ids),
     SessionResumed: st.builds(SessionResumed, by=ids),
     TurnQueued: st.builds(
@@ -71,6 +83,9 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         instructions=text,
         context=text,
         tools=text,
+        persona=text,
+        origin=st.none() | ids,
+        answer=text,
     ),
     TurnStarted: st.builds(
         TurnStarted, turn=ids, attempt=numbers, parent=st.none() | ids, node=ids
@@ -122,10 +137,39 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         detail=text,
         agent=text,
         usage=usages,
+        cost=numbers,
+        prefix_break=text,
     ),
     CommandTaken: st.builds(
-        CommandTaken, command=text, arguments=text, by=ids, message=ids, reply=text
+        CommandTaken,
+        command=text,
+        arguments=text,
+        by=ids,
+        message=ids,
+        reply=text,
+        turn=st.none() | ids,
     ),
+    HeadMoved: st.builds(
+        HeadMoved,
+        by=ids,
+        reason=text,
+        head=st.none() | ids,
+        redo=st.lists(ids, max_size=3).map(tuple),
+    ),
+    TitleSet: st.builds(TitleSet, title=text, by=st.none() | ids),
+    Compacted: st.builds(
+        Compacted,
+        upto=ids,
+        message=ids,
+        summary=text,
+        turns=numbers,
+        tokens_before=numbers,
+        tokens_after=numbers,
+        errand=ids,
+        cost=numbers,
+    ),
+    CompactionFailed: st.builds(CompactionFailed, errand=ids, reason=text),
+    CompactionDropped: st.builds(CompactionDropped, by=ids, upto=ids, compaction=ids),
 }
 
 

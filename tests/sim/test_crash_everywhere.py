@@ -22,16 +22,18 @@ import pytest
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.delivery import Capabilities, PartState
+from perdure.domain.delivery import WITHDRAWN, Capabilities, PartState
 from perdure.domain.errors import Ambiguous, Conflict, Transient
 from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
     CommandTaken,
+    HeadMoved,
     NoticePosted,
     Recorded,
     SteerTaken,
     ToolCall,
+    TurnAmended,
     TurnQueued,
     TurnSettled,
 )
@@ -39,9 +41,9 @@ from perdure.domain.ids import PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt import Request, TextBlock
 from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import CONTINUE, Policy, Resume
+from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
-from perdure.domain.updates import Update
+from perdure.domain.updates import EDIT, Update
 from perdure.domain.watching import Delta
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed, Item
@@ -60,7 +62,8 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
 POINTS_MAX = 400
-KEY, FIND, NEITHER = Capabilities(takes_key=True), Capabilities(can_find=True), Capabilities()
+KEY = Capabilities(takes_key=True, can_delete=True)
+FIND, NEITHER = Capabilities(can_find=True, can_delete=True), Capabilities()
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
 MakeDriver = Callable[[], Driver]
 Bury = Callable[[], Awaitable[None]]
@@ -95,6 +98,12 @@ class World:
         self.modes[update] = busy
         self.platform.say(update, place, text)
 
+    def edit(self, target: str, text: str) -> None:
+        self.platform.edit(f"u{len(self.platform.sent) + 1}", target, text)
+
+    def delete(self, target: str) -> None:
+        self.platform.delete_message(f"u{len(self.platform.sent) + 1}", target)
+
     def see(self, delta: Delta) -> None:
         """A watcher reads what it is told."""
         seen = self.shown.get(delta.message, "")
@@ -103,7 +112,7 @@ class World:
     def answer(self) -> None:
         """People answer each question that they see."""
         asked = sum(CONTINUE in shown.text for shown in self.platform.shown)
-        answered = sum(text == CONTINUE for _, _, text in self.platform.sent)
+        answered = sum(sent.text == CONTINUE for sent in self.platform.sent)
         if asked > answered:
             self.say(CONTINUE)
 
@@ -217,18 +226,19 @@ class Life:
 
     async def receive(self) -> None:
         """The platform's receiver: acknowledge only what is committed; the rest comes again."""
-        for external_id, place, text in list(self.world.platform.unacknowledged):
+        for sent in list(self.world.platform.unacknowledged):
             update = Update(
-                address=Address(adapter="scripted", account="bot", place=place),
-                external_id=external_id,
-                kind="message",
+                address=Address(adapter="scripted", account="bot", place=sent.place),
+                external_id=sent.id,
+                kind=sent.kind,
                 principal=self._person,
-                text=text,
-                busy=self.world.modes[external_id],
+                text=sent.text,
+                busy=self.world.modes.get(sent.id, Busy.QUEUE),
+                target=sent.target,
             )
             accepted = await patiently(partial(self.parts.door.accept, update))
-            self.turns[external_id] = accepted.turn
-            await self.world.platform.acknowledge(external_id)
+            self.turns[sent.id] = accepted.turn
+            await self.world.platform.acknowledge(sent.id)
 
     async def hold(self, text: str) -> None:
         """Accept a message and begin its turn, up to the gate."""
@@ -338,6 +348,41 @@ async def stop_in_words(life: Life) -> None:
     await life.rest()
 
 
+async def edit(life: Life) -> None:
+    """What runs, what waits, what was answered last, and what was answered long ago."""
+    await life.hold("long story")
+    life.world.say("and then")
+    life.world.edit("u1", "long tale")
+    life.world.edit("u2", "and after that")
+    await life.receive()
+    await life.rest()
+    life.world.edit("u2", "and before that")
+    life.world.edit("u1", "short tale")
+    await life.rest()
+
+
+async def delete(life: Life) -> None:
+    """What waits goes, what runs does not."""
+    await life.hold("long story")
+    life.world.say("and then")
+    life.world.delete("u2")
+    life.world.delete("u1")
+    await life.receive()
+    await life.rest()
+
+
+async def undo(life: Life) -> None:
+    """What was answered and shown, and what is being answered."""
+    life.world.say("hello")
+    await life.rest()
+    life.world.say("/undo")
+    await life.rest()
+    await life.hold("long story")
+    life.world.say("/undo")
+    await life.receive()
+    await life.rest()
+
+
 async def drain(life: Life) -> None:
     await life.hold("long story")
     await life.drain()
@@ -377,6 +422,19 @@ def _was_parked(recorded: Recorded) -> bool:
     return isinstance(event, AttemptInterrupted) and event.reason is Interruption.SHUTDOWN
 
 
+def _was_asked_again(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, HeadMoved) and recorded.event.reason == EDIT
+
+
+def _was_deleted(recorded: Recorded) -> bool:
+    event = recorded.event
+    return isinstance(event, TurnSettled) and event.reason == "deleted by its author"
+
+
+def _was_undone(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, HeadMoved) and recorded.event.reason == "undo"
+
+
 def _was_answered(recorded: Recorded) -> bool:
     return isinstance(recorded.event, CommandTaken) and recorded.event.command == CONTINUE
 
@@ -396,6 +454,17 @@ SCENARIOS = {
     "stop": Scenario(acts=(stop,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)),
     "stop in words": Scenario(
         acts=(stop_in_words,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)
+    ),
+    "edit": Scenario(
+        acts=(edit,),
+        outcomes=_or(Outcome.STOPPED, Outcome.INTERRUPTED),
+        proof=_was_asked_again,
+    ),
+    "delete": Scenario(acts=(delete,), outcomes=_or(Outcome.STOPPED), proof=_was_deleted),
+    "undo": Scenario(
+        acts=(undo,),
+        outcomes=_or(Outcome.STOPPED, Outcome.INTERRUPTED),
+        proof=_was_undone,
     ),
     "drain": Scenario(acts=(drain, rest), proof=_was_parked),
     "ask": Scenario(acts=(drain, rest), proof=_was_answered, resume=Resume.ASK),
@@ -435,6 +504,7 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
     found = [each for record in records for each in violations(record)]
     for record in records:
         found += _not_over(record, scenario)
+        found += _still_visible(world, record)
         found += _written_late(world, record)
     events = [recorded for record in records for recorded in record.events]
     found += _misheard(world, events)
@@ -449,13 +519,33 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
 def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
     over = (PartState.SENT, PartState.UNKNOWN, PartState.FAILED)
     answered = {part.turn for part in record.parts if part.message == f"{part.turn}.reply"}
-    found = [f"{part.id} is {part.state}" for part in record.parts if part.state not in over]
+    found = [
+        f"{part.id} is {part.state}"
+        for part in record.parts
+        if part.state not in over and part.error != WITHDRAWN
+    ]
     for turn in record.turns:
         if turn.outcome not in scenario.outcomes:
             found.append(f"{turn.id} is {turn.state}: {turn.outcome} {turn.reason} {turn.detail}")
         if turn.outcome == Outcome.DONE and turn.id not in answered:
             found.append(f"{turn.id} was never answered")
     return found
+
+
+def _still_visible(world: World, record: SessionRecord) -> list[str]:
+    """Nobody sees the answer of a turn that was taken back, where the platform can help it."""
+    if not world.platform.capabilities.can_delete:
+        return []
+    moves = [r.event for r in record.events if isinstance(r.event, HeadMoved)]
+    queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
+    gone = {turn for move in moves for turn in move.redo} | {each.origin for each in queued}
+    visible = {shown.key for shown in world.platform.visible}
+    return [
+        f"{part.id} of {part.turn} is still to be seen"
+        for part in record.parts
+        if part.message == f"{part.turn}.reply" and part.turn in gone and part.id in visible
+        if part.state != PartState.UNKNOWN
+    ]
 
 
 def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
@@ -471,12 +561,17 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
         for block in message.blocks
         if isinstance(block, TextBlock)
     }
+    amended = {r.event.message for r in events if isinstance(r.event, TurnAmended)}
     found = [
-        f"{each} was never read" for each in asked if each.turn in done if each.text not in read
+        f"{each} was never read"
+        for each in asked
+        if each.turn in done and each.message not in amended and each.text not in read
     ]
-    words = [text for _, _, text in world.platform.sent]
+    found += _misread(world, events)
+    words = [sent.text for sent in world.platform.sent if sent.kind == PERSONAL]
     commands = [text for text in words if text == CONTINUE or text.startswith("/")]
-    heard = sorted(each.text for each in asked)
+    first = [each for each in asked if not (isinstance(each, TurnQueued) and each.origin)]
+    heard = sorted(each.text for each in first)
     if heard != sorted(text for text in words if text not in commands):
         found.append(f"{words} were said, {heard} were heard")
     if len(taken) != len(commands):
@@ -484,6 +579,21 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
     if CONTINUE in words and questions != words.count(CONTINUE):
         found.append(f"{questions} questions got {words.count(CONTINUE)} answers")
     return found
+
+
+def _misread(world: World, events: Sequence[Recorded]) -> list[str]:
+    """Each edit has changed its message once, and messages read as they were last edited."""
+    edits = [sent.text for sent in world.platform.sent if sent.kind == EDIT]
+    queued = [r.event for r in events if isinstance(r.event, TurnQueued)]
+    asked_again = {each.turn for each in queued if each.origin}
+    amended = [
+        r.event.text
+        for r in events
+        if isinstance(r.event, TurnAmended) and r.event.turn not in asked_again
+    ]
+    if sorted(amended) != sorted(edits):
+        return [f"{edits} were edits, {amended} were amended"]
+    return []
 
 
 def _seen_and_not_stored(world: World, events: Sequence[Recorded]) -> list[str]:
@@ -507,7 +617,11 @@ def _written_late(world: World, record: SessionRecord) -> list[str]:
 
 def _lengths(record: SessionRecord) -> dict[TurnId, int]:
     return {
-        turn.id: sum(recorded.turn == turn.id for recorded in record.events)
+        turn.id: sum(
+            recorded.turn == turn.id
+            for recorded in record.events
+            if not isinstance(recorded.event, TurnAmended)
+        )
         for turn in record.turns
         if turn.outcome is not None
     }
@@ -555,11 +669,12 @@ async def test_no_instant_breaks_a_promise(tmp_path: Path, name: str, nemesis: N
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY])
+@pytest.mark.parametrize("name", ["talk", "undo"])
 @pytest.mark.parametrize("can", [FIND, NEITHER], ids=["find", "neither"])
 async def test_no_platform_breaks_a_promise(
-    tmp_path: Path, nemesis: Nemesis, can: Capabilities
+    tmp_path: Path, nemesis: Nemesis, can: Capabilities, name: str
 ) -> None:
-    await strike_everywhere(tmp_path, SCENARIOS["talk"], nemesis, can)
+    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, can)
 
 
 async def _expire_leases(url: str) -> None:
@@ -572,7 +687,7 @@ async def _empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(
         "TRUNCATE nodes, principals, tokens, conversations, sessions, turns, journal, partials,"
-        " inbox, outbox, media, searchable, unindexed"
+        " inbox, outbox, media, memories, spending, reservations, searchable, unindexed"
     )
     await connection.close()
 

@@ -7,6 +7,7 @@ from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.events import ToolCall
 from perdure.domain.ids import TurnId
+from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.updates import Update
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
@@ -30,8 +31,10 @@ class StopsDuringClaim:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception:
-        received = await self._inner.accept_and_start(update, queue_max=queue_max)
+    async def accept_and_start(
+        self, update: Update, *, queue_max: int, menu: Menu = PLAIN
+    ) -> Reception:
+        received = await self._inner.accept_and_start(update, queue_max=queue_max, menu=menu)
         assert received.claimed is not None
         assert self.parts is not None
         await self.parts.door.stop(received.claimed.lease.turn, by=None)

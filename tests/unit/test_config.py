@@ -253,6 +253,8 @@ def test_a_configuration_error_is_a_rejection() -> None:
             5,
             "mcp.time",
         ),
+        (f"{CHAT}tools = ['memory',\n'sesions']", 5, 'did you mean "sessions"?'),
+        (f"{CHAT}tools = ['browser']", 4, "valid tools: memory, sessions, schedule, send"),
         (f"{CHAT}command = ['x']", 4, 'unknown key "command" in [agents.main]'),
         (f"{CHAT}api_key = ''", 4, "is empty"),
         (f"{CHAT}api_key = {{}}", 4, 'must be text, { env = "NAME" }'),

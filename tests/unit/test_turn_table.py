@@ -7,6 +7,8 @@ import pytest
 from perdure.domain.errors import Conflict, Corrupt
 from perdure.domain.events import (
     AttemptInterrupted,
+    NoticePosted,
+    TitleSet,
     TurnEvent,
     TurnQueued,
     TurnRequeued,
@@ -156,3 +158,26 @@ def test_a_standing_follows_its_events() -> None:
 
     suspended = after(standing, TurnSettled(turn=TURN, outcome=Outcome.SUSPENDED))
     assert suspended.state == "suspended"
+
+
+def test_a_standing_knows_its_title_and_the_question_it_waits_with() -> None:
+    queued = TurnQueued(turn=TURN, message=MessageId("m"), text="")
+    asked = NoticePosted(
+        message=MessageId("n"), text="Go on?", about=TURN, choices=("continue", "drop")
+    )
+    interrupted = EVENTS[AttemptInterrupted]
+    standing = Standing(session=SessionId("ses_1"))
+    story = [
+        (queued, ()),
+        (EVENTS[TurnStarted], ()),
+        (interrupted, ()),
+        (asked, ("continue", "drop")),
+        (TitleSet(title="Beans"), ("continue", "drop")),
+        (EVENTS[TurnRequeued], ()),
+        (EVENTS[TurnStarted], ()),
+        (interrupted, ()),
+    ]
+    for event, choices in story:
+        standing = after(standing, event)
+        assert standing.choices == choices, event
+    assert standing.title == "Beans"

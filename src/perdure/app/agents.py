@@ -3,15 +3,20 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from perdure.app.budgets import tariff_of
 from perdure.app.config import AgentConfig, Config
-from perdure.app.config_values import AcpAgent, ChatAgent, DemoAgent
+from perdure.app.config_values import MEMORY, AcpAgent, ChatAgent, DemoAgent
 from perdure.app.toml_errors import ConfigError, Problem
 from perdure.app.toml_positions import Positions
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Seat
 from perdure.ports.agent import Agent
 from perdure.ports.clock import Clock
-from perdure.tools.empty import NoTools
+from perdure.store.store import Store
+from perdure.tools.builtin.memory import MemoryTool
+from perdure.tools.builtin.sessions import SessionsTool
+from perdure.tools.tool import Tool
+from perdure.tools.toolbox import Toolbox
 
 
 def check(config: Config, path: Path) -> None:
@@ -35,19 +40,39 @@ def _no_acp(name: str) -> str:
     )
 
 
-def seats(configured: Mapping[str, AgentConfig], *, clock: Clock) -> dict[str, Seat]:
-    return {name: _seat(name, config, clock) for name, config in configured.items()}
+class Seating:
+    """What every agent is seated with. The store may still be closed: no tool is called before a
+    turn runs."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        tools: tuple[Tool, ...] = (
+            MemoryTool(store.memory),
+            SessionsTool(store.archive, store.conversations),
+        )
+        self._kit = {tool.name: tool for tool in tools}
+        self.clock = clock
+
+    def seats(self, configured: Mapping[str, AgentConfig]) -> dict[str, Seat]:
+        return {
+            name: _seat(name, config, self._kit, self.clock) for name, config in configured.items()
+        }
 
 
-def _seat(name: str, config: AgentConfig, clock: Clock) -> Seat:
+def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock) -> Seat:
     agent, kind = _agent(name, config, clock)
+    wanted = dict.fromkeys(config.tools)
     return Seat(
         name=name,
         kind=kind,
         agent=agent,
-        tools=NoTools(),
+        tools=Toolbox([kit[each] for each in wanted if each in kit]),
+        has_memory=MEMORY in wanted,
         instructions=config.instructions,
         fallbacks=config.fallbacks,
+        tariff=tariff_of(config),
+        context_tokens=config.context_tokens,
+        compact_at=config.compact_at,
+        compact_agent=config.compact_agent or "",
     )
 
 

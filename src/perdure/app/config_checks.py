@@ -6,7 +6,14 @@ They run on a configuration whose every single value is already sound.
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from perdure.app.config_values import MAIN, AgentConfig, Config, McpServer
+from perdure.app.config_values import (
+    MAIN,
+    TOOLS,
+    TOOLS_TO_COME,
+    AgentConfig,
+    Config,
+    McpServer,
+)
 from perdure.app.toml_errors import instead, nearest, quoted
 from perdure.app.toml_positions import KeyPath
 from perdure.app.toml_words import shown
@@ -54,10 +61,19 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[Finding]:
     if agent.compact_agent is not None:
         yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
     for index, tool in enumerate(agent.tools):
-        server = tool.removeprefix("mcp.")
-        if server != tool and server not in config.tools.mcp:
-            at = (*path, "tools", index)
-            yield at, f"{shown(at)} names an unknown tool server; {_add_server(config, server)}"
+        yield from _known_tool(config, tool, (*path, "tools", index))
+
+
+def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[Finding]:
+    server = tool.removeprefix("mcp.")
+    if server != tool:
+        if server not in config.tools.mcp:
+            advice = _add_server(config, server)
+            yield path, f"{shown(path)} names an unknown tool server; {advice}"
+    elif tool not in (*TOOLS, *TOOLS_TO_COME):
+        known = [*TOOLS, *TOOLS_TO_COME, *(f"mcp.{name}" for name in config.tools.mcp)]
+        advice = instead(tool, known, noun="tools")
+        yield path, f"{shown(path)} names the unknown tool {quoted(tool)}; {advice}"
 
 
 def _add_server(config: Config, name: str) -> str:

@@ -15,6 +15,10 @@ from msgspec import Meta
 from perdure.app.secret import Secret
 
 MAIN: Final = "main"
+MEMORY: Final = "memory"
+# What agents may have by name, and what a later version gives them.
+TOOLS: Final = (MEMORY, "sessions")
+TOOLS_TO_COME: Final = ("schedule", "send")
 
 Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
 Name = Annotated[
@@ -176,6 +180,12 @@ class TelegramConfig(AdapterConfig, frozen=True, kw_only=True):
 ADAPTERS: Final[Mapping[str, type[AdapterConfig]]] = {"telegram": TelegramConfig}
 
 
+class PersonaConfig(Section, frozen=True, kw_only=True):
+    """How an agent answers where /persona has chosen it."""
+
+    instructions: Text
+
+
 class RecoveryConfig(Section, frozen=True, kw_only=True):
     resume: Literal["continue", "ask", "wait"] = "continue"
     freshness_s: Seconds = 3600.0
@@ -233,6 +243,7 @@ class Config(Section, frozen=True, kw_only=True):
     server: ServerConfig = ServerConfig()
     store: StoreConfig = StoreConfig()
     agents: Mapping[Name, AgentConfig] = MappingProxyType({})
+    personas: Mapping[Name, PersonaConfig] = MappingProxyType({})
     tools: ToolsConfig = ToolsConfig()
     adapters: Mapping[Name, AdapterConfig] = MappingProxyType({})
     recovery: RecoveryConfig = RecoveryConfig()

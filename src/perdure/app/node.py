@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,11 +11,15 @@ import msgspec
 from perdure import __version__
 from perdure.app.config import Config
 from perdure.app.verify import verify
+from perdure.domain.budgets import DailyBudgets
 from perdure.domain.delivery import READ_BY_CLIENTS, Capabilities
 from perdure.domain.ids import RANDOM_BYTES, mint
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
 from perdure.domain.recovery import Policy, Resume
+from perdure.engine.budget import Budgets
 from perdure.engine.desk import Desk, Limits
+from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
 from perdure.engine.gateway import Gateway
 from perdure.engine.inbox import Door
@@ -37,6 +41,7 @@ from perdure.web.services import NodeInfo, Services
 
 POLL_S = 1.0
 NO_ADAPTERS: Mapping[str, Adapter] = {}
+NO_PERSONAS: Mapping[str, str] = {}
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     entropy: Entropy
     limits: Limits = Limits()
+    budgets: DailyBudgets = DailyBudgets()
+    personas: Mapping[str, str] = NO_PERSONAS
     adapters: Mapping[str, Adapter] = NO_ADAPTERS
     is_shared: bool = False
 
@@ -75,6 +82,8 @@ def limits_of(config: Config) -> Limits:
         queue_max=config.limits.queued_per_conversation,
         drain_timeout_s=config.drain.timeout_s,
         delivery_expire_s=int(config.delivery.expire_s),
+        has_titles=config.sessions.titles,
+        idle_reset_ms=int(config.sessions.idle_reset_s * 1000),
     )
 
 
@@ -85,7 +94,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
     )
     reaper = Reaper(store.nodes, feed, policy=limits.recovery)
     turns = TurnPump(
-        _desk(around, feed, outbox, start),
+        _desk(around, feed, outbox, start, wake=lambda: turns.wake()),  # noqa: PLW0108 - not yet
         reaper=reaper,
         start=start,
         capabilities=lambda adapter: _capabilities(around.adapters, adapter),
@@ -111,18 +120,27 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
             feed,
             turns,
             queue_max=limits.queue_max,
+            menu=lambda: _menu(around),
             restart=gateway.request_restart,
+            outbox_wake=outbox.wake,
         ),
         watchers=Watchers(feed, store.conversations, store.archive),
     )
 
 
-def _desk(around: Surroundings, feed: Feed, outbox: OutboxPump, start: Start) -> Desk:
+def _desk(
+    around: Surroundings,
+    feed: Feed,
+    outbox: OutboxPump,
+    start: Start,
+    *,
+    wake: Callable[[], None],
+) -> Desk:
     store, clock, entropy = around.store, around.clock, around.entropy
     return Desk(
         turns=store.turns,
         conversations=store.conversations,
-        prompts=Prompts(store.conversations, store.media),
+        prompts=Prompts(store.conversations, store.media, personas=lambda: around.personas),
         roster=around.roster,
         flusher=Flusher(store.turns, clock=clock, start=start),
         feed=feed,
@@ -131,7 +149,17 @@ def _desk(around: Surroundings, feed: Feed, outbox: OutboxPump, start: Start) ->
             prefix, now_ms=clock.now_ms(), randomness=entropy.random_bytes(RANDOM_BYTES)
         ),
         limits=around.limits,
+        budgets=Budgets(store.budgets, clock=clock, limits=around.budgets),
         outbox_wake=outbox.wake,
+        afterwards=Afterwards(store.errands, feed, has_titles=around.limits.has_titles, wake=wake),
+    )
+
+
+def _menu(around: Surroundings) -> Menu:
+    return Menu(
+        agents={seat.name: seat.offer for seat in around.roster.seats},
+        personas=tuple(around.personas),
+        idle_reset_ms=around.limits.idle_reset_ms,
     )
 
 

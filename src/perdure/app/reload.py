@@ -16,7 +16,6 @@ from perdure.app.config import Config
 from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
-from perdure.ports.clock import Clock
 
 LOOK_S = 2.0
 log = structlog.get_logger("config")
@@ -34,15 +33,15 @@ class Reloading:
         current: Config,
         *,
         roster: Roster,
+        seating: agents.Seating,
         environ: Mapping[str, str],
-        clock: Clock,
         shown: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._path = path
         self._current = current
         self._roster = roster
+        self._seating = seating
         self._environ = environ
-        self._clock = clock
         self._shown = shown
         self._seen = _stamp(path)
         self._asked = asyncio.Event()
@@ -69,7 +68,7 @@ class Reloading:
 
     async def _apply_when_quiet(self, stamp: tuple[int, int] | None) -> None:
         """An editor may still be writing: take it once it has been the same for one look."""
-        await self._clock.sleep(LOOK_S / 4)
+        await self._seating.clock.sleep(LOOK_S / 4)
         if await asyncio.to_thread(_stamp, self._path) == stamp:
             self._seen = stamp
             await self.apply()
@@ -86,7 +85,7 @@ class Reloading:
         try:
             found = await discovery.agents(changed, self._environ)
             agents.check(changed, self._path)
-            seats = agents.seats(found.by_name, clock=self._clock)
+            seats = self._seating.seats(found.by_name)
         except Rejected as error:
             log.error("configuration not applied", problem=error.message)  # noqa: TRY400
             return

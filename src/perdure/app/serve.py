@@ -16,6 +16,7 @@ from aiohttp import web
 
 from perdure import __version__
 from perdure.app import agents, config, discovery, environment, logs, storage
+from perdure.app.budgets import budgets_of
 from perdure.app.client import ServerFile, hint
 from perdure.app.environment import OPERATOR, SERVER_FILE
 from perdure.app.node import Running, Surroundings, limits_of, running_node
@@ -79,16 +80,16 @@ async def _life(
         stack.callback(logs.begin(home, verbose=options.is_verbose).stop)
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ)
-        roster = Roster(agents.seats(found.by_name, clock=clock))
+        unopened = storage.store(settings, home, clock=clock, entropy=entropy)
+        seating = agents.Seating(unopened, clock)
+        roster = Roster(seating.seats(found.by_name))
         stack.push_async_callback(roster.close)
         kept = _kept_port(environ)
         if options.is_replacing:
             notifier.status("waiting for the running node")
             lock = lock_of(home / storage.DATABASE) if settings.store.is_sqlite else None
             kept = await make_way(home, environ, lock=lock, clock=clock) or kept
-        store = await stack.enter_async_context(
-            _opened(storage.store(settings, home, clock=clock, entropy=entropy))
-        )
+        store = await stack.enter_async_context(_opened(unopened))
         operator = await store.principals.ensure(OPERATOR, role="operator")
         await store.principals.grant(operator.id, token)
         around = Surroundings(
@@ -97,6 +98,8 @@ async def _life(
             clock=clock,
             entropy=entropy,
             limits=limits_of(settings),
+            budgets=budgets_of(settings),
+            personas={name: each.instructions for name, each in settings.personas.items()},
             is_shared=not settings.store.is_sqlite,
         )
         running = await stack.enter_async_context(running_node(around, settings))
@@ -107,8 +110,8 @@ async def _life(
             home / config.FILE_NAME,
             settings,
             roster=roster,
+            seating=seating,
             environ=environ,
-            clock=clock,
             shown=notifier.reloading,
         )
         await stack.enter_async_context(_meanwhile(reloading.run()))

@@ -1,8 +1,12 @@
 """The real clock and the real randomness."""
 
 import asyncio
-import secrets
+import io
+import os
 import time
+from typing import Final
+
+_BLOCK_BYTES: Final = 4096
 
 
 class SystemClock:
@@ -17,5 +21,20 @@ class SystemClock:
 
 
 class SystemEntropy:
+    """The system's randomness, asked for in blocks: every turn needs a dozen small pieces, and each
+    would be a system call.
+
+    The loop and the store's writer both draw. One read of a block is atomic, so no byte is handed
+    out twice; two threads that find a block used up both put a new one, and one of them is lost.
+    """
+
+    def __init__(self) -> None:
+        self._block = io.BytesIO()
+
     def random_bytes(self, size: int) -> bytes:
-        return secrets.token_bytes(size)
+        drawn = self._block.read(size)
+        if len(drawn) < size:
+            block = io.BytesIO(os.urandom(max(size, _BLOCK_BYTES)))
+            drawn = block.read(size)
+            self._block = block
+        return drawn

@@ -21,7 +21,7 @@ async def verify(
     while views := await archive.sessions(principal=None, page=page):
         for view in views:
             found += await _session(diagnostics, view.id)
-            looked_at += 1
+            looked_at += not view.kind  # people count the sessions they talk in
             if tell is not None:
                 tell(looked_at)
         after = (views[-1].active_at, views[-1].id)

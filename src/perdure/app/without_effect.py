@@ -6,21 +6,20 @@ that they wait for a later version.
 
 from collections.abc import Iterator
 
-from perdure.app.config import BudgetPeriods, Config
+from perdure.app.config import Config
+from perdure.app.config_values import TOOLS
+from perdure.app.toml_errors import quoted
 
 
 def settings_without_effect(config: Config) -> Iterator[str]:
     """Each as it is written in the file."""
     yield from (f"[adapters.{name}]" for name in config.adapters)
     yield from (f"[tools.mcp.{name}]" for name in config.tools.mcp)
-    for kind in config.budgets.__struct_fields__:
-        if getattr(config.budgets, kind) != BudgetPeriods():
-            yield f"[budgets.{kind}]"
-    if config.sessions.idle_reset_s > 0:
-        yield "[sessions] idle_reset_s"
     if config.retention.closed_days > 0:
         yield "[retention] closed_days"
     for name, agent in config.agents.items():
-        for key in ("tools", "concurrent", "compact_agent", "prices"):
-            if getattr(agent, key):
-                yield f"[agents.{name}] {key}"
+        for tool in dict.fromkeys(agent.tools):
+            if tool not in TOOLS:
+                yield f"[agents.{name}] tools {quoted(tool)}"
+        if agent.concurrent:
+            yield f"[agents.{name}] concurrent"

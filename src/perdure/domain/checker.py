@@ -11,10 +11,16 @@ from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
+    CommandTaken,
+    Compacted,
+    CompactionDropped,
     InterruptionAcknowledged,
     Recorded,
+    SessionOpened,
     SessionResumed,
+    TitleSet,
     ToolFinished,
+    TurnAmended,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -41,10 +47,12 @@ def violations(record: SessionRecord) -> list[str]:
         *_session_follows_the_journal(record),
         *_calls_are_answered(by_turn),
         *_endings_are_honest(by_turn),
-        *_interruptions_are_told_once(record),
+        *_interruptions_are_told_once(record, by_turn),
         *_partials_belong_to_work(record),
         *_replies_are_whole(record, by_turn),
         *_updates_have_turns(record),
+        *_title_follows_the_journal(record),
+        *_summaries_are_in_force(record),
         *_history_is_valid(record, by_turn),
     ]
     return [f"{record.session.id}: {each}" for each in found]
@@ -95,7 +103,7 @@ def _folded(events: Sequence[Recorded]) -> Turn:
             raise Corrupt(f"{turn.id} was queued twice")
         if isinstance(event, TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled):
             turn = evolve(turn, event)
-        elif turn.state is State.SETTLED:
+        elif turn.state is State.SETTLED and not isinstance(event, TurnAmended):
             raise Corrupt(f"{turn.id}: {type(event).__name__} after it was settled")
     return turn
 
@@ -163,16 +171,28 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
             yield f"{turn_id}: a message was written twice"
 
 
-def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:
-    """By the turn that was interrupted, or by one that came after it."""
+def _interruptions_are_told_once(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
+    """On each chain, by the turn that was interrupted or by one that came after it. A chain that
+    begins in another session may tell of what happened there, under that journal's numbers."""
     happened = {r.seq for r in record.events if isinstance(r.event, AttemptInterrupted)}
-    told = Counter(
-        recorded.event.interruption
-        for recorded in record.events
-        if isinstance(recorded.event, InterruptionAcknowledged)
-    )
-    if told.keys() - happened or any(count > 1 for count in told.values()):
-        yield "an interruption was acknowledged twice, or never happened"
+    parents = {turn.id: turn.parent for turn in record.turns}
+    for turn_id in [each for each, events in by_turn.items() if _acknowledged(events)]:
+        told: Counter[int] = Counter()
+        turn: TurnId | None = turn_id
+        for _ in parents:
+            if turn is None or turn not in by_turn:
+                break
+            told.update(_acknowledged(by_turn[turn]))
+            turn = parents.get(turn)
+        if turn is None and (told.keys() - happened or told.most_common(1)[0][1] > 1):
+            yield f"{turn_id}: an interruption was acknowledged twice, or never happened"
+
+
+def _acknowledged(events: Sequence[Recorded]) -> list[int]:
+    told = [r.event for r in events if isinstance(r.event, InterruptionAcknowledged)]
+    return [event.interruption for event in told]
 
 
 def _partials_belong_to_work(record: SessionRecord) -> Iterator[str]:
@@ -199,20 +219,45 @@ def _replies_are_whole(
 
 
 def _updates_have_turns(record: SessionRecord) -> Iterator[str]:
-    """Each message is one update; a turn may have several (steers, an answer to a question)."""
+    """Each message is one update; a turn may have several (steers, an answer to a question). A
+    command's turn may be an errand's."""
     known = {turn.id for turn in record.turns}
+    commands = {r.event.message for r in record.events if isinstance(r.event, CommandTaken)}
     messages = Counter(message for _, _, message in record.updates)
     for update, turn, message in record.updates:
-        if turn is not None and turn not in known:
+        if turn is not None and turn not in known and message not in commands:
             yield f"{update} belongs to {turn}, which is not here"
         if messages[message] > 1:
             yield f"{message} came with {messages[message]} updates"
 
 
+def _title_follows_the_journal(record: SessionRecord) -> Iterator[str]:
+    titles = [r.event.title for r in record.events if isinstance(r.event, TitleSet)]
+    title = titles[-1] if titles else ""
+    if title != record.session.title:
+        yield f"the title is {record.session.title!r}, by the journal {title!r}"
+
+
+def _summaries_are_in_force(record: SessionRecord) -> Iterator[str]:
+    dropped = {r.event.compaction for r in record.events if isinstance(r.event, CompactionDropped)}
+    for summary in record.summaries:
+        made = summary.made.event if summary.made else None
+        if not isinstance(made, Compacted) or made.upto != summary.turn:
+            yield f"{summary.turn}: its summary {summary.id} was made for another turn, or never"
+        if summary.id in dropped:
+            yield f"{summary.turn}: its summary {summary.id} was dropped"
+    if record.summaries_under_way > 1:
+        yield f"{record.summaries_under_way} summaries are being written at once"
+
+
 def _history_is_valid(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """The next request, whatever it says, would be one that strict providers take."""
+    """The next request, whatever it says, would be one that strict providers take. Nothing follows
+    an errand."""
+    opened = record.events[0].event if record.events else None
+    if isinstance(opened, SessionOpened) and opened.kind:
+        return
     parents = {turn.id: turn.parent for turn in record.turns}
     chain: list[list[Message]] = []
     turn = record.head

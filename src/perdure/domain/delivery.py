@@ -13,6 +13,13 @@ from typing import Final
 import msgspec
 
 
+class Step(StrEnum):
+    """What a platform is asked to do: show something, or take away what it shows."""
+
+    POST = "post"
+    DELETE = "delete"
+
+
 class PartState(StrEnum):
     PENDING = "pending"
     ATTEMPTING = "attempting"
@@ -33,6 +40,12 @@ LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
     PartState.EXPIRED: frozenset({PartState.PENDING}),
 }
 
+# Why a part that was never sent never will be: its turn was taken back.
+WITHDRAWN: Final = "withdrawn"
+# The receipt of a deletion, or of there being nothing that could be deleted.
+GONE: Final = "gone"
+KEPT: Final = "kept"
+
 BACKOFF_S: Final = (1, 2, 5, 15, 60, 300)
 
 
@@ -42,6 +55,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     is_pushed: bool = True  # False: clients read the journal, nothing is sent
     takes_key: bool = False  # repeats under one idempotency key arrive once
     can_find: bool = False  # can be asked whether a key arrived
+    can_delete: bool = False  # can take away what it shows
     text_max: int = 4096
 
 

@@ -54,9 +54,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionOpened(Event, frozen=True, kw_only=True):
+    """`head` is the turn it stands at from the beginning: of `parent`, by reference. `kind` names
+    the errand it was opened for; it is empty where people talk."""
+
     by: PrincipalId
     reason: str
     parent: SessionId | None = None
+    head: TurnId | None = None
+    kind: str = ""
 
 
 class SessionClosed(Event, frozen=True, kw_only=True):
@@ -78,7 +83,8 @@ class TurnQueued(Event, frozen=True, kw_only=True):
 
     `instructions`, `context` and `tools` serve calls that bring their own: a system message for
     this call only, the earlier messages of a call without a conversation, and the caller's tools
-    (the last two as the JSON text that came).
+    (the last two as the JSON text that came). `origin` is the turn it repeats or the errand whose
+    result it brings; `answer` is that result, said without asking a model.
     """
 
     turn: TurnId
@@ -90,6 +96,9 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     instructions: str = ""
     context: str = ""
     tools: str = ""
+    persona: str = ""
+    origin: TurnId | None = None
+    answer: str = ""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -159,7 +168,7 @@ class SteerTaken(Event, frozen=True, kw_only=True):
 
 
 class TurnAmended(Event, frozen=True, kw_only=True):
-    """A message that still waited was rewritten by its author."""
+    """A message was rewritten by its author: before it ran, or long after."""
 
     turn: TurnId
     message: MessageId
@@ -182,20 +191,72 @@ class TurnRequeued(Event, frozen=True, kw_only=True):
 
 
 class TurnSettled(Event, frozen=True, kw_only=True):
+    """`prefix_break` says why the request did not begin with the bytes of the one before it, and
+    is empty where it did. `cost` is in millionths of the currency that prices are given in."""
+
     turn: TurnId
     outcome: Outcome
     reason: str = ""
     detail: str = ""
     agent: str = ""
     usage: Usage = Usage()
+    cost: int = 0
+    prefix_break: str = ""
 
 
 class CommandTaken(Event, frozen=True, kw_only=True):
+    """`turn` is the one that the command queued or spoke to."""
+
     command: str
     arguments: str
     by: PrincipalId
     message: MessageId
     reply: str
+    turn: TurnId | None = None
+
+
+class HeadMoved(Event, frozen=True, kw_only=True):
+    """The session stands at another turn. `redo` are the heads to go back to, the next one last;
+    the next turn that starts forgets them."""
+
+    by: PrincipalId
+    reason: str
+    head: TurnId | None
+    redo: tuple[TurnId, ...] = ()
+
+
+class TitleSet(Event, frozen=True, kw_only=True):
+    """`by` is None for a title that was found from the first exchange."""
+
+    title: str
+    by: PrincipalId | None = None
+
+
+class Compacted(Event, frozen=True, kw_only=True):
+    """For the model, everything up to and including the turn `upto` is represented by `summary`,
+    as long as that turn is on the chain. Nothing is rewritten."""
+
+    upto: TurnId
+    message: MessageId
+    summary: str
+    turns: int
+    tokens_before: int
+    tokens_after: int
+    errand: TurnId
+    cost: int = 0
+
+
+class CompactionFailed(Event, frozen=True, kw_only=True):
+    errand: TurnId
+    reason: str
+
+
+class CompactionDropped(Event, frozen=True, kw_only=True):
+    """The summary made by `compaction` represents nothing any more."""
+
+    by: PrincipalId
+    upto: TurnId
+    compaction: MessageId
 
 
 TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
@@ -217,6 +278,11 @@ AnyEvent = (
     | TurnRequeued
     | TurnSettled
     | CommandTaken
+    | HeadMoved
+    | TitleSet
+    | Compacted
+    | CompactionFailed
+    | CompactionDropped
 )
 
 KINDS: Final[Mapping[str, type[AnyEvent]]] = {
@@ -237,6 +303,11 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "turn_requeued": TurnRequeued,
     "turn_settled": TurnSettled,
     "command_taken": CommandTaken,
+    "head_moved": HeadMoved,
+    "title_set": TitleSet,
+    "compacted": Compacted,
+    "compaction_failed": CompactionFailed,
+    "compaction_dropped": CompactionDropped,
 }
 KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 

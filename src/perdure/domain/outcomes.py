@@ -42,6 +42,7 @@ class StopReason(StrEnum):
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
     TURN_TIMEOUT = "turn_timeout"
+    BUDGET = "budget"
 
     @property
     def is_finish(self) -> bool:

@@ -16,10 +16,12 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.compaction import background
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AssistantSaid,
     Attachment,
+    Compacted,
     Recorded,
     SteerTaken,
     ToolFinished,
@@ -28,6 +30,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MessageId
 from perdure.domain.outcomes import Ending
+from perdure.domain.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 
 
 class Role(StrEnum):
@@ -86,6 +89,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     encoded: bytes = b""
     count: int = 0
     newest: Message | None = None
+    tokens: int = 0
 
     @property
     def size(self) -> int:
@@ -98,6 +102,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`, each
     joined with commas, as they are to be joined with each other.
     `context` and `tools` are JSON text that a caller without a conversation brought along.
+    `purpose` names the errand it is made for, if it is for one.
     """
 
     instructions: str
@@ -106,6 +111,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     tools: str = ""
     sealed: tuple[bytes, ...] = ()
+    purpose: str = ""
 
     @property
     def history(self) -> tuple[bytes, ...]:
@@ -129,6 +135,8 @@ def messages_of(turn: Iterable[Recorded]) -> list[Message]:
                 said: list[Block] = [TextBlock(text)] if text.strip() else []
                 said += [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
                 _add(messages, Role.ASSISTANT, said)
+            case Compacted(summary=summary):
+                _add(messages, Role.USER, [TextBlock(background(summary))])
             case ToolFinished(call=call, ending=ending, result=result):
                 block = ResultBlock(call=call, text=result, is_error=ending is not Ending.RETURNED)
                 _add(messages, Role.USER, [block])
@@ -169,6 +177,7 @@ def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Wi
         encoded=b",".join(stretch),
         count=window.count + len(final),
         newest=newest,
+        tokens=window.tokens + tokens_of_messages(final),
     )
 
 
@@ -182,6 +191,20 @@ def weave(
     return (woven[:-1], woven[-1]) if woven else ([], None)
 
 
+def tokens_of_messages(messages: Iterable[Message]) -> int:
+    return sum(MESSAGE_TOKENS + sum(map(_tokens, message.blocks)) for message in messages)
+
+
+def _tokens(block: Block) -> int:
+    match block:
+        case TextBlock(text=text) | ResultBlock(text=text) | Note(text=text):
+            return tokens_of(text)
+        case CallBlock(name=name, arguments=arguments):
+            return tokens_of(name) + tokens_of(arguments)
+        case MediaBlock(data=data):
+            return IMAGE_TOKENS if data else MESSAGE_TOKENS
+
+
 def assemble(
     window: Window,
     messages: Sequence[Message],
@@ -189,6 +212,7 @@ def assemble(
     instructions: str = "",
     context: str = "",
     tools: str = "",
+    purpose: str = "",
 ) -> Request:
     """The request for one model call of the turn whose messages (notes among them) are given."""
     final, newest = weave(window.newest, messages)
@@ -202,6 +226,7 @@ def assemble(
         messages=tail,
         context=context,
         tools=tools,
+        purpose=purpose,
     )
 
 

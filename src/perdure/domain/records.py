@@ -22,6 +22,8 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind` names the errand that it was opened for; it is empty where people talk."""
+
     id: SessionId
     conversation: str
     state: str
@@ -31,6 +33,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     opened_at: int
     active_at: int
+    kind: str = ""
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +47,21 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     receipt: str
     error: str
     text: str
+    step: str = "post"
+
+
+class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary that stands for a turn and all before it, and the event that made it, wherever
+    that was."""
+
+    turn: TurnId
+    id: MessageId
+    made: Recorded | None
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything stored of one session, for the checker."""
+    """Everything stored of one session, for the checker. `summaries_under_way` counts the errands
+    that write one for it."""
 
     session: SessionView
     epoch: int
@@ -59,3 +73,5 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     partials: tuple[TurnId, ...]
     parts: tuple[PartView, ...]
     updates: tuple[tuple[str, TurnId | None, MessageId], ...]
+    summaries: tuple[SummaryView, ...] = ()
+    summaries_under_way: int = 0

@@ -70,6 +70,10 @@ SUSPENDED: Final = (
     "This conversation was interrupted too often in a row, so it begins anew here. "
     "Nothing is lost: /resume brings the old one back."
 )
+IDLE: Final = (
+    "Nobody has said anything here for a long time, so this is a new session. "
+    "Nothing is lost: /resume brings the old one back."
+)
 
 
 def shutdown_text(resume: Resume) -> str:

@@ -5,7 +5,11 @@ import msgspec
 from perdure.domain.events import (
     AnyEvent,
     AttemptInterrupted,
+    HeadMoved,
+    NoticePosted,
+    SessionOpened,
     SessionResumed,
+    TitleSet,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -13,16 +17,19 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Outcome
+from perdure.domain.recovery import CONTINUE, DROP
 from perdure.domain.turn import State
 
 
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is not settled. `reason` says why its last attempt ended."""
+    """A turn that is not settled. `reason` says why its last attempt ended; `is_asked`: the people
+    were asked what is to become of it."""
 
     id: TurnId
     state: State = State.QUEUED
     attempts: int = 0
     reason: str = ""
+    is_asked: bool = False
 
     @property
     def is_resuming(self) -> bool:
@@ -36,6 +43,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     head: TurnId | None = None
     open_turns: tuple[OpenTurn, ...] = ()
     is_suspended: bool = False
+    title: str = ""
 
     @property
     def current(self) -> OpenTurn | None:
@@ -71,6 +79,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return current.reason if current and current.is_resuming else ""
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that answer the question the conversation waits with."""
+        current = self.current
+        is_open = current and current.is_asked and current.state is State.INTERRUPTED
+        return (CONTINUE, DROP) if is_open else ()
+
+    @property
     def tip(self) -> TurnId | None:
         """The newest turn a transcript shows: the one that has started, else the head."""
         started = [turn.id for turn in self.open_turns if turn.attempts]
@@ -86,15 +101,27 @@ def after(standing: Standing, event: AnyEvent) -> Standing:
         case TurnStarted(turn=turn, attempt=attempt):
             return _changed(standing, turn, state=State.RUNNING, attempts=attempt, reason="")
         case AttemptInterrupted(turn=turn, reason=reason):
-            return _changed(standing, turn, state=State.INTERRUPTED, reason=reason)
+            return _changed(standing, turn, state=State.INTERRUPTED, reason=reason, is_asked=False)
+        case NoticePosted(about=turn, choices=choices) if turn and choices:
+            return _changed(standing, turn, is_asked=True)
         case TurnRequeued(turn=turn):
             return _changed(standing, turn, state=State.QUEUED)
         case TurnSettled(turn=turn, outcome=outcome):
             return _settled(standing, turn, outcome)
-        case SessionResumed():
-            return msgspec.structs.replace(standing, is_suspended=False)
         case _:
-            return standing
+            return msgspec.structs.replace(standing, **_session_change(event))
+
+
+def _session_change(event: AnyEvent) -> dict[str, object]:
+    match event:
+        case SessionOpened(head=head) | HeadMoved(head=head):
+            return {"head": head}
+        case TitleSet(title=title):
+            return {"title": title}
+        case SessionResumed():
+            return {"is_suspended": False}
+        case _:
+            return {}
 
 
 def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:

@@ -153,6 +153,15 @@ def page(entries: Sequence[Entry], *, before: str | None, limit: int) -> list[En
 
 
 def reply_text(turn: Iterable[Recorded]) -> str:
-    """The turn's whole text, as it is delivered: attempts and steps joined by a blank line."""
-    said = [r.event.text for r in turn if isinstance(r.event, AssistantSaid)]
+    """The turn's whole text, as it is delivered: attempts and steps joined by a blank line. A
+    refusal says why."""
+    said = []
+    for recorded in turn:
+        match recorded.event:
+            case AssistantSaid(text=text):
+                said.append(text)
+            case TurnSettled(outcome=Outcome.REFUSED, detail=detail):
+                said.append(detail)
+            case _:
+                pass
     return "\n\n".join(text for text in said if text.strip())

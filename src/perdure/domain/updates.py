@@ -2,6 +2,7 @@
 
 import hashlib
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,12 @@ from perdure.domain.address import Address
 from perdure.domain.events import Attachment, Recorded
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Busy
+
+MESSAGE: Final = "message"
+CALL: Final = "call"
+# Kinds of updates that speak of an earlier message.
+EDIT: Final = "edit"
+DELETE: Final = "delete"
 
 
 class Effect(StrEnum):
@@ -20,6 +27,9 @@ class Effect(StrEnum):
     CONTINUED = "continued"
     DROPPED = "dropped"
     COMMANDED = "commanded"
+    AMENDED = "amended"
+    CANCELLED = "cancelled"
+    IGNORED = "ignored"
     RESTARTING = "restarting"
 
 
@@ -27,6 +37,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """One message from a platform or a program, validated at the edge.
 
     (adapter, account, external id, kind) is its identity: the same one again is the same update.
+    Of an edit or a deletion, `target` is the external id of the message it speaks of, and its own
+    external id is the event's: a message may be edited more than once.
     """
 
     address: Address
@@ -41,12 +53,18 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     tools: str = ""
     is_listed: bool = True
+    target: str = ""
+
+    @property
+    def takes_commands(self) -> bool:
+        """Not so calls that are a conversation of their own: there a slash is only a slash."""
+        return self.kind == MESSAGE or (self.kind == CALL and self.is_listed)
 
     def digest(self) -> str:
         """Tells a repeat of the same message from a different one under the same id."""
-        body = msgspec.json.encode(
-            [self.text, self.attachments, self.agent, self.instructions, self.context, self.tools]
-        )
+        said = [self.text, self.attachments, self.agent]
+        brought = [self.instructions, self.context, self.tools]
+        body = msgspec.json.encode([*said, *brought, self.target])
         return hashlib.sha256(body).hexdigest()
 
 

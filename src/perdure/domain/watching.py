@@ -64,6 +64,8 @@ class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn: TurnId | None
     queued: int
     resume_reason: str = ""
+    choices: tuple[str, ...] = ()
+    title: str = ""
 
 
 News = Entry | Delta | ToolNews | OutcomeNews | StateNews
@@ -171,6 +173,8 @@ def state_of(standing: Standing) -> StateNews:
         turn=standing.turn,
         queued=standing.queued,
         resume_reason=standing.resume_reason,
+        choices=standing.choices,
+        title=standing.title,
     )
 
 

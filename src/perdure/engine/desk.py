@@ -5,6 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.domain.recovery import Policy
+from perdure.engine.budget import Budgets
+from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
 from perdure.engine.prompts import Prompts
 from perdure.engine.roster import Roster
@@ -22,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     queue_max: int = 100
     drain_timeout_s: float = 30
     delivery_expire_s: int = 86_400
+    has_titles: bool = False
+    idle_reset_ms: int = 0
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,4 +38,6 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     mint: Callable[[str], str]
     limits: Limits
+    budgets: Budgets
     outbox_wake: Callable[[], None]
+    afterwards: Afterwards

@@ -25,33 +25,49 @@ class Subscription:
         self.session = session
         self.is_behind = False
         self._items: deque[Item] = deque()
-        self._news = asyncio.Event()
+        self._has_news = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, item: Item) -> None:
         if len(self._items) >= BACKLOG_MAX:
             self.fall_behind()
             return
         self._items.append(item)
-        self._news.set()
+        self._tell()
 
     def fall_behind(self) -> None:
         self._items.clear()
         self.is_behind = True
-        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._has_news = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def next(self, timeout_s: float) -> list[Item]:
         """Everything since the last call; waits for an item, or for falling behind. Empty when
         nothing came for a while."""
-        if not self._news.is_set():
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
-            except TimeoutError:
-                return []
-        self._news.clear()
+        if not self._has_news:
+            await self._wait(timeout_s)
+        self._has_news = False
         items = list(self._items)
         self._items.clear()
         return items
+
+    async def _wait(self, timeout_s: float) -> None:
+        """A bare timer: quiet is no failure here, and every turn waits a few times."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
 
 
 class Feed:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.menu import Menu
 from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.feed import Feed
 from perdure.engine.turns import TurnPump
@@ -14,28 +15,36 @@ class Door:
     """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
     the rows are there, and the next start looks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whoever is to be woken
         self,
         inbox: Inbox,
         feed: Feed,
         pump: TurnPump,
         *,
         queue_max: int,
+        menu: Callable[[], Menu] = Menu,
         restart: Callable[[SessionId], None],
+        outbox_wake: Callable[[], None],
     ) -> None:
         self._inbox = inbox
         self._feed = feed
         self._pump = pump
         self._queue_max = queue_max
+        self._menu = menu
         self._restart = restart
+        self._outbox_wake = outbox_wake
 
     async def accept(self, update: Update) -> Accepted:
         with self._pump.seat() as has_seat:
             if has_seat:
-                received = await self._inbox.accept_and_start(update, queue_max=self._queue_max)
+                received = await self._inbox.accept_and_start(
+                    update, queue_max=self._queue_max, menu=self._menu()
+                )
                 accepted, claimed = received.accepted, received.claimed
             else:
-                accepted = await self._inbox.accept(update, queue_max=self._queue_max)
+                accepted = await self._inbox.accept(
+                    update, queue_max=self._queue_max, menu=self._menu()
+                )
                 claimed = None
             self._tell(accepted, is_claimed=claimed is not None)
             if claimed is not None:
@@ -46,12 +55,15 @@ class Door:
         if accepted.is_duplicate:
             # The first answer may have been lost, and the wake-up with it.
             self._pump.wake()
+            self._outbox_wake()
             return
         for turn in accepted.ended:
             self._pump.abandon(turn)
         self._feed.publish_recorded(accepted.recorded)
         if not is_claimed:
             self._pump.wake()
+        if accepted.command or accepted.effect is not Effect.QUEUED:
+            self._outbox_wake()  # a reply of ours, or bubbles that are to go away
         self._feed.moved(accepted.conversation, accepted.session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
             self._pump.steer(accepted.turn)

@@ -2,7 +2,8 @@
 
 A part is marked attempting before the platform is called and gets its receipt after. If we die in
 between, the next life finds it attempting: where the platform can be asked or takes our key, it is
-reconciled; elsewhere it becomes unknown and is shown, never blindly sent again.
+reconciled; elsewhere it becomes unknown and is shown, never blindly sent again. Deleting what was
+shown can be repeated, so it is, until it has worked or never will.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from perdure.domain.delivery import PartState, backoff_s
+from perdure.domain.delivery import GONE, KEPT, PartState, Step, backoff_s
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.engine.persist import persist
 from perdure.engine.supervisor import attempt
@@ -82,7 +83,9 @@ class OutboxPump:
                 await self._reconcile(adapter, part)
 
     async def _reconcile(self, adapter: Adapter, part: Part) -> None:
-        if adapter.capabilities.can_find:
+        if part.step is Step.DELETE:
+            await self._record(part, PartState.PENDING)  # safe to repeat
+        elif adapter.capabilities.can_find:
             try:
                 receipt = await adapter.find(part.id)
             except (Transient, Ambiguous) as error:
@@ -104,7 +107,8 @@ class OutboxPump:
         for name, adapter in self._adapters.items():
             for part in await self._take(name):
                 taken = True
-                await attempt(self._send(adapter, part), partial(self._unforeseen, part))
+                effect = self._delete if part.step is Step.DELETE else self._send
+                await attempt(effect(adapter, part), partial(self._unforeseen, part))
         return taken
 
     async def _unforeseen(self, part: Part, error: Exception) -> None:
@@ -132,6 +136,22 @@ class OutboxPump:
             await self._record(part, PartState.FAILED, error=error.message)
         else:
             await self._record(part, PartState.SENT, receipt=receipt.external_id)
+
+    async def _delete(self, adapter: Adapter, part: Part) -> None:
+        """What cannot be deleted stays: nobody is waiting for it to go."""
+        if not part.text or not adapter.capabilities.can_delete:
+            await self._record(part, PartState.SENT, receipt=KEPT)
+            return
+        try:
+            await adapter.delete(part.text, part.address)
+        except (Transient, Ambiguous) as error:
+            named_s = error.retry_after_s if isinstance(error, Transient) else None
+            wait_s = named_s or backoff_s(part.attempts)
+            await self._record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
+        except (Permanent, Rejected, Conflict) as error:
+            await self._record(part, PartState.SENT, receipt=KEPT, error=error.message)
+        else:
+            await self._record(part, PartState.SENT, receipt=GONE)
 
     async def _settle_unknown(self, adapter: Adapter, part: Part, error: Ambiguous) -> None:
         if adapter.capabilities.can_find:

@@ -1,18 +1,21 @@
 """Requests from the journal, each message encoded once.
 
 A settled turn never changes, so the encoded window that ends at it can be kept. The cache is keyed
-by (agent, turn), bounded in bytes, and nothing but speed depends on it: what is missing is read
-from the store.
+by (agent, turn), knows the view it was made for, is bounded in bytes, and nothing but speed depends
+on it: what is missing is read from the store.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from perdure.domain.errands import Errand, errand_of, instruction
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import MediaId, TurnId
+from perdure.domain.memory import told
+from perdure.domain.prefix import Prefix, digest
 from perdure.domain.prompt import (
     MediaBlock,
     Message,
@@ -21,15 +24,20 @@ from perdure.domain.prompt import (
     assemble,
     extend,
     messages_of,
+    tokens_of_messages,
 )
 from perdure.domain.recovery import messages_with_notes
+from perdure.domain.tokens import tokens_of
 from perdure.engine.roster import Seat
 from perdure.ports.history import Conversations
 from perdure.ports.media import MediaLibrary
+from perdure.ports.turns import Claimed
 
 CACHE_BYTES = 64 * 1024 * 1024
 CHAIN_MAX = 1_000_000
 IMAGE_BYTES_MAX = 8 * 1024 * 1024
+# Errands that look at a conversation without taking part in it.
+_WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY)
 
 
 class Telling(msgspec.Struct, frozen=True):
@@ -40,67 +48,103 @@ class Telling(msgspec.Struct, frozen=True):
     before: tuple[Recorded, ...] = ()
 
 
+class Prompted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, about how many tokens it has, and what it begins with."""
+
+    request: Request
+    tokens: int
+    prefix: Prefix
+
+
 class Prompts:
-    def __init__(self, conversations: Conversations, media: MediaLibrary) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        media: MediaLibrary,
+        *,
+        personas: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._conversations = conversations
         self._media = media
-        self._windows: OrderedDict[tuple[str, TurnId], Window] = OrderedDict()
+        self._personas = personas
+        self._windows: OrderedDict[tuple[str, TurnId], tuple[str, Window]] = OrderedDict()
         self._bytes = 0
 
     async def request(
-        self, seat: Seat, *, parent: TurnId | None, turn: Sequence[Recorded], telling: Telling
-    ) -> Request:
-        """The request for the turn's next model call, with the note this attempt carries."""
+        self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded], telling: Telling
+    ) -> Prompted:
+        """The request for the turn's next model call, with the notes this attempt carries."""
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
-        window = await self._window(seat, parent)
+        errand = errand_of(queued.kind)
+        window = await self._window(seat, claimed)
         noted = messages_with_notes(turn, telling.interruptions, telling.before)
-        messages = await self._with_media(noted)
-        instructions = "\n\n".join(t for t in (seat.instructions, queued.instructions) if t)
-        return assemble(
+        ordered = instruction(queued)
+        messages = await self._with_media([*noted, ordered] if ordered else noted)
+        tools = "" if errand in _WITHOUT_TOOLS else queued.tools or seat.tools.schemas()
+        persona = self._personas().get(queued.persona, "")
+        spoken = "\n\n".join(t for t in (seat.instructions, persona, queued.instructions) if t)
+        memory = told(claimed.memories) if seat.has_memory else ""
+        request = assemble(
             window,
             messages,
-            instructions=instructions,
+            instructions="\n\n".join(t for t in (spoken, memory) if t),
             context=queued.context,
-            tools=queued.tools or seat.tools.schemas(),
+            tools=tools,
+            purpose=errand or "",
+        )
+        tokens = window.tokens + tokens_of_messages(request.messages)
+        return Prompted(
+            request=request,
+            tokens=tokens + tokens_of(request.instructions) + tokens_of(request.context + tools),
+            prefix=Prefix(
+                agent=seat.name,
+                instructions=digest(spoken),
+                memory=digest(memory),
+                tools=digest(tools),
+                view=claimed.view,
+            ),
         )
 
-    async def _window(self, seat: Seat, turn: TurnId | None) -> Window:
+    async def _window(self, seat: Seat, claimed: Claimed) -> Window:
+        turn, view = claimed.parent, claimed.view
         if turn is None:
             return Window()
         known = self._windows.get((seat.name, turn))
-        if known is not None:
+        if known is not None and known[0] == view:
             self._windows.move_to_end((seat.name, turn))
-            return known
-        chain = await self._conversations.chain(turn, limit=CHAIN_MAX)
-        window = Window()
+            return known[1]
+        chain = await self._conversations.window(turn, limit=CHAIN_MAX)
         messages = [message for events in chain for message in messages_of(events)]
-        window = extend(window, await self._with_media(messages), encode=seat.agent.encode)
-        self._keep((seat.name, turn), window)
+        window = extend(Window(), await self._with_media(messages), encode=seat.agent.encode)
+        self._keep((seat.name, turn), view, window)
         return window
 
-    async def settled(self, seat: Seat, *, parent: TurnId | None, turn: Sequence[Recorded]) -> None:
+    async def settled(self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded]) -> None:
         """Grow the parent's window by a turn that has just been settled."""
-        window = Window() if parent is None else self._windows.get((seat.name, parent))
-        if window is None or not turn:
+        parent, view = claimed.parent, claimed.view
+        known = (view, Window()) if parent is None else self._windows.get((seat.name, parent))
+        if known is None or known[0] != view or not turn:
             return
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
+        if errand_of(queued.kind):
+            return  # nobody follows it, and its parent's window is another session's
         messages = await self._with_media(messages_of(turn))
         self._forget((seat.name, parent) if parent else None)
-        grown = extend(window, messages, encode=seat.agent.encode)
-        self._keep((seat.name, queued.turn), grown)
+        grown = extend(known[1], messages, encode=seat.agent.encode)
+        self._keep((seat.name, queued.turn), view, grown)
 
-    def _keep(self, key: tuple[str, TurnId], window: Window) -> None:
+    def _keep(self, key: tuple[str, TurnId], view: str, window: Window) -> None:
         self._forget(key)
-        self._windows[key] = window
+        self._windows[key] = (view, window)
         self._bytes += window.size
         while self._bytes > CACHE_BYTES:
-            _, dropped = self._windows.popitem(last=False)
+            _, (_, dropped) = self._windows.popitem(last=False)
             self._bytes -= dropped.size
 
     def _forget(self, key: tuple[str, TurnId] | None) -> None:
         dropped = self._windows.pop(key, None) if key else None
         if dropped is not None:
-            self._bytes -= dropped.size
+            self._bytes -= dropped[1].size
 
     async def _with_media(self, messages: Sequence[Message]) -> list[Message]:
         """Fill in the bytes of images, which models see; other files are named to them."""

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from perdure.domain.compaction import KEEP_SHARE
 from perdure.domain.errors import Rejected
+from perdure.domain.menu import Offer
+from perdure.domain.prices import Tariff
 from perdure.ports.agent import Agent
 from perdure.ports.tools import Tools
 
@@ -18,6 +21,24 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     tools: Tools
     instructions: str = ""
     fallbacks: tuple[str, ...] = ()
+    tariff: Tariff = Tariff()
+    has_memory: bool = False
+    context_tokens: int = 128_000
+    compact_at: float = 0.75
+    compact_agent: str = ""
+
+    @property
+    def compact_tokens(self) -> int:
+        """From how much context on older turns are to be summarised."""
+        return int(self.context_tokens * self.compact_at)
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(
+            has_memory=self.has_memory,
+            keep_tokens=int(self.context_tokens * KEEP_SHARE),
+            compact_agent=self.compact_agent,
+        )
 
 
 class Roster:

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from perdure.domain.delivery import Capabilities, plan
+from perdure.domain.errands import errand_of
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
     AnyEvent,
@@ -31,6 +32,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.prefix import break_between, written
 from perdure.domain.recovery import (
     acknowledgements,
     closing_text,
@@ -38,10 +40,12 @@ from perdure.domain.recovery import (
     untold,
 )
 from perdure.domain.stream import Call, Spent, Stopped, Text
+from perdure.domain.tokens import tokens_of
 from perdure.domain.transcript import reply_text
+from perdure.engine.budget import Spending
 from perdure.engine.desk import Desk
 from perdure.engine.persist import persist
-from perdure.engine.prompts import Telling
+from perdure.engine.prompts import Prompted, Telling
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
 from perdure.ports.tools import Caller
@@ -69,7 +73,9 @@ class Runner:
         self._capabilities = capabilities
         self._lease = claimed.lease
         self._events: list[Recorded] = list(claimed.events)
-        self._usage = Usage()
+        self._spending = Spending()
+        self._prompted: Prompted | None = None
+        self._context_tokens = 0
         interruptions = untold([claimed.before, claimed.events])
         self._telling = Telling(interruptions, claimed.before)
         self._acknowledgements = tuple(acknowledgements(self._lease.turn, interruptions))
@@ -106,6 +112,9 @@ class Runner:
         """Model calls and tool calls in turn, until the model is finished or something failed."""
         queued = self._queued
         seats = self._desk.roster.candidates(queued.agent)
+        if queued.answer:
+            await self._settle(self._answered(queued, seats[0], scribbling))
+            return
         for _ in range(self._desk.limits.steps_max):
             await self._take_steers()
             step = await self._step_with_fallbacks(seats, scribbling)
@@ -132,6 +141,15 @@ class Runner:
         limit = self._desk.limits.steps_max
         await self._fail(StopReason.STEPS_EXCEEDED, f"the turn took more than {limit} steps")
 
+    def _answered(self, queued: TurnQueued, seat: Seat, scribbling: asyncio.TaskGroup) -> Step:
+        """What an errand brought back is said as it is."""
+        return Step(
+            stopped=Stopped(reason=StopReason.STOP),
+            seat=seat,
+            scribe=self._new_scribe(scribbling),
+            text=queued.answer,
+        )
+
     @property
     def _queued(self) -> TurnQueued:
         return next(r.event for r in self._events if isinstance(r.event, TurnQueued))
@@ -142,8 +160,9 @@ class Runner:
         """One model call. The next agent is tried only while nobody has seen anything."""
         for seat in seats:
             step = await self._step(seat, scribbling)
-            is_silent = not step.text and not step.calls
-            if step.stopped.reason.is_finish or not is_silent or seat is seats[-1]:
+            reason = step.stopped.reason
+            is_silent = not step.text and not step.calls and reason is not StopReason.BUDGET
+            if reason.is_finish or not is_silent or seat is seats[-1]:
                 return step
             log.warning(
                 "agent failed before its first token, trying the next",
@@ -157,11 +176,11 @@ class Runner:
     async def _step(self, seat: Seat, scribbling: asyncio.TaskGroup) -> Step:
         scribe = self._scribe = self._new_scribe(scribbling)
         try:
-            request = await persist(
+            prompted = await persist(
                 partial(
                     self._desk.prompts.request,
                     seat,
-                    parent=self._claimed.parent,
+                    self._claimed,
                     turn=self._events,
                     telling=self._telling,
                 ),
@@ -170,9 +189,17 @@ class Runner:
         except Corrupt as error:
             stopped = Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
             return Step(stopped=stopped, seat=seat, scribe=scribe)
+        refused = await self._desk.budgets.reserve(
+            self._claimed, seat.name, prompted.tokens, tariff=seat.tariff, so_far=self._spending
+        )
+        if refused:
+            stopped = Stopped(reason=StopReason.BUDGET, detail=refused)
+            return Step(stopped=stopped, seat=seat, scribe=scribe)
+        self._prompted = prompted
+        self._context_tokens = prompted.tokens
         calls: list[ToolCall] = []
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
-        async with aclosing(seat.agent.run(request)) as stream:
+        async with aclosing(seat.agent.run(prompted.request)) as stream:
             async for event in stream:
                 match event:
                     case Text(text=text):
@@ -180,11 +207,17 @@ class Runner:
                     case Call() as call:
                         calls.append(self._tool_call(seat, call))
                     case Spent(usage=usage):
-                        self._usage += usage
+                        self._spent(seat, usage)
                     case Stopped():
                         stopped = event
         text = await scribe.finish()
         return Step(stopped=stopped, seat=seat, scribe=scribe, text=text, calls=tuple(calls))
+
+    def _spent(self, seat: Seat, usage: Usage) -> None:
+        """What the provider has counted is better than what we have estimated."""
+        self._spending.add(usage, seat.tariff)
+        counted = usage.input_tokens + usage.output_tokens
+        self._context_tokens = max(self._context_tokens, counted)
 
     def _new_scribe(self, scribbling: asyncio.TaskGroup) -> Scribe:
         desk = self._desk
@@ -292,18 +325,21 @@ class Runner:
 
     def _took_effect(self, recorded: Sequence[Recorded]) -> None:
         self._events += recorded
-        self._desk.feed.publish(self._lease.session, recorded)
+        # An errand's ending has news for the session that sent it.
+        self._desk.feed.publish_recorded(recorded)
 
     async def _settle(self, step: Step) -> None:
         stopped = step.stopped
         is_reached = stopped.reason.is_finish or bool(step.text or step.calls)
         outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
+        if stopped.reason is StopReason.BUDGET:
+            outcome = Outcome.REFUSED
         settlement = Settlement(
             outcome=outcome,
             reason=stopped.reason,
             detail=stopped.detail,
             agent=step.seat.name,
-            usage=self._usage,
+            usage=self._spending.usage,
             message=step.scribe.message,
             text=step.text,
             calls=step.calls,
@@ -319,7 +355,7 @@ class Runner:
             outcome=Outcome.FAILED,
             reason=reason,
             detail=detail,
-            usage=self._usage,
+            usage=self._spending.usage,
             message=scribe.message if scribe else None,
             text=text,
             acknowledgements=scribe.acknowledgements if scribe and text else (),
@@ -334,10 +370,19 @@ class Runner:
             log.info("turn was taken from us", turn=self._lease.turn)
 
     async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
+        queued = self._queued
         said = [reply_text(self._events), settlement.text.strip() and settlement.text]
+        if settlement.outcome is Outcome.REFUSED:
+            said.append(settlement.detail)
         whole = "\n\n".join(text for text in said if text)
-        parts = plan(whole, self._capabilities)
-        final = msgspec.structs.replace(settlement, parts=parts)
+        # What an errand says is for those who sent it.
+        parts = () if errand_of(queued.kind) else plan(whole, self._capabilities)
+        final = msgspec.structs.replace(
+            self._measured(settlement),
+            parts=parts,
+            cost=self._spending.cost,
+            is_reserved=self._desk.budgets.is_limited,
+        )
         settled = await asyncio.shield(
             persist(
                 partial(self._desk.turns.settle, self._lease, final),
@@ -347,10 +392,31 @@ class Runner:
         )
         self.leaves_more = settled.has_more
         self._took_effect(settled.recorded)
-        if parts:
+        if parts or errand_of(queued.kind):  # an errand may have left a notice
             self._desk.outbox_wake()
-        if seat is not None:
-            await self._desk.prompts.settled(seat, parent=self._claimed.parent, turn=self._events)
+        if seat is None or errand_of(queued.kind):
+            return
+        await self._desk.prompts.settled(seat, self._claimed, turn=self._events)
+        await self._desk.afterwards.turn_is_over(
+            self._claimed,
+            seat,
+            queued=queued,
+            outcome=final.outcome,
+            context_tokens=final.context_tokens,
+        )
+
+    def _measured(self, settlement: Settlement) -> Settlement:
+        """With how much the model reads to know all this, and what its request began with."""
+        prompted = self._prompted
+        if prompted is None:
+            return settlement
+        return msgspec.structs.replace(
+            settlement,
+            agent=settlement.agent or prompted.prefix.agent,
+            context_tokens=self._context_tokens + tokens_of(settlement.text),
+            prefix=written(prompted.prefix),
+            prefix_break=break_between(self._claimed.prefix, prompted.prefix),
+        )
 
     async def _find_settled(self) -> Settled | None:
         new = await self._stored_since()

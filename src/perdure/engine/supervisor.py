@@ -36,7 +36,13 @@ class Supervisor:
         await self._group.__aexit__(*error)  # type: ignore[arg-type]
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
-        task = self._group.create_task(self._guarded(work, name), name=name)
+        guarded = self._guarded(work, name)
+        try:
+            task = self._group.create_task(guarded, name=name)
+        except RuntimeError:  # everything is coming to its end, and nothing begins any more
+            guarded.close()
+            work.close()
+            raise
         # Cancelled before its first step, a task never comes to what it was to await.
         task.add_done_callback(lambda _: work.close())
         return task

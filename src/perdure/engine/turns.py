@@ -74,10 +74,21 @@ class TurnPump:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(self._poll_s):
+            async with asyncio.timeout(await self._patience_s()):
                 await self._wake.wait()
         except TimeoutError:
             return
+
+    async def _patience_s(self) -> float | None:
+        """Until we are woken, or until a turn that is held back may begin."""
+        try:
+            next_ms = await self._desk.turns.next_claim_ms()
+        except (Transient, Ambiguous):
+            next_ms = None
+        if next_ms is None or self._is_full:
+            return self._poll_s
+        left_s = max(next_ms - self._desk.clock.now_ms(), 0) / 1000
+        return left_s if self._poll_s is None else min(left_s, self._poll_s)
 
     async def step(self) -> bool:
         """Claim what there is room for and start it. False when there was nothing to claim."""

@@ -25,7 +25,7 @@ from perdure.domain.watching import (
     unseen,
 )
 from perdure.engine.feed import Feed, Item
-from perdure.ports.gateway import Ended
+from perdure.ports.gateway import Ended, Grown
 from perdure.ports.history import Archive, Conversations, Snapshot
 
 JOURNAL_PAGE = 500
@@ -98,9 +98,7 @@ class Watchers:
             after = page[-1].seq
         return missed
 
-    async def turn(
-        self, accepted: Accepted, *, is_fresh: bool
-    ) -> AsyncGenerator[str | Ended, None]:
+    async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         assert accepted.turn is not None
         subscription = self._feed.subscribe(accepted.conversation, accepted.session)
         try:
@@ -110,22 +108,20 @@ class Watchers:
                 if not view.is_sound or subscription.is_behind:
                     subscription.is_behind = False
                     view.is_sound = True
-                    for piece in await self._read_turn(view, accepted.conversation):
-                        yield piece
-                    continue
-                items = await subscription.next(QUIET_S)
-                if not items:
+                    text = await self._read_turn(view, accepted.conversation)
+                elif items := await subscription.next(QUIET_S):
+                    text = "".join([view.take(item) for item in items])
+                else:
                     # Nothing was published here; another node may be at work, so look.
                     view.is_sound = False
-                    yield ""
-                for item in items:
-                    for piece in view.take(item):
-                        yield piece
-            yield view.ended
+                    yield Grown()
+                    continue
+                if text or view.ended:
+                    yield Grown(text, view.ended)
         finally:
             self._feed.unsubscribe(subscription)
 
-    async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> list[str]:
+    async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> str:
         chain = await self._conversations.chain(view.turn, limit=1)
         if not chain:
             raise NotFound(f"there is no turn {view.turn}")
@@ -214,7 +210,7 @@ class TurnView:
         self._told = 0
         self._calls: AssistantSaid | None = None
 
-    def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> list[str]:
+    def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> str:
         """Begin from the store, telling only what has not been told."""
         self._texts = {}
         for recorded in events:
@@ -226,11 +222,11 @@ class TurnView:
             self._note_end(recorded)
         return self._untold()
 
-    def take(self, item: Item) -> list[str]:
-        if isinstance(item, Delta):
-            return self._take_delta(item) if item.turn == self.turn else []
+    def take(self, item: Item) -> str:
         if item.turn != self.turn:
-            return []
+            return ""
+        if isinstance(item, Delta):
+            return self._take_delta(item)
         if isinstance(item.event, AssistantSaid):
             self._said(item.event)
         self._note_end(item)
@@ -240,25 +236,25 @@ class TurnView:
         self._texts[said.message] = said.text
         self._calls = said if said.calls else None
 
-    def _take_delta(self, delta: Delta) -> list[str]:
+    def _take_delta(self, delta: Delta) -> str:
         text = self._texts.get(delta.message, "")
         if delta.offset > len(text):
             self.is_sound = False
-            return []
+            return ""
         new = delta.text[len(text) - delta.offset :]
         if not new:
-            return []
+            return ""
         self._texts[delta.message] = text + new
         if text.strip():  # the common case: one more piece of the message that grows
             self._told += len(new)
-            return [new]
+            return new
         return self._untold()
 
-    def _untold(self) -> list[str]:
+    def _untold(self) -> str:
         reply = "\n\n".join(text for text in self._texts.values() if text.strip())
         new = reply[self._told :]
         self._told = max(self._told, len(reply))
-        return [new] if new else []
+        return new
 
     def _note_end(self, recorded: Recorded) -> None:
         if isinstance(recorded.event, TurnSettled):

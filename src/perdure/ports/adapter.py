@@ -28,10 +28,13 @@ class Adapter(Protocol):
     """Performs one platform effect at a time.
 
     Guarantees: `perform` returns only with the platform's receipt; `find` asks the platform whether
-    a key arrived and returns its receipt, or None when it certainly did not.
-    Requires: `capabilities` hold for the place addressed; `find` is called only where `can_find`.
+    a key arrived and returns its receipt, or None when it certainly did not; `delete` takes away
+    what a receipt stands for, and is content when that is gone already.
+    Requires: `capabilities` hold for the place addressed; `find` is called only where `can_find`,
+    `delete` only where `can_delete`.
     Raises: `Transient` (not sent, try later), `Permanent` (never), `Ambiguous` (may have arrived).
-    After a crash: the same key may be offered again only where `takes_key`, or after `find`.
+    After a crash: the same key may be offered again only where `takes_key`, or after `find`; a
+    deletion may always be repeated.
     """
 
     name: str
@@ -40,3 +43,5 @@ class Adapter(Protocol):
     async def perform(self, post: Post) -> Receipt: ...
 
     async def find(self, key: PartId) -> Receipt | None: ...
+
+    async def delete(self, receipt: str, address: Address) -> None: ...

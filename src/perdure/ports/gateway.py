@@ -38,13 +38,20 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
 
 
+class Grown(msgspec.Struct, frozen=True):
+    """All that a reply has grown by since it was last told of; `ended` comes once, and last."""
+
+    text: str = ""
+    ended: Ended | None = None
+
+
 class Watchers(Protocol):
     """Live views of what becomes durable.
 
     Guarantees: `conversation` tells everything after a position without gap or repetition, or the
-    present state and then everything; `turn` gives the reply's text from its beginning, piece by
-    piece, and `Ended` last. Only durable text is told. Nothing for a while is told too (None, an
-    empty piece), so that surfaces can keep connections alive.
+    present state and then everything; `turn` gives the reply's text from its beginning, as it
+    grows, and its end last. Only durable text is told. Nothing for a while is told too (None, no
+    growth), so that surfaces can keep connections alive.
     Requires: the caller closes the generator when its client is gone; `is_fresh` only if nothing
     was awaited since the turn was accepted.
     Raises: `NotFound`.
@@ -55,7 +62,7 @@ class Watchers(Protocol):
         self, conversation: ConversationId, *, after: Position | None
     ) -> AsyncGenerator[tuple[Position, News] | None, None]: ...
 
-    def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[str | Ended, None]: ...
+    def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]: ...
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -85,6 +85,7 @@ class Conversations(Protocol):
 
     Guarantees: each answer is one snapshot. `chain` is the turns from `head` back through their
     parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
+    `window` is the same as the model is told it: it begins with the newest summary on the chain.
     Requires: nothing.
     Raises: `NotFound` for what is not there or not the caller's.
     After a crash: nothing is kept.
@@ -99,6 +100,8 @@ class Conversations(Protocol):
     async def chain(
         self, head: TurnId, *, limit: int, until: TurnId | None = None
     ) -> list[list[Recorded]]: ...
+
+    async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]: ...
 
     async def turn_of_message(self, message: str) -> TurnId: ...
 

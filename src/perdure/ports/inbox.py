@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.turns import Claimed
 
@@ -27,15 +28,17 @@ class Inbox(Protocol):
     text becomes the final message, open calls are closed, the epoch moves so that nothing late is
     written. `amend` rewrites a message that still waits. All return what they appended. `by` None
     may touch any turn (operators), a principal only its own.
-    Requires: text that passed `storable`.
+    Requires: text that passed `storable`; `menu` is what commands may choose from.
     Raises: `Conflict` code `id_conflict` for another body under a known id; `Rejected` code
     `queue_full`; `NotFound` for an unknown turn; `Conflict` for one that is settled.
     After a crash: either all of it is there or none; the sender repeats with the same id.
     """
 
-    async def accept(self, update: Update, *, queue_max: int) -> Accepted: ...
+    async def accept(self, update: Update, *, queue_max: int, menu: Menu = PLAIN) -> Accepted: ...
 
-    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception: ...
+    async def accept_and_start(
+        self, update: Update, *, queue_max: int, menu: Menu = PLAIN
+    ) -> Reception: ...
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]: ...
 

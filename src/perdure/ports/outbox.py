@@ -5,11 +5,14 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.delivery import PartState
+from perdure.domain.delivery import PartState, Step
 from perdure.domain.ids import MessageId, PartId, TurnId
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """`text` is what to show or, of a deletion, the receipt of what to take away; empty where
+    nothing has arrived."""
+
     id: PartId
     message: MessageId
     index: int
@@ -17,6 +20,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     text: str
     attempts: int
+    step: Step = Step.POST
 
 
 class Outbox(Protocol):
@@ -24,7 +28,8 @@ class Outbox(Protocol):
 
     Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
     for the ones before it), and gives each to one caller; `record` moves a part along the states of
-    `domain/delivery.py`, and may be repeated; `release` gives back what this node has taken;
+    `domain/delivery.py`, and may be repeated, except that what was withdrawn meanwhile expires
+    where it would become pending; `release` gives back what this node has taken;
     `stranded` lists parts that an owner who is gone left attempting.
     Requires: the effect is performed only between `take` and `record`.
     Raises: `Conflict` when the part is no longer attempting.

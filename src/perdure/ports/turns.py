@@ -8,6 +8,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.events import AnyEvent, Recorded, ToolCall, Usage
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.memory import Memory
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.recovery import Policy
 
@@ -25,7 +26,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is ours now, with all the runner needs to begin.
 
     `events` are the turn's own so far; `parent` is the head it stands on; `before` are the events
-    of interrupted turns that it directly follows.
+    of interrupted turns that it directly follows; `view` changes whenever the same turns are told
+    in another way; `prefix` is what the last request began with; `memories` is what is kept about
+    the person, for here and for everywhere.
     """
 
     lease: Lease
@@ -35,6 +38,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     parent: TurnId | None
     events: tuple[Recorded, ...]
     before: tuple[Recorded, ...] = ()
+    view: str = ""
+    prefix: str = ""
+    memories: tuple[Memory, ...] = ()
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +53,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn ends: the final message if there is one, the outcome, the reply's parts."""
+    """How a turn ends: the final message if there is one, the outcome, the reply's parts.
+    `context_tokens` is how much the model reads to know everything up to here; `is_reserved`: the
+    turn may hold room in a budget."""
 
     outcome: Outcome
     reason: str
@@ -59,6 +67,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     acknowledgements: tuple[AnyEvent, ...] = ()
     parts: tuple[str, ...] = ()
+    context_tokens: int = 0
+    prefix: str = ""
+    prefix_break: str = ""
+    cost: int = 0
+    is_reserved: bool = False
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +85,9 @@ class Turns(Protocol):
     """Takes queued turns and records what their runners do.
 
     Guarantees: one running turn per session; `claim` gives each queued turn to one node, in arrival
-    order per session; what `flush`, `append` and `settle` return from is durable; pieces of one
-    `flush` are independent, and the answer names those that were stale; `take_steers` puts waiting
-    steers into the turn.
+    order per session, and `next_claim_ms` says from when on there is one; what `flush`, `append`
+    and `settle` return from is durable; pieces of one `flush` are independent, and the answer names
+    those that were stale; `take_steers` puts waiting steers into the turn.
     Requires: a lease from `claim`; pieces of a message in order and without gaps.
     Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
     that is unknown.
@@ -82,6 +95,8 @@ class Turns(Protocol):
     """
 
     async def claim(self, *, limit: int) -> list[Claimed]: ...
+
+    async def next_claim_ms(self) -> int | None: ...
 
     async def flush(self, pieces: Sequence[Piece]) -> list[Lease]: ...
 

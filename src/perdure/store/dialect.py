@@ -39,12 +39,14 @@ class Dialect(Protocol):
     """What a driver must say in its own words.
 
     `is_exclusive`: holding the database open is itself the lease, so every other node is gone.
-    `now_ms` is SQL for the clock that leases are measured with.
+    `now_ms` is SQL for the clock that leases are measured with. `one_at_a_time` is a statement that
+    makes transactions which name the same thing wait for one another, until they end.
     """
 
     name: str
     is_exclusive: bool
     now_ms: str
+    one_at_a_time: str
 
     def index(self, message: Searchable) -> Op[None]: ...
 

@@ -29,6 +29,7 @@ class PostgresDialect:
     name = "postgres"
     is_exclusive = False
     now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+    one_at_a_time = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 
     _INDEX = """
         INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)

@@ -33,6 +33,9 @@ class StoredConversations:
     ) -> list[list[Recorded]]:
         return await self._driver.read(partial(history.chain, head, limit=limit, until=until))
 
+    async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]:
+        return await self._driver.read(partial(history.window, head, limit=limit))
+
     async def turn_of_message(self, message: str) -> TurnId:
         return await self._driver.read(partial(history.turn_of_message, message))
 

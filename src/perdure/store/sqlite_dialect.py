@@ -20,6 +20,8 @@ class SqliteDialect:
     is_exclusive = True
     # Holding the lock is the lease: measured from the end of time, it never runs out.
     now_ms = "(9007199254740991 - 86400000)"
+    # There is one writer, so every transaction waits for every other.
+    one_at_a_time = "SELECT $1"
 
     _INDEX_ROW = """
         INSERT INTO searchable (session_id, seq, message_id, role)

@@ -5,10 +5,13 @@ from pathlib import Path
 from perdure.domain.ids import NodeId
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
+from perdure.store.budgeting import StoredBudgets
 from perdure.store.driver import Driver
 from perdure.store.library import StoredMedia
 from perdure.store.mint import Mint
 from perdure.store.reading import StoredArchive, StoredConversations, StoredDiagnostics
+from perdure.store.remembering import StoredMemory
+from perdure.store.sending import StoredErrands
 from perdure.store.writing import (
     StoredInbox,
     StoredNodes,
@@ -30,12 +33,15 @@ class Store:
         self.inbox = StoredInbox(driver, mint, node)
         self.turns = StoredTurns(driver, mint, node)
         self.nodes = StoredNodes(driver, mint, node)
+        self.errands = StoredErrands(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
         self.principals = StoredPrincipals(driver, mint)
         self.conversations = StoredConversations(driver)
         self.archive = StoredArchive(driver)
         self.diagnostics = StoredDiagnostics(driver)
+        self.budgets = StoredBudgets(driver, mint)
         self.media = StoredMedia(driver, mint, media)
+        self.memory = StoredMemory(driver, mint)
 
     async def open(self) -> None:
         await self._driver.open(now_ms=self._mint.now_ms())

@@ -14,6 +14,7 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
+from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
@@ -36,13 +37,17 @@ class StoredInbox:
         self._mint = mint
         self._node = node
 
-    async def accept(self, update: Update, *, queue_max: int) -> Accepted:
-        return (await self._accept(update, queue_max, may_begin=False)).accepted
+    async def accept(self, update: Update, *, queue_max: int, menu: Menu = PLAIN) -> Accepted:
+        return (await self._accept(update, menu, queue_max, may_begin=False)).accepted
 
-    async def accept_and_start(self, update: Update, *, queue_max: int) -> Reception:
-        return await self._accept(update, queue_max, may_begin=True)
+    async def accept_and_start(
+        self, update: Update, *, queue_max: int, menu: Menu = PLAIN
+    ) -> Reception:
+        return await self._accept(update, menu, queue_max, may_begin=True)
 
-    async def _accept(self, update: Update, queue_max: int, *, may_begin: bool) -> Reception:
+    async def _accept(
+        self, update: Update, menu: Menu, queue_max: int, *, may_begin: bool
+    ) -> Reception:
         fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
         return await self._driver.write(
             partial(
@@ -51,6 +56,7 @@ class StoredInbox:
                 update,
                 fresh,
                 _stamp(self._mint, self._node),
+                menu=menu,
                 queue_max=queue_max,
                 may_begin=may_begin,
             )
@@ -82,6 +88,9 @@ class StoredTurns:
             partial(turns.claim, self._driver.dialect, stamp, limit=limit)
         )
 
+    async def next_claim_ms(self) -> int | None:
+        return await self._driver.read(turns.next_claim)
+
     async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
         written = await self._driver.write(partial(self._driver.dialect.flush, pieces))
         leases = [piece.lease for piece in pieces]
@@ -111,12 +120,14 @@ class StoredTurns:
         stamp = _stamp(self._mint, self._node)
         self._unindexed += 1
         if self._unindexed < INDEX_EVERY:
-            return await self._driver.write(partial(turns.settle, lease, settlement, stamp))
+            return await self._driver.write(
+                partial(turns.settle, self._driver.dialect, lease, settlement, stamp)
+            )
         self._unindexed = 0
         return await self._driver.write(partial(self._settle_and_index, lease, settlement, stamp))
 
     def _settle_and_index(self, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
-        settled = yield from turns.settle(lease, settlement, stamp)
+        settled = yield from turns.settle(self._driver.dialect, lease, settlement, stamp)
         yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
         return settled
 

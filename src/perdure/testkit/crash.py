@@ -6,7 +6,7 @@ code carries no hooks.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from enum import StrEnum
 from functools import wraps
 from typing import Any, Final
@@ -119,15 +119,17 @@ class Fused:
         return call
 
 
-PORTS: Final = ("inbox", "turns", "nodes", "outbox", "conversations", "archive", "media")
+PORTS: Final = (
+    "inbox", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
+)  # fmt: skip
 
 
 class FusedStore:
-    """A store whose every port is fused; what is not a port passes through."""
+    """A store whose every port is fused, or those that are named; the rest passes through."""
 
-    def __init__(self, store: object, fuse: Fuse) -> None:
+    def __init__(self, store: object, fuse: Fuse, ports: Sequence[str] = PORTS) -> None:
         self._store = store
-        for port in PORTS:
+        for port in ports:
             setattr(self, port, Fused(getattr(store, port), fuse))
 
     def __getattr__(self, name: str) -> Any:

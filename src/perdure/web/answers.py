@@ -48,7 +48,7 @@ def problem(
     """An error body. `type` and `param` are what OpenAI's clients look for besides."""
     error = {"code": code, "message": message, "retryable": retryable}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    if status in (429, 503):
+    if retryable and status in (429, 503):
         headers["Retry-After"] = "1"
     body = {"error": {**error, "type": kind or code, "param": None}}
     return json_response(body, status=status, headers=headers)

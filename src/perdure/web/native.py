@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from perdure.domain.address import HTTP, Address
+from perdure.domain.commands import open_to
 from perdure.domain.errors import Rejected
 from perdure.domain.events import Attachment
 from perdure.domain.ids import MediaId, PrincipalId, TurnId
@@ -105,6 +106,7 @@ class NativeApi:
             web.get("/api/conversations/{name}", self.get_conversation),
             web.post("/api/conversations/{name}/messages", self.post_message),
             web.get("/api/conversations/{name}/transcript", self.get_transcript),
+            web.get("/api/commands", self.list_commands),
             web.get("/api/turns/{id}", self.get_turn),
             web.patch("/api/turns/{id}", self.amend_turn),
             web.post("/api/turns/{id}/stop", self.stop_turn),
@@ -176,6 +178,13 @@ class NativeApi:
             next=f"{last.at}:{last.id}" if last else None,
         )
         return json_response(out)
+
+    async def list_commands(self, request: web.Request) -> web.Response:
+        commands = [
+            wire.CommandOut(name=each.name, usage=each.usage, help=each.help, aliases=each.aliases)
+            for each in open_to(is_operator=request[PRINCIPAL].is_operator)
+        ]
+        return json_response(wire.CommandsOut(commands=commands))
 
     async def find(self, request: web.Request) -> Snapshot:
         name = conversation_name(request.match_info["name"])

@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from perdure.domain.commands import is_beside
 from perdure.domain.errors import Rejected
 from perdure.domain.events import Attachment, Usage
 from perdure.domain.outcomes import Outcome
 from perdure.domain.updates import Accepted, Update
-from perdure.ports.gateway import Ended
+from perdure.ports.gateway import Ended, Grown
 from perdure.ports.principals import Principal
 from perdure.web import chores
 from perdure.web.access import PRINCIPAL
@@ -64,7 +65,8 @@ class OpenAiApi:
         asked = read(body, has_conversation=conversation is not None)
         agent = self._services.control.resolve_agent(body.model)
         if chores.is_chore(asked.text):
-            return await self._do_chore(request, body, asked, agent)
+            text = chores.answer(asked.text)
+            return await self._say(request, body, "chatcmpl-chore", text, agent, {})
         if body.tools and conversation is not None:
             raise Rejected(
                 "`tools` are taken only by calls without a conversation; in a conversation the "
@@ -73,6 +75,10 @@ class OpenAiApi:
             )
         update = await self._update(request, body, asked, agent, conversation)
         accepted = await self._services.door.accept(update)
+        if accepted.command and (accepted.turn is None or is_beside(accepted.command)):
+            name = f"chatcmpl-{accepted.message}"
+            headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
+            return await self._say(request, body, name, accepted.reply, agent, headers)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         answer = Answer(
             accepted,
@@ -82,11 +88,11 @@ class OpenAiApi:
                 model=agent,
             ),
         )
-        async with aclosing(watching) as pieces:
+        async with aclosing(watching) as growing:
             if body.stream:
                 wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-                return await answer.stream(request, pieces, wants_usage=wants_usage)
-            return await answer.whole(pieces)
+                return await answer.stream(request, growing, wants_usage=wants_usage)
+            return await answer.whole(growing)
 
     def _conversation(self, request: web.Request, body: CompletionIn) -> str | None:
         named = request.headers.get(HEADER)
@@ -136,15 +142,20 @@ class OpenAiApi:
             *(Attachment(url=url) for url in asked.urls),
         )
 
-    async def _do_chore(
-        self, request: web.Request, body: CompletionIn, asked: Asked, agent: str
+    async def _say(
+        self,
+        request: web.Request,
+        body: CompletionIn,
+        name: str,
+        text: str,
+        agent: str,
+        headers: dict[str, str],
     ) -> web.StreamResponse:
         now_s = self._services.clock.now_ms() // 1000
-        completion = Completion(id="chatcmpl-chore", created=now_s, model=agent)
-        text = chores.answer(asked.text)
+        completion = Completion(id=name, created=now_s, model=agent)
         if not body.stream:
-            return json_response(completion.whole(text, "stop", (), Usage()))
-        response = web.StreamResponse(headers=SSE_HEADERS)
+            return json_response(completion.whole(text, "stop", (), Usage()), headers=headers)
+        response = web.StreamResponse(headers={**SSE_HEADERS, **headers})
         await response.prepare(request)
         await response.write(_data(completion.chunk({"role": "assistant", "content": text})))
         await response.write(_data(completion.chunk({}, "stop")))
@@ -162,18 +173,18 @@ class Answer:
             "X-Perdure-Turn": accepted.turn or "",
         }
 
-    async def whole(self, pieces: AsyncIterator[str | Ended]) -> web.Response:
+    async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
         texts: list[str] = []
-        async for piece in pieces:
-            if isinstance(piece, str):
-                texts.append(piece)
+        async for grown in growing:
+            texts.append(grown.text)
+            ended = grown.ended
+            if ended is None:
                 continue
-            if piece.outcome in _FAILURES:
-                return self._failed(piece)
-            finish = _finish(piece)
-            headers = {**self._headers, **_outcome_header(piece)}
+            if ended.outcome in _FAILURES:
+                return self._failed(ended)
+            headers = {**self._headers, **_outcome_header(ended)}
             text = "".join(texts)
-            body = self._completion.whole(text, finish, piece.calls, piece.usage)
+            body = self._completion.whole(text, _finish(ended), ended.calls, ended.usage)
             return json_response(body, headers=headers)
         raise AssertionError("a turn's stream ends with its end")
 
@@ -188,32 +199,34 @@ class Answer:
         return response
 
     async def stream(
-        self, request: web.Request, pieces: AsyncIterator[str | Ended], *, wants_usage: bool
+        self, request: web.Request, growing: AsyncIterator[Grown], *, wants_usage: bool
     ) -> web.StreamResponse:
         """Headers wait for the first text or the end, so that an early failure has its status."""
         response: web.StreamResponse | None = None
-        async for piece in pieces:
-            chunk = self._chunk(piece, wants_usage=wants_usage)
+        async for grown in growing:
+            chunk = self._chunk(grown, wants_usage=wants_usage)
             if response is None:
-                if isinstance(piece, Ended) and piece.outcome in _FAILURES:
-                    return self._failed(piece)
-                response = await self._begin(request, piece)
+                if not grown.text and grown.ended and grown.ended.outcome in _FAILURES:
+                    return self._failed(grown.ended)
+                response = await self._begin(request, grown)
                 chunk = self._first + chunk
-            # Headers leave with the first chunk and the end with the last: each write is a packet.
-            write = response.write_eof if isinstance(piece, Ended) else response.write
+            # What is there at one time leaves at one time: each write is a packet.
+            write = response.write_eof if grown.ended else response.write
             with suppress(ConnectionResetError):  # the turn goes on without its listener
                 await write(chunk)
         assert response is not None
         return response
 
-    def _chunk(self, piece: str | Ended, *, wants_usage: bool) -> bytes:
-        if isinstance(piece, Ended):
-            return self._ending(piece, wants_usage=wants_usage)
-        return _data(self._completion.chunk({"content": piece})) if piece else KEEP_ALIVE
+    def _chunk(self, grown: Grown, *, wants_usage: bool) -> bytes:
+        text = _data(self._completion.chunk({"content": grown.text})) if grown.text else b""
+        if grown.ended:
+            return text + self._ending(grown.ended, wants_usage=wants_usage)
+        return text or KEEP_ALIVE
 
-    async def _begin(self, request: web.Request, piece: str | Ended) -> web.StreamResponse:
-        more = _outcome_header(piece) if isinstance(piece, Ended) else {}
-        response = web.StreamResponse(headers={**SSE_HEADERS, **self._headers, **more})
+    async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
+        # With text the headers are those of an answer under way, however soon its end came.
+        more = _outcome_header(grown.ended) if grown.ended and not grown.text else {}
+        response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)
         return response
 
@@ -232,6 +245,12 @@ class Answer:
         if wants_usage:
             chunks.append(completion.usage_chunk(ended.usage))
         return b"".join(_data(chunk) for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+class _Stream(web.StreamResponse):
+    """Its headers leave with its first chunk; alone they would be one more packet."""
+
+    _send_headers_immediately = False
 
 
 def _data(body: object) -> bytes:

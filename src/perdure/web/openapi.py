@@ -32,6 +32,7 @@ CALLS: Final = (
          wire.TranscriptOut, query=("limit", "before")),
     Call("get", "/api/conversations/{name}/events",
          "Live events; resume with Last-Event-ID", None, media="text/event-stream"),
+    Call("get", "/api/commands", "The slash commands you may give", wire.CommandsOut),
     Call("get", "/api/turns/{id}", "One turn", wire.TurnOut),
     Call("patch", "/api/turns/{id}", "Rewrite a message that still waits", wire.TurnOut,
          wire.AmendIn),

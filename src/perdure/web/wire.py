@@ -49,6 +49,17 @@ class ConversationsOut(msgspec.Struct):
     next: str | None
 
 
+class CommandOut(msgspec.Struct):
+    name: str
+    usage: str
+    help: str
+    aliases: tuple[str, ...]
+
+
+class CommandsOut(msgspec.Struct):
+    commands: list[CommandOut]
+
+
 class TranscriptOut(msgspec.Struct):
     session: str
     messages: list[Entry]

@@ -71,11 +71,10 @@ class Exchange:
         except (aiohttp.ClientError, OSError, RuntimeError):
             # A RuntimeError is what aiohttp raises when the session is closed between two reads.
             self._fail(failures.cut(self._server))
-        if self.answer.has_begun:
-            self._set_patience()
-        if self.answer.is_over and not self._is_read:
-            self._is_read = True
+        if self.answer.is_over:
             await self._read_end()
+        elif self.answer.has_begun:
+            self._set_patience()
         return self.answer.drain()
 
     def _set_patience(self) -> None:
@@ -113,7 +112,11 @@ class Exchange:
         self._failure = failure
 
     async def _read_end(self) -> None:
-        """Most often the end is a few bytes away, and read to it the connection can be reused."""
+        """Most often the end is here or a few bytes away, and read to it the connection can be
+        reused."""
+        is_read, self._is_read = self._is_read, True
+        if is_read or self._content.at_eof():
+            return
         with suppress(aiohttp.ClientError, OSError, RuntimeError):
             async with asyncio.timeout(_END_LINGER_S):
                 while await self._content.readany():

@@ -24,25 +24,25 @@ _FAILURES: Final = frozenset({"abort", "error"})
 _NOTHING: Final = msgspec.Raw()
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     type: str = ""
     text: str = ""
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     """`arguments` is JSON text in a string; some servers send the object itself."""
 
     name: str | None = None
     arguments: msgspec.Raw = _NOTHING
 
 
-class _CallPiece(msgspec.Struct):
+class _CallPiece(msgspec.Struct, gc=False):
     function: _Function | None = None
     index: int | None = None
     id: str | None = None
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: str | list[_Part] | None = None
     tool_calls: list[_CallPiece] | None = None
     function_call: _Function | None = None
@@ -51,24 +51,24 @@ class _Delta(msgspec.Struct):
     reasoning: msgspec.Raw = _NOTHING
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
     index: int | None = 0
 
 
-class _CachedTokens(msgspec.Struct):
+class _CachedTokens(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _CachedTokens | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: msgspec.Raw = _NOTHING

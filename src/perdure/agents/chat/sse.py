@@ -41,6 +41,14 @@ class EventSplitter:
         return events
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
+        if not self._data and len(lines) % 2 == 0 and not any(lines[1::2]):
+            # Nearly always a read is whole events of one line each.
+            events = [line[5:].strip() for line in lines[::2] if line[:5] == b"data:"]
+            if len(events) * 2 == len(lines):
+                return events
+        return self._events_of_any_shape(lines)
+
+    def _events_of_any_shape(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []
         data = self._data
         for line in lines:

@@ -6,8 +6,10 @@ from typing import Final
 
 import msgspec
 
+from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
 from perdure.agents.demo.questions import Heard, Plan, hear, plan
+from perdure.domain.errands import Errand
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
@@ -33,6 +35,11 @@ class DemoAgent:
         return msgspec.json.encode({"role": message.role, "blocks": blocks})
 
     async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        if request.purpose and request.purpose != Errand.BACKGROUND:
+            yield Text(errand_answer(request))
+            yield Spent(Usage(model_calls=1))
+            yield Stopped(reason=StopReason.STOP)
+            return
         heard = hear(request.messages)
         answer = plan(heard)
         if answer.fails:

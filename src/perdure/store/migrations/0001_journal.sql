@@ -15,6 +15,7 @@ CREATE TABLE principals (
     id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     role TEXT NOT NULL CHECK (role IN ('operator', 'member')),
+    home_conversation_id TEXT,
     created_at BIGINT NOT NULL
 ) /* keyed */;
 
@@ -39,6 +40,9 @@ CREATE TABLE conversations (
     -- Grows each time another session becomes the live one; orders the conversation's events.
     generation BIGINT NOT NULL,
     is_listed BIGINT NOT NULL CHECK (is_listed IN (0, 1)),
+    -- What /agent and /persona chose here; empty for the default.
+    agent TEXT NOT NULL DEFAULT '',
+    persona TEXT NOT NULL DEFAULT '',
     created_at BIGINT NOT NULL,
     active_at BIGINT NOT NULL,
     UNIQUE (adapter, account, place, thread, person)
@@ -53,6 +57,15 @@ CREATE TABLE sessions (
     epoch BIGINT NOT NULL,
     last_seq BIGINT NOT NULL,
     head_turn TEXT,
+    -- The errand it was opened for, in the service of its parent; empty where people talk.
+    kind TEXT NOT NULL,
+    -- Changes whenever the same turns are to be told to the model in another way.
+    view TEXT NOT NULL DEFAULT '',
+    -- A first turn waits until then, at most, for the memories of the session before.
+    hold_until BIGINT,
+    -- When compaction may be tried again by itself, and how often in a row it has failed.
+    compact_after BIGINT NOT NULL DEFAULT 0,
+    compact_failures BIGINT NOT NULL DEFAULT 0,
     -- Set while a queued turn could be claimed: since when. The checker proves it from the turns.
     ready_at BIGINT,
     -- Interruptions that nobody planned, since the last turn that was done.
@@ -64,8 +77,9 @@ CREATE TABLE sessions (
     closed_at BIGINT
 ) /* keyed */;
 CREATE INDEX sessions_ready ON sessions (ready_at) WHERE ready_at IS NOT NULL;
-CREATE INDEX sessions_of ON sessions (conversation_id, opened_at);
+CREATE INDEX sessions_of ON sessions (conversation_id, kind, opened_at);
 CREATE INDEX sessions_recent ON sessions (active_at);
+CREATE INDEX sessions_errands ON sessions (parent_id, kind, opened_at) WHERE kind <> '';
 
 CREATE TABLE turns (
     id TEXT NOT NULL PRIMARY KEY,
@@ -90,6 +104,14 @@ CREATE TABLE turns (
     -- When its owner was last known to be at work; when its people were asked what to do with it.
     alive_at BIGINT NOT NULL,
     asked_at BIGINT,
+    -- How many tokens the model reads to know everything up to this turn.
+    context_tokens BIGINT NOT NULL DEFAULT 0,
+    -- The compaction that represents this turn and all before it.
+    summary_id TEXT,
+    -- What the request began with, to tell why the next one does not.
+    prefix TEXT NOT NULL DEFAULT '',
+    -- The turn whose message it asks again, or the errand whose result it brings.
+    origin_id TEXT,
     CHECK ((state = 'settled') = (outcome IS NOT NULL)),
     CHECK (state NOT IN ('running', 'waiting') OR node_id IS NOT NULL)
 ) /* keyed */;
@@ -98,6 +120,7 @@ CREATE UNIQUE INDEX turns_one_at_work ON turns (session_id) WHERE state IN ('run
 CREATE INDEX turns_open ON turns (session_id, outcome, queued_seq) WHERE outcome IS NULL;
 CREATE INDEX turns_interrupted ON turns (queued_at) WHERE state = 'interrupted';
 CREATE INDEX turns_of ON turns (session_id, queued_seq);
+CREATE INDEX turns_again ON turns (origin_id) WHERE origin_id IS NOT NULL;
 
 CREATE TABLE journal (
     session_id TEXT NOT NULL REFERENCES sessions (id),
@@ -132,6 +155,8 @@ CREATE TABLE inbox (
     session_id TEXT NOT NULL REFERENCES sessions (id),
     turn_id TEXT,
     message_id TEXT NOT NULL,
+    -- Its sender, who alone may change it later.
+    principal_id TEXT NOT NULL REFERENCES principals (id),
     at BIGINT NOT NULL,
     PRIMARY KEY (external_id, adapter, account, kind)
 ) /* keyed */;
@@ -148,6 +173,8 @@ CREATE TABLE outbox (
     adapter TEXT NOT NULL,
     -- Order within the conversation: a part waits for those before it.
     place_in_line BIGINT NOT NULL,
+    step TEXT NOT NULL DEFAULT 'post' CHECK (step IN ('post', 'delete')),
+    -- Of a deletion: the receipt of the part to delete, empty while that has none.
     text TEXT NOT NULL,
     state TEXT NOT NULL
         CHECK (state IN ('pending', 'attempting', 'sent', 'unknown', 'failed', 'expired')),
@@ -178,3 +205,43 @@ CREATE TABLE media (
     created_at BIGINT NOT NULL
 ) /* keyed */;
 CREATE INDEX media_digest ON media (digest);
+
+-- What agents keep about people; `conversation_id` where it is meant for one conversation only.
+CREATE TABLE memories (
+    id TEXT NOT NULL PRIMARY KEY,
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    conversation_id TEXT REFERENCES conversations (id),
+    text TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL
+) /* keyed */;
+CREATE INDEX memories_of ON memories (principal_id, created_at);
+
+-- What was spent, by day (UTC, as 20261231). `money` is in millionths.
+CREATE TABLE spending (
+    day BIGINT NOT NULL,
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    conversation_id TEXT NOT NULL REFERENCES conversations (id),
+    agent TEXT NOT NULL,
+    turns BIGINT NOT NULL,
+    model_calls BIGINT NOT NULL,
+    input_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    cache_read_tokens BIGINT NOT NULL,
+    cache_write_tokens BIGINT NOT NULL,
+    money BIGINT NOT NULL,
+    PRIMARY KEY (day, principal_id, conversation_id, agent)
+) /* keyed */;
+CREATE INDEX spending_in ON spending (conversation_id, day);
+CREATE INDEX spending_by ON spending (agent, day);
+
+-- What turns under way may still spend, within the budgets of that day.
+CREATE TABLE reservations (
+    turn_id TEXT NOT NULL PRIMARY KEY REFERENCES turns (id),
+    day BIGINT NOT NULL,
+    principal_id TEXT NOT NULL,
+    conversation_id TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tokens BIGINT NOT NULL,
+    money BIGINT NOT NULL
+) /* keyed */;

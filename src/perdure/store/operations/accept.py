@@ -14,16 +14,19 @@ from perdure.domain.commands import given
 from perdure.domain.errors import Conflict
 from perdure.domain.events import CommandTaken, Recorded, SessionOpened
 from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome
-from perdure.domain.recovery import CONTINUE, DROP, PERSONAL, SUSPENDED
+from perdure.domain.recovery import CONTINUE, DROP, IDLE, PERSONAL, SUSPENDED
 from perdure.domain.turn import State
-from perdure.domain.updates import Accepted, Effect, Update
+from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
 from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
-from perdure.store.operations import commands, journal, queueing
+from perdure.store.operations import amending, journal, queueing
+from perdure.store.operations.commands import rotation, taking
 from perdure.store.operations.endings import Closing, end_turn, locked
+from perdure.store.operations.notices import notice
 from perdure.store.operations.outbox import put_unless_read
-from perdure.store.operations.recovery import notice, requeue
+from perdure.store.operations.recovery import requeue
 from perdure.store.operations.sessions import make_live, open_session
 from perdure.store.operations.setting import Fresh, Place, Setting, Stamp
 from perdure.store.statement import Op, RaceLost, Row, row, rows, run
@@ -33,15 +36,16 @@ _KNOWN = """
     WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4"""
 _REMEMBER = """
     INSERT INTO inbox (external_id, adapter, account, kind, digest, conversation_id, session_id,
-                       turn_id, message_id, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                       turn_id, message_id, principal_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING message_id"""
 _FIND_CONVERSATION = """
-    SELECT id, session_id FROM conversations
+    SELECT id, session_id, agent, persona FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
     FOR UPDATE"""
 _SESSION = """
-    SELECT state, principal_id, last_seq, epoch, head_turn FROM sessions WHERE id = $1 FOR UPDATE"""
+    SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at
+    FROM sessions WHERE id = $1 FOR UPDATE"""
 _OPEN_CONVERSATION = """
     INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
                                session_id, generation, is_listed, created_at, active_at)
@@ -55,12 +59,13 @@ _OPEN_TURNS = """
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
 
 
-def accept(
+def accept(  # noqa: PLR0913 - everything an update may meet
     dialect: Dialect,
     update: Update,
     fresh: Fresh,
     stamp: Stamp,
     *,
+    menu: Menu,
     queue_max: int,
     may_begin: bool,
 ) -> Op[Reception]:
@@ -73,8 +78,14 @@ def accept(
         return Reception(accepted=(yield from _repeated(known, update)))
     place = yield from _resolve(dialect, update, stamp)
     open_turns = yield from rows(_OPEN_TURNS, place.session)
-    setting = Setting(dialect, stamp, fresh, update, place, open_turns)
-    received = yield from _take(setting, queue_max, may_begin=may_begin and not place.is_successor)
+    is_free = not place.is_successor and place.hold_until is None
+    setting = Setting(
+        dialect, stamp, fresh, update, place, open_turns, menu, queue_max, may_begin and is_free
+    )
+    if rotation.is_idle(setting):
+        received = yield from _begin_anew(setting)
+    else:
+        received = yield from _take(setting)
     accepted = received.accepted
     if place.is_successor and accepted.turn is not None:
         told = yield from notice(dialect, place.session, fresh.turn, SUSPENDED, stamp)
@@ -82,7 +93,8 @@ def accept(
     remembered = yield from row(
         _REMEMBER,
         update.external_id, address.adapter, address.account, update.kind, update.digest(),
-        place.conversation, accepted.session, accepted.turn, fresh.message, stamp.at,
+        place.conversation, accepted.session, accepted.turn, fresh.message,
+        update.principal, stamp.at,
     )  # fmt: skip
     if remembered is None:
         raise RaceLost  # its twin committed meanwhile: run again, and find it
@@ -92,16 +104,32 @@ def accept(
     return received
 
 
-def _take(setting: Setting, queue_max: int, *, may_begin: bool) -> Op[Reception]:
+def _take(setting: Setting) -> Op[Reception]:
     """A message is a command, the answer to a question of ours, or something to say."""
     update = setting.update
-    command = given(update.text) if update.kind == PERSONAL else None
+    if update.kind in (EDIT, DELETE):
+        return Reception(accepted=(yield from amending.take(setting)))
+    command = given(update.text) if update.takes_commands else None
     if command is not None:
-        return Reception(accepted=(yield from commands.take(setting, command)))
+        return (yield from taking.take(setting, command))
     choice = _chosen(update, setting.open_turns)
     if choice is not None:
         return Reception(accepted=(yield from _answer(setting, choice)))
-    return (yield from queueing.take(setting, queue_max=queue_max, may_begin=may_begin))
+    return (yield from queueing.take(setting))
+
+
+def _begin_anew(setting: Setting) -> Op[Reception]:
+    """The message goes to a new session, since nobody has said anything for as long as was
+    configured, and the people are told so."""
+    left, session = yield from rotation.rotate_idle(setting)
+    stamp = setting.stamp
+    told = yield from notice(setting.dialect, session, setting.fresh.turn, IDLE, stamp)
+    place = _new(setting.conversation, session, setting.update)
+    place = place._replace(
+        last_seq=told[-1].seq, agent=setting.place.agent, persona=setting.place.persona
+    )
+    received = yield from _take(setting._replace(place=place, open_turns=(), may_begin=False))
+    return Reception(accepted=_with(received.accepted, [*left, *told]))
 
 
 def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
@@ -167,18 +195,19 @@ def _resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
             return place
         found = yield from _find(update.address)
         assert found is not None
-    conversation, session = found
+    conversation, session, agent, persona = found
     held = yield from row(_SESSION, session)
     assert held is not None
-    state, *columns = held
+    state, principal, last_seq, epoch, head, view, hold_until, active_at = held
     if state == "open":
-        return Place(conversation, session, *columns)
+        place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
+        return place._replace(view=view, hold_until=hold_until, active_at=active_at)
     successor = SessionId(stamp.mint("ses"))
     event = SessionOpened(by=update.principal, reason=state, parent=session)
-    principal = update.principal
     yield from open_session(dialect, successor, conversation, event, stamp, principal=principal)
     yield from make_live(conversation, successor)
-    return _new(conversation, successor, update)._replace(is_successor=True)
+    place = _new(conversation, successor, update)
+    return place._replace(agent=agent, persona=persona, is_successor=True)
 
 
 def _new(conversation: ConversationId, session: SessionId, update: Update) -> Place:

@@ -1,22 +1,24 @@
 """For operators: the chain behind one id, how much waits, and everything the checker needs."""
 
+from perdure.domain.delivery import WITHDRAWN
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
-from perdure.domain.records import PartView, SessionRecord
+from perdure.domain.records import PartView, SessionRecord, SummaryView
 from perdure.ports.history import Arrival, Counts, Explanation
 from perdure.store.dialect import Dialect
 from perdure.store.operations import history, journal
 from perdure.store.statement import Op, Row, row, rows
 
 _PARTS = """
-    SELECT id, message_id, turn_id, part, adapter, state, attempts, receipt, error, text
+    SELECT id, message_id, turn_id, part, adapter, state, attempts, receipt, error, text, step
     FROM outbox """
 _PARTS_OF_TURN = _PARTS + "WHERE turn_id = $1 ORDER BY place_in_line"
 _PARTS_OF_SESSION = _PARTS + "WHERE session_id = $1 ORDER BY place_in_line"
 _PARKED = (
     _PARTS
     + """
-    WHERE state IN ('unknown', 'failed', 'expired') ORDER BY changed_at DESC LIMIT $1"""
+    WHERE state IN ('unknown', 'failed', 'expired') AND error <> $1
+    ORDER BY changed_at DESC LIMIT $2"""
 )
 _TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
 _TURN_OF_UPDATE = """
@@ -34,6 +36,13 @@ _UPDATES = """
     SELECT adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
 _UPDATES_OF_SESSION = "SELECT external_id, turn_id, message_id FROM inbox WHERE session_id = $1"
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
+_SUMMARIES = """
+    SELECT t.id, t.summary_id, j.session_id, j.seq, j.at, j.kind, j.body
+    FROM turns t LEFT JOIN journal j ON j.message_id = t.summary_id
+    WHERE t.session_id = $1 AND t.summary_id IS NOT NULL"""
+_UNDER_WAY = """
+    SELECT count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
+    WHERE s.parent_id = $1 AND s.kind = 'summary' AND t.outcome IS NULL"""
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE t.session_id = $1"""
@@ -42,7 +51,8 @@ _COUNTS = """
            (SELECT count(*) FROM turns WHERE state IN ('running', 'waiting')),
            (SELECT count(*) FROM turns WHERE state = 'interrupted'),
            (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
-           (SELECT count(*) FROM outbox WHERE state IN ('unknown', 'failed', 'expired'))"""
+           (SELECT count(*) FROM outbox WHERE state IN ('unknown', 'failed', 'expired')
+                AND error <> $1)"""
 
 
 def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
@@ -87,7 +97,7 @@ def _arrival(found: Row) -> Arrival:
 
 
 def _part(found: Row) -> PartView:
-    part, message, turn, index, adapter, state, attempts, receipt, error, text = found
+    part, message, turn, index, adapter, state, attempts, receipt, error, text, step = found
     return PartView(
         id=part,
         message=message,
@@ -99,11 +109,12 @@ def _part(found: Row) -> PartView:
         receipt=receipt,
         error=error,
         text=text,
+        step=step,
     )
 
 
 def counts() -> Op[Counts]:
-    found = yield from row(_COUNTS)
+    found = yield from row(_COUNTS, WITHDRAWN)
     assert found is not None
     queued, running, interrupted, pending, parked = found
     return Counts(
@@ -116,7 +127,7 @@ def counts() -> Op[Counts]:
 
 
 def parked_parts(*, limit: int) -> Op[list[PartView]]:
-    return [_part(each) for each in (yield from rows(_PARKED, limit))]
+    return [_part(each) for each in (yield from rows(_PARKED, WITHDRAWN, limit))]
 
 
 def record(session_id: SessionId) -> Op[SessionRecord]:
@@ -129,6 +140,9 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
     partials = yield from rows(_PARTIALS, session_id)
     parts = yield from rows(_PARTS_OF_SESSION, session_id)
     updates = yield from rows(_UPDATES_OF_SESSION, session_id)
+    summaries = yield from rows(_SUMMARIES, session_id)
+    under_way = yield from row(_UNDER_WAY, session_id)
+    assert under_way is not None
     return SessionRecord(
         session=session,
         epoch=epoch,
@@ -140,7 +154,15 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         partials=tuple(each[0] for each in partials),
         parts=tuple(_part(each) for each in parts),
         updates=tuple((each[0], each[1], each[2]) for each in updates),
+        summaries=tuple(_summary(each) for each in summaries),
+        summaries_under_way=under_way[0],
     )
+
+
+def _summary(found: Row) -> SummaryView:
+    turn, summary, *columns = found
+    made = journal.read_row(tuple(columns)) if columns[0] else None
+    return SummaryView(turn=turn, id=summary, made=made)
 
 
 def integrity(dialect: Dialect) -> Op[list[str]]:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -17,6 +19,7 @@ from perdure.domain.events import (
     SteerTaken,
     ToolFinished,
     ToolStarted,
+    TurnAmended,
     TurnQueued,
     TurnSettled,
 )
@@ -24,7 +27,8 @@ from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome, Repeat
 from perdure.domain.recovery import closing_text
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal, search
+from perdure.store.operations import errands, journal, search, spending
+from perdure.store.operations.line import NOT_READY, make_ready, queue_rows
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
@@ -35,19 +39,6 @@ _END = """
 _MOVE_HEAD = """
     UPDATE sessions SET last_seq = $1, head_turn = $2, strikes = $3 * strikes, epoch = epoch + 1
     WHERE id = $4"""
-NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
-MAKE_READY = """
-    UPDATE sessions SET ready_at = $1
-    WHERE id = $2 AND ready_at IS NULL AND state = 'open'
-      AND EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                  AND t.outcome IS NULL AND t.state = 'queued')
-      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                      AND t.outcome IS NULL AND t.state <> 'queued')
-    RETURNING id"""
-QUEUE_TURN = """
-    INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
-                       queued_seq, queued_at, alive_at)
-    VALUES ($1, $2, $3, $4, 'queued', '', '', 0, $5, $6, $6)"""
 FORGET_PARTIALS = "DELETE FROM partials WHERE turn_id = $1"
 _PARTIALS = """
     SELECT message_id, attempt, text FROM partials WHERE turn_id = $1
@@ -102,13 +93,15 @@ def end_turn(
     events += free_steers(so_far, stamp)
     if attempts:
         yield from run(FORGET_PARTIALS, turn)
+        yield from spending.charge_reserved(turn, stamp)
         recorded = yield from close_turn(session, turn, events, closing, stamp, found.last_seq)
     else:
         recorded = yield from journal.append(dialect, session, events, at=stamp.at)
         yield from end_row(turn, closing, stamp)
     yield from run(NOT_READY, session)
     yield from queue_freed(recorded)
-    yield from run(MAKE_READY, stamp.at, session)
+    yield from make_ready(session, stamp)
+    recorded += yield from errands.ended(dialect, turn, [*so_far, *recorded], stamp)
     return recorded
 
 
@@ -175,22 +168,30 @@ def open_call_endings(turn: TurnId, events: Sequence[AnyEvent]) -> list[AnyEvent
 
 
 def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
+    """In the words their authors have last given them."""
     taken = {r.event.message for r in so_far if isinstance(r.event, SteerTaken)}
+    amended = {r.event.message: r.event.text for r in so_far if isinstance(r.event, TurnAmended)}
     return [
-        recorded.event
+        msgspec.structs.replace(
+            recorded.event, text=amended.get(recorded.event.message, recorded.event.text)
+        )
         for recorded in so_far
         if isinstance(recorded.event, SteerAccepted) and recorded.event.message not in taken
     ]
 
 
 def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
-    """Steers that were never taken, as turns of their own."""
+    """Steers that were never taken, as turns of their own: for the agent they were said to."""
+    steered = so_far[0].event if so_far else None
+    first = steered if isinstance(steered, TurnQueued) else None
     return [
         TurnQueued(
             turn=TurnId(stamp.mint("trn")),
             message=steer.message,
             text=steer.text,
+            agent=first.agent if first else "",
             attachments=steer.attachments,
+            persona=first.persona if first else "",
         )
         for steer in waiting_steers(so_far)
     ]
@@ -198,10 +199,7 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
 
 def queue_freed(recorded: Sequence[Recorded]) -> Op[None]:
     """The rows of turns that freed steers have become."""
+    yield from queue_rows(recorded)
     for each in recorded:
         if isinstance(each.event, TurnQueued):
-            event = each.event
-            yield from run(
-                QUEUE_TURN, event.turn, each.session, event.message, event.kind, each.seq, each.at
-            )
-            yield from run(_MOVE_UPDATE, event.turn, event.message)
+            yield from run(_MOVE_UPDATE, each.event.turn, each.event.message)

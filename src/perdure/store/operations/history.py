@@ -10,7 +10,7 @@ from perdure.domain.transcript import Running
 from perdure.domain.turn import State
 from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.store.operations import journal
-from perdure.store.statement import Op, Row, row, rows
+from perdure.store.statement import Op, Row, Rows, row, rows
 
 _CONVERSATION = """
     SELECT c.id, c.adapter, c.account, c.place, c.thread, c.person, c.principal_id, c.session_id,
@@ -30,7 +30,7 @@ _LISTED = (
     ORDER BY c.active_at DESC, c.id DESC LIMIT $4"""
 )
 _OPEN_TURNS = """
-    SELECT id, state, attempts, reason FROM turns
+    SELECT id, state, attempts, reason, asked_at IS NOT NULL FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
 _RUNNING_TEXT = """
     SELECT p.message_id, p.text, t.started_at FROM partials p JOIN turns t ON t.id = p.turn_id
@@ -45,6 +45,21 @@ _CHAIN = """
     SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
     FROM chain JOIN journal j ON j.turn_id = chain.id
     ORDER BY chain.depth DESC, j.seq"""
+# The newest summary on the chain stands for its turn and all before it. The cross join keeps SQLite
+# from reading every message there is to find that one.
+_WINDOW = """
+    WITH RECURSIVE chain (id, parent_id, depth, summary_id) AS (
+        SELECT id, parent_id, 0, summary_id FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, chain.depth + 1, t.summary_id
+        FROM chain JOIN turns t ON t.id = chain.parent_id
+        WHERE chain.summary_id IS NULL AND chain.depth + 1 < $2)
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain JOIN journal j ON j.turn_id = chain.id WHERE chain.summary_id IS NULL
+    UNION ALL
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain CROSS JOIN journal j WHERE j.message_id = chain.summary_id
+    ORDER BY 6 DESC, 2"""
 _TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
 _TURN_COLUMNS = """
     SELECT t.id, t.session_id, t.state, t.outcome, t.reason, t.detail, t.attempts, t.parent_id,
@@ -54,7 +69,7 @@ _TURN = _TURN_COLUMNS + "WHERE t.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.prin
 TURNS_OF = _TURN_COLUMNS + "WHERE t.session_id = $1 ORDER BY t.queued_seq"
 _SESSION_COLUMNS = """
     SELECT s.id, c.adapter, c.account, c.place, c.thread, c.person, s.state, s.title, s.parent_id,
-           c.session_id, s.last_seq, s.opened_at, s.active_at
+           c.session_id, s.last_seq, s.opened_at, s.active_at, s.kind
     FROM sessions s JOIN conversations c ON c.id = s.conversation_id """
 _SESSION = (
     _SESSION_COLUMNS + "WHERE s.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
@@ -64,6 +79,7 @@ _SESSIONS = (
     + """
     WHERE (CAST($1 AS TEXT) IS NULL OR s.principal_id = $1)
       AND (s.active_at < $2 OR (s.active_at = $2 AND s.id < $3)) AND c.is_listed >= $4
+      AND (s.kind = '' OR $4 = 0)
     ORDER BY s.active_at DESC, s.id DESC LIMIT $5"""
 )
 _END_OF_TIME = (2**62, "")
@@ -114,8 +130,14 @@ def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[Convers
 def _open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
     found = yield from rows(_OPEN_TURNS, session_id)
     return tuple(
-        OpenTurn(id=turn_id, state=State(state), attempts=attempts, reason=reason)
-        for turn_id, state, attempts, reason in found
+        OpenTurn(
+            id=turn_id,
+            state=State(state),
+            attempts=attempts,
+            reason=reason,
+            is_asked=bool(is_asked),
+        )
+        for turn_id, state, attempts, reason, is_asked in found
     )
 
 
@@ -124,7 +146,9 @@ def _view(found: Row) -> Op[ConversationView]:
      session_state, head, title, _) = found  # fmt: skip
     is_suspended = session_state == "suspended"
     turns = yield from _open_turns(session)
-    standing = Standing(session=session, head=head, open_turns=turns, is_suspended=is_suspended)
+    standing = Standing(
+        session=session, head=head, open_turns=turns, is_suspended=is_suspended, title=title
+    )
     return ConversationView(
         id=conversation,
         name=_name(adapter, account, place, thread, person),
@@ -141,7 +165,14 @@ def _name(adapter: str, account: str, place: str, thread: str, person: str) -> s
 
 
 def chain(head: TurnId, *, limit: int, until: TurnId | None) -> Op[list[list[Recorded]]]:
-    found = yield from rows(_CHAIN, head, limit, until or "")
+    return _by_turn((yield from rows(_CHAIN, head, limit, until or "")))
+
+
+def window(head: TurnId, *, limit: int) -> Op[list[list[Recorded]]]:
+    return _by_turn((yield from rows(_WINDOW, head, limit)))
+
+
+def _by_turn(found: Rows) -> list[list[Recorded]]:
     turns: dict[int, list[Recorded]] = {}
     for *columns, depth in found:
         turns.setdefault(depth, []).append(journal.read_row(tuple(columns)))
@@ -197,7 +228,7 @@ def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionVie
 
 
 def _session_view(found: Row) -> SessionView:
-    session_id, *address, state, title, parent, live, events, opened_at, active_at = found
+    session_id, *address, state, title, parent, live, events, opened_at, active_at, kind = found
     return SessionView(
         id=session_id,
         conversation=_name(*address),
@@ -208,4 +239,5 @@ def _session_view(found: Row) -> SessionView:
         events=events,
         opened_at=opened_at,
         active_at=active_at,
+        kind=kind,
     )

@@ -4,7 +4,7 @@ from perdure.domain.events import Recorded
 from perdure.domain.ids import NodeId, SessionId
 from perdure.domain.recovery import BACK
 from perdure.store.dialect import Dialect
-from perdure.store.operations.recovery import notice
+from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 

@@ -13,9 +13,11 @@ from perdure.domain.updates import Accepted, Effect
 from perdure.ports.inbox import Reception
 from perdure.ports.turns import Claimed, Lease
 from perdure.store.operations import journal
-from perdure.store.operations.endings import MAKE_READY, QUEUE_TURN, Closing, end_turn, locked
+from perdure.store.operations.endings import Closing, end_turn, locked
+from perdure.store.operations.line import make_ready, queue_rows
+from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Setting
-from perdure.store.operations.turns import interrupted_before
+from perdure.store.operations.turns import looking_back
 from perdure.store.statement import Op, Row, run
 
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
@@ -27,15 +29,15 @@ SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came")
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came")
 
 
-def take(setting: Setting, *, queue_max: int, may_begin: bool) -> Op[Reception]:
+def take(setting: Setting) -> Op[Reception]:
     """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs."""
     open_turns, update = setting.open_turns, setting.update
-    if len(open_turns) >= queue_max:
+    if len(open_turns) >= setting.queue_max:
         raise Rejected(
             f"{len(open_turns)} messages already wait in this conversation; let it answer first",
             code="queue_full",
         )
-    if may_begin and not open_turns:
+    if setting.may_begin and not open_turns:
         return (yield from _begin(setting))
     started = next((each for each in open_turns if each[2]), None)
     is_running = started is not None and started[1] in (State.RUNNING, State.WAITING)
@@ -84,11 +86,10 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
 
 
 def _queue(setting: Setting) -> Op[list[Recorded]]:
-    at, session, fresh = setting.stamp.at, setting.session, setting.fresh
+    at, session = setting.stamp.at, setting.session
     recorded = yield from journal.append(setting.dialect, session, [_queued(setting)], at=at)
-    kind = setting.update.kind
-    yield from run(QUEUE_TURN, fresh.turn, session, fresh.message, kind, recorded[0].seq, at)
-    yield from run(MAKE_READY, at, session)
+    yield from queue_rows(recorded)
+    yield from make_ready(session, setting.stamp)
     return recorded
 
 
@@ -105,6 +106,7 @@ def _begin(setting: Setting) -> Op[Reception]:
         _RUN_TURN,
         fresh.turn, session, place.head, fresh.message, update.kind, stamp.node, seq + 1, stamp.at,
     )  # fmt: skip
+    before = yield from looking_back(place.head)
     claimed = Claimed(
         lease=lease,
         conversation=place.conversation,
@@ -112,7 +114,10 @@ def _begin(setting: Setting) -> Op[Reception]:
         address=update.address,
         parent=place.head,
         events=tuple(recorded),
-        before=tuple((yield from interrupted_before(place.head))),
+        view=place.view,
+        prefix=before.prefix,
+        memories=tuple((yield from recall(Person(place.principal, place.conversation)))),
+        before=before.interrupted,
     )
     begun = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
     return Reception(accepted=begun, claimed=claimed)
@@ -125,11 +130,12 @@ def _queued(setting: Setting) -> TurnQueued:
         message=setting.fresh.message,
         text=update.text,
         kind=update.kind,
-        agent=update.agent,
+        agent=update.agent or setting.place.agent,
         attachments=update.attachments,
         instructions=update.instructions,
         context=update.context,
         tools=update.tools,
+        persona=setting.place.persona,
     )
 
 

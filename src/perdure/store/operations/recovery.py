@@ -5,21 +5,19 @@ from collections.abc import Sequence
 from perdure.domain.events import (
     AnyEvent,
     AttemptInterrupted,
-    NoticePosted,
     Recorded,
     TurnRequeued,
     TurnSettled,
 )
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.recovery import CONTINUE, DROP, Policy, Resume, question_text, tail_key
 from perdure.domain.turn import State
 from perdure.ports.turns import Lease, Resumed
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal, outbox
+from perdure.store.operations import errands, journal, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
-    MAKE_READY,
     Closing,
     closing_events,
     end_row,
@@ -27,6 +25,8 @@ from perdure.store.operations.endings import (
     locked,
     queue_freed,
 )
+from perdure.store.operations.line import make_ready
+from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
@@ -114,6 +114,7 @@ def _interrupt(
     struck = yield from row(_STRIKE, int(reason.counts_towards_limit), session)
     assert struck is not None
     yield from run(FORGET_PARTIALS, turn)
+    yield from spending.release(turn)
     yield from run(_INTERRUPT, reason, alive_at, turn)
     if reason.counts_towards_limit and struck[0] >= attempts_max:
         events += free_steers(so_far, stamp)
@@ -144,6 +145,7 @@ def _suspend(
     for each in ended:
         yield from end_row(each, Closing(Outcome.SUSPENDED, reason), stamp)
     yield from run(_SUSPEND, turn, session)
+    recorded += yield from errands.ended(dialect, turn, recorded, stamp)
     return recorded
 
 
@@ -173,7 +175,7 @@ def requeue(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
     requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
     recorded = yield from journal.append(dialect, found.session, [requeued], at=stamp.at)
     yield from run(_REQUEUE, turn)
-    yield from run(MAKE_READY, stamp.at, found.session)
+    yield from make_ready(found.session, stamp)
     return recorded
 
 
@@ -185,24 +187,6 @@ def _ask(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
     yield from run(_ASKED, stamp.at, turn)
     text = question_text(Interruption(found.reason))
     return (yield from notice(dialect, found.session, turn, text, stamp, choices=(CONTINUE, DROP)))
-
-
-def notice(
-    dialect: Dialect,
-    session: SessionId,
-    turn: TurnId | None,
-    text: str,
-    stamp: Stamp,
-    *,
-    choices: tuple[str, ...] = (),
-) -> Op[list[Recorded]]:
-    """Tell the people of a conversation something, on whatever surface they are."""
-    message = MessageId(stamp.mint("msg"))
-    posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
-    recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
-    words = text if not choices else f"{text}\n(Answer: {' / '.join(choices)})"
-    yield from outbox.put_unless_read(session, turn, message, words, stamp)
-    return recorded
 
 
 def announce(dialect: Dialect, text: str, stamp: Stamp) -> Op[list[Recorded]]:

@@ -4,6 +4,7 @@ nothing that is over is ever missed."""
 
 from collections.abc import Sequence
 
+from perdure.domain.errands import errand_of
 from perdure.domain.events import AssistantSaid, Recorded, SteerTaken, TurnAmended, TurnQueued
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.ports.history import Hit
@@ -32,6 +33,9 @@ def index_waiting(dialect: Dialect, *, limit: int) -> Op[bool]:
 
 
 def _index(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
+    queued = turn[0].event
+    if isinstance(queued, TurnQueued) and errand_of(queued.kind):
+        return  # what it brings back is said where people find it
     principal = yield from row(_PRINCIPAL, turn[0].session)
     assert principal is not None
     for recorded in turn:

@@ -9,8 +9,9 @@ from perdure.store.statement import Op, run
 
 _OPEN = """
     INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, strikes,
-                          title, parent_id, opened_at, active_at)
-    VALUES ($1, $2, $3, 'open', 0, 0, 0, '', $4, $5, $5)"""
+                          title, parent_id, head_turn, kind, opened_at, active_at, view)
+    VALUES ($1, $2, $3, 'open', 0, 0, 0, '', $4, $5, $6, $7, $7,
+            COALESCE((SELECT p.view FROM sessions p WHERE p.id = $4), ''))"""
 _MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
 
 
@@ -23,7 +24,9 @@ def open_session(
     *,
     principal: PrincipalId,
 ) -> Op[None]:
-    yield from run(_OPEN, session, conversation, principal, event.parent, stamp.at)
+    yield from run(
+        _OPEN, session, conversation, principal, event.parent, event.head, event.kind, stamp.at
+    )
     yield from journal.append(dialect, session, [event], at=stamp.at)
 
 

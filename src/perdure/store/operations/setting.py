@@ -3,7 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.menu import Menu
+from perdure.domain.outcomes import Busy
 from perdure.domain.updates import Update
 from perdure.store.dialect import Dialect
 from perdure.store.statement import Row
@@ -34,6 +38,11 @@ class Place(NamedTuple):
     last_seq: int
     epoch: int
     head: TurnId | None
+    agent: str = ""
+    persona: str = ""
+    view: str = ""
+    hold_until: int | None = None
+    active_at: int = 0
     is_successor: bool = False
 
 
@@ -46,6 +55,9 @@ class Setting(NamedTuple):
     update: Update
     place: Place
     open_turns: Sequence[Row]
+    menu: Menu
+    queue_max: int
+    may_begin: bool
 
     @property
     def conversation(self) -> ConversationId:
@@ -54,3 +66,7 @@ class Setting(NamedTuple):
     @property
     def session(self) -> SessionId:
         return self.place.session
+
+    def saying(self, text: str, busy: Busy) -> "Setting":
+        """The same, with other words and another way to take them."""
+        return self._replace(update=msgspec.structs.replace(self.update, text=text, busy=busy))

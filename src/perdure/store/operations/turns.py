@@ -1,6 +1,7 @@
 """Claim, write under a lease, settle, stop."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Rejected
@@ -18,10 +19,9 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal, outbox
+from perdure.store.operations import errands, journal, outbox, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
-    MAKE_READY,
     Closing,
     close_turn,
     end_turn,
@@ -31,14 +31,17 @@ from perdure.store.operations.endings import (
     queue_freed,
     waiting_steers,
 )
+from perdure.store.operations.line import make_ready
+from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
 _READY = """
-    SELECT id FROM sessions WHERE ready_at IS NOT NULL
-    ORDER BY ready_at LIMIT $1 FOR UPDATE SKIP LOCKED"""
+    SELECT id FROM sessions WHERE ready_at <= $1
+    ORDER BY ready_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
+_NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
 _NEXT = """
-    SELECT t.id, t.attempts, s.head_turn, s.principal_id, s.conversation_id,
+    SELECT t.id, t.attempts, s.head_turn, s.principal_id, s.conversation_id, s.view,
            c.adapter, c.account, c.place, c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = s.conversation_id
@@ -48,42 +51,54 @@ _START = """
     UPDATE turns SET state = 'running', attempts = attempts + 1, parent_id = $1, node_id = $2,
                      started_at = COALESCE(started_at, $3), reason = ''
     WHERE id = $4"""
-_LEASE = "UPDATE sessions SET epoch = epoch + 1, ready_at = NULL WHERE id = $1 RETURNING epoch"
-_DETAIL = "UPDATE turns SET detail = $1 WHERE id = $2"
+_LEASE = """
+    UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
+    WHERE id = $1 RETURNING epoch"""
+_DETAIL = "UPDATE turns SET detail = $1, context_tokens = $2, prefix = $3 WHERE id = $4"
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
-_ENDED_TURN = "SELECT outcome, parent_id FROM turns WHERE id = $1"
+_ENDED_TURN = "SELECT outcome, parent_id, prefix FROM turns WHERE id = $1"
 # A note that is older than so many turns would help nobody.
 _UNTOLD_MAX = 10
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
 
 
 def claim(dialect: Dialect, stamp: Stamp, *, limit: int) -> Op[list[Claimed]]:
-    ready = yield from rows(_READY, limit)
+    ready = yield from rows(_READY, stamp.at, limit)
     claimed = []
     for (session,) in ready:
         claimed.append((yield from claim_next(dialect, session, stamp)))
     return claimed
 
 
+def next_claim() -> Op[int | None]:
+    """When the next turn can be claimed; it may be waiting for something."""
+    found = yield from row(_NEXT_READY)
+    return found[0] if found else None
+
+
 def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    turn, attempts, head, principal, conversation, *address = found
+    turn, attempts, head, principal, conversation, view, *address = found
     leased = yield from row(_LEASE, session)
     assert leased is not None
     yield from run(_START, head, stamp.node, stamp.at, turn)
     lease = Lease(session=session, turn=turn, epoch=leased[0], attempt=attempts + 1)
     started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
     yield from journal.append(dialect, session, [started], at=stamp.at, epoch=lease.epoch)
+    before = yield from looking_back(head)
     return Claimed(
         lease=lease,
         conversation=conversation,
         principal=principal,
         address=_address(address),
         parent=head,
+        view=view,
+        prefix=before.prefix,
+        memories=tuple((yield from recall(Person(principal, conversation)))),
         events=tuple((yield from journal.of_turn(turn))),
-        before=tuple((yield from interrupted_before(head))),
+        before=before.interrupted,
     )
 
 
@@ -92,17 +107,29 @@ def _address(columns: Sequence[str]) -> Address:
     return Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
 
 
-def interrupted_before(head: TurnId | None) -> Op[list[Recorded]]:
-    """The events of the turns since the last that was done, oldest first: the model may not have
-    been told of interruptions among them, for what came after may never have reached it."""
+class Before(NamedTuple):
+    """What a new turn must know of those it follows: what the last request began with, and the
+    events of the turns since the last that was done, oldest first. The model may not have been told
+    of interruptions among them, for what came after may never have reached it."""
+
+    prefix: str
+    interrupted: tuple[Recorded, ...]
+
+
+def looking_back(head: TurnId | None) -> Op[Before]:
+    prefix = ""
     turns: list[list[Recorded]] = []
     while head is not None and len(turns) < _UNTOLD_MAX:
         ended = yield from row(_ENDED_TURN, head)
-        if ended is None or ended[0] == Outcome.DONE:
+        if ended is None:
+            break
+        outcome, parent, its_prefix = ended
+        prefix = prefix or its_prefix
+        if outcome == Outcome.DONE:
             break
         turns.insert(0, (yield from journal.of_turn(head)))
-        head = ended[1]
-    return [recorded for turn in turns for recorded in turn]
+        head = parent
+    return Before(prefix, tuple(recorded for turn in turns for recorded in turn))
 
 
 def append(
@@ -141,7 +168,7 @@ def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]
     return (yield from journal.append(dialect, lease.session, taken, at=at))
 
 
-def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
     last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
@@ -156,20 +183,31 @@ def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
             detail=settlement.detail,
             agent=settlement.agent,
             usage=settlement.usage,
+            cost=settlement.cost,
+            prefix_break=settlement.prefix_break,
         )
     )
     events += free_steers(so_far, stamp)
     closing = Closing(settlement.outcome, settlement.reason)
     recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
-    if settlement.detail:
-        yield from run(_DETAIL, settlement.detail, lease.turn)
+    yield from run(
+        _DETAIL, settlement.detail, settlement.context_tokens, settlement.prefix, lease.turn
+    )
+    yield from spending.spend(
+        lease.session, settlement.agent, settlement.usage, settlement.cost, stamp
+    )
+    if settlement.is_reserved:
+        yield from spending.release(lease.turn)
     yield from queue_freed(recorded)
-    is_ready = (yield from row(MAKE_READY, stamp.at, lease.session)) is not None
+    is_ready = yield from make_ready(lease.session, stamp)
     if settlement.parts:
         yield from outbox.put(
             lease.session, lease.turn, f"{lease.turn}.reply", settlement.parts, stamp
         )
-    return Settled(recorded=recorded, has_more=is_ready)
+    brought = yield from errands.ended(dialect, lease.turn, [*so_far, *recorded], stamp)
+    # A session may have waited for an errand that brings nothing.
+    has_more = is_ready or errands.is_errand(so_far)
+    return Settled(recorded=[*recorded, *brought], has_more=has_more)
 
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:

@@ -72,6 +72,8 @@ export const transcript = (name, { limit, before }) =>
 
 export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: message });
 
+export const commands = () => answer('GET', 'api/commands');
+
 export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`);
 
 export const stop = (id) => answer('POST', `api/turns/${encodeURIComponent(id)}/stop`);

@@ -31,7 +31,7 @@ const composer = new Composer({ submit: send });
 const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
   discard: (id) => outbox.drop(id),
-  retry,
+  retry: () => send('/retry', []),
   approve,
   say: (word) => send(word, []),
 });
@@ -117,18 +117,18 @@ function send(text, attachments) {
   scroller.follow();
 }
 
-// The same words and files again, as a message of its own.
-function retry(turn) {
-  const asked = current.transcript.userOf(turn);
-  if (asked) send(asked.text, asked.attachments);
+// What was taken back is most often written anew.
+function undoneIn(reply) {
+  return /^Undone(?:, \d+ turns)?:\n\n(.+)$/s.exec(reply)?.[1] ?? '';
 }
 
 function taken(item, answer) {
   const conversation = opened.get(item.conversation);
   if (conversation) {
     if (answer.command) {
-      const id = `reply:${answer.message ?? item.id}`;
-      if (answer.reply) conversation.transcript.notice(answer.reply, { id, from: 'reply', command: item.text });
+      const { message: id, reply } = answer;
+      if (reply) conversation.transcript.notice(reply, { id, command: item.text });
+      if (reply && conversation === current) composer.offer(undoneIn(reply));
     }
     conversation.isNew = false;
     if (conversation === current) conversation.open();
@@ -203,6 +203,7 @@ function changed(conversation, kind) {
     signIn();
     return;
   }
+  if (kind === 'state') sidebar.named(conversation.name, conversation.transcript.title);
   if (conversation !== current) return;
   if (kind === 'connection') {
     if (current.connection === 'lost') lostSince ??= performance.now();

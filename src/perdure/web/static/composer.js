@@ -1,6 +1,7 @@
 // The message box: text with a draft that survives a reload, attachments, and their uploads.
 
 import * as api from './api.js';
+import { CommandMenu } from './commands.js';
 import { icon } from './icons.js';
 import { button, make } from './log.js';
 import * as storage from './storage.js';
@@ -16,6 +17,7 @@ export class Composer {
   #error = document.getElementById('composer-error');
   #files = [];
   #conversation = null;
+  #menu = new CommandMenu(this.#text, { chosen: (text) => this.#write(text) });
   #submit;
 
   constructor({ submit }) {
@@ -44,6 +46,7 @@ export class Composer {
     this.fail(null);
     this.#drawChips();
     this.#fit();
+    this.#menu.close();
   }
 
   belongTo(conversation) {
@@ -54,15 +57,27 @@ export class Composer {
     this.#text.focus();
   }
 
+  // Text to go on from, unless something is being written already.
+  offer(text) {
+    if (text && !this.#text.value && !this.#files.length) this.#write(text);
+  }
+
   fail(message) {
     this.#error.textContent = message ?? '';
     this.#error.hidden = !message;
+  }
+
+  #write(text) {
+    this.#text.value = text;
+    this.#text.setSelectionRange(text.length, text.length);
+    this.#typed();
   }
 
   #typed() {
     if (this.#text.value) storage.write(DRAFT + this.#conversation, this.#text.value);
     else storage.remove(DRAFT + this.#conversation);
     this.#fit();
+    this.#menu.update();
   }
 
   // The text box grows with its text; a height cannot be written in the style sheet.
@@ -75,7 +90,12 @@ export class Composer {
 
   #key(event) {
     // While an input method composes, Enter chooses a character.
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    if (event.isComposing) return;
+    if (this.#menu.key(event)) {
+      event.preventDefault();
+      return;
+    }
+    if (event.key !== 'Enter' || event.shiftKey) return;
     event.preventDefault();
     this.#go();
   }

@@ -20,6 +20,7 @@ export class Conversation {
   #stored;
   #reload = null;
   #isStale = false;
+  #isCatchingUp = true;
   #asked = new Set();
 
   // changed(kind) is called after every change, appeared(messages) with those not seen before,
@@ -77,10 +78,9 @@ export class Conversation {
     }
   }
 
-  // Subscribed first, read second: what happens between the two arrives as an event.
   #connected(state) {
     this.connection = state;
-    if (state === 'open') this.read();
+    this.#isCatchingUp = true;
     if (state === 'absent') this.transcript.begin();
     this.#changed(state === 'refused' ? 'refused' : 'connection');
   }
@@ -88,8 +88,12 @@ export class Conversation {
   #received(kind, data) {
     const isNew = kind === 'message' && !this.transcript.find(data.id);
     const isStale = this.transcript.apply(kind, data);
+    // A connection first tells what was missed, then the present state. Only then is a page sure
+    // to be newer than all of it; what happens after the page arrives as an event.
+    const isCaughtUp = kind === 'state' && this.#isCatchingUp;
+    if (isCaughtUp) this.#isCatchingUp = false;
     if (isNew) this.#appeared([data]);
-    if (isStale) this.read();
+    if (isStale || isCaughtUp) this.read();
     this.#changed(kind);
   }
 

@@ -46,6 +46,21 @@ function said(text, attachments, footer) {
   return [make('span', 'visually-hidden', 'You said:'), attached(attachments), bubble, footer];
 }
 
+// Lists come as lines of two columns; the columns are drawn to fit the screen.
+function told(text) {
+  const rows = text.split('\n').map((line) => /^(\S.*?) {2,}(\S.*)$/.exec(line) ?? line);
+  if (typeof rows[0] === 'string') return [make('span', 'notice-text', text)];
+  const blocks = [];
+  for (const row of rows) {
+    if (typeof row === 'string') blocks.push(make('span', 'notice-text', row));
+    else {
+      if (blocks.at(-1)?.tagName !== 'DL') blocks.push(make('dl', 'notice-list'));
+      blocks.at(-1).append(make('dt', '', row[1]), make('dd', '', row[2]));
+    }
+  }
+  return blocks;
+}
+
 const DRAW = {
   user(node, { entry, label }) {
     node.replaceChildren(...said(entry.text, entry.attachments, make('div', 'meta', label ?? '', label ? null : time(entry.at))).filter(Boolean));
@@ -88,16 +103,17 @@ const DRAW = {
     node.replaceChildren(details);
   },
 
-  notice(node, { entry }, acts) {
+  notice(node, { entry, choices: words }, acts) {
     // The words are the answer on every surface; a click only types them.
-    const choices = (entry.choices ?? []).map((word) => button(word[0].toUpperCase() + word.slice(1), 'quiet small', () => {
+    const choices = words.map((word) => button(word[0].toUpperCase() + word.slice(1), 'quiet small', () => {
       for (const each of node.querySelectorAll('button')) each.disabled = true;
       acts.say(word);
     }));
+    node.classList.toggle('long', entry.text.includes('\n'));
     node.replaceChildren(
       ...[
         entry.command ? make('code', '', entry.command) : null,
-        make('span', 'notice-text', entry.text),
+        ...told(entry.text),
         choices.length ? make('div', 'choices', ...choices) : null,
       ].filter(Boolean),
     );
@@ -120,13 +136,13 @@ const DRAW = {
     );
   },
 
-  outcome(node, { turn, outcome, text, canRetry }, acts) {
+  outcome(node, { outcome, text, canRetry }, acts) {
     node.dataset.outcome = outcome;
     const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
     if (canRetry) {
       const again = button('Retry', 'link', () => {
         again.disabled = true;
-        acts.retry(turn);
+        acts.retry();
       });
       parts.push(again);
     }

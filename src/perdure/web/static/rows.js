@@ -3,6 +3,8 @@
 
 import { outcomeWords } from './words.js';
 
+const CAN_RETRY = new Set(['failed', 'refused', 'stopped']);
+const NONE = [];
 const ACTIVE = new Set(['running', 'waiting', 'resume_pending']);
 
 export const isActive = (transcript) => ACTIVE.has(transcript.state);
@@ -73,27 +75,33 @@ function entryRow(entry, transcript, { waiting, facts }) {
       text: entry.text, sent: call?.arguments ?? '', state: entry.state,
     };
   }
+  if (entry.role === 'notice') {
+    // Answered elsewhere, the words of the answer would be a message like any other.
+    const isAsking = transcript.choices.length > 0 && entry.about === transcript.turn;
+    return { ...base, choices: isAsking ? entry.choices : NONE };
+  }
   return base;
 }
 
-function outcomeRow(key, turn, outcome, reason, { canRetry = false, isContinued = false, isContinuing }) {
-  const text = outcomeWords(outcome, reason, { isContinued, isContinuing });
+function outcomeRow(key, turn, outcome, reason, { canRetry = false, ...circumstances }) {
+  const text = outcomeWords(outcome, reason, circumstances);
   if (!text) return [];
-  return [{ key, kind: 'outcome', turn, outcome, text, canRetry: canRetry && outcome === 'failed' }];
+  return [{ key, kind: 'outcome', turn, outcome, text, canRetry: canRetry && CAN_RETRY.has(outcome) }];
 }
 
 function endRows(entry, transcript, { facts, lastTurn, unseen }) {
   const fact = facts.get(entry.turn);
   if (!fact) return [];
   const isLastTurn = entry.turn === lastTurn;
+  const isAsked = transcript.choices.length > 0;
   const isContinuing =
-    isActive(transcript) && (entry.turn === transcript.turn || (isLastTurn && transcript.state === 'resume_pending'));
+    isActive(transcript) && !isAsked && (entry.turn === transcript.turn || (isLastTurn && transcript.state === 'resume_pending'));
   if (entry.outcome === 'interrupted' && fact.last !== entry) {
     return outcomeRow(`end:${entry.id}`, entry.turn, 'interrupted', entry.reason, { isContinued: true, isContinuing });
   }
   if (fact.last !== entry || !fact.outcome) return [];
-  const canRetry = isLastTurn && !unseen.length && Boolean(transcript.userOf(entry.turn));
-  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, isContinuing });
+  const canRetry = isLastTurn && !unseen.length && !isActive(transcript);
+  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, isContinuing, isAsked });
 }
 
 function statusRow(transcript, facts) {
@@ -106,7 +114,7 @@ function statusRow(transcript, facts) {
     }
     case 'waiting': return status('Waiting for an approval.', false);
     case 'resume_pending':
-      return fact?.outcome === 'interrupted' ? [] : status('The gateway was restarted; continuing…', true);
+      return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status('The gateway was restarted; continuing…', true);
     case 'suspended': return status(outcomeWords('suspended'), false);
     default: return [];
   }

@@ -63,6 +63,11 @@ export class Sidebar {
     return title || (/^chat-/.test(name) ? 'Untitled chat' : name);
   }
 
+  // The gateway's title; empty while it has none.
+  named(name, title) {
+    this.#known = this.#known.map((row) => (row.name === name ? { ...row, title } : row));
+  }
+
   // Until the gateway has made a title, a chat is known by how it began.
   remember(name, text) {
     const line = text.trim().split('\n')[0].slice(0, 80);

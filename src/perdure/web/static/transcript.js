@@ -4,6 +4,8 @@
 // Entries are replaced, never changed in place, so the view compares them by identity. `tick`
 // counts live events: an entry touched after a page was asked for is newer than that page.
 
+import { QUESTION } from './words.js';
+
 export const PAGE = 50;
 const HELD_MAX = 500;
 
@@ -76,6 +78,8 @@ function newer(fresh, known, since) {
   return isSame(best, known) && !known.held.length ? known : best;
 }
 
+const placeAt = (stored, at) => stored.findLastIndex((entry) => at === null || (entry.at ?? 0) <= at) + 1;
+
 export const isLocal = (entry) => entry.role === 'notice' || entry.role === 'approval';
 
 export class Transcript {
@@ -87,9 +91,13 @@ export class Transcript {
   turn = null;
   queued = 0;
   resumeReason = null;
+  choices = [];
+  title = undefined;
   isLoaded = false;
   isWhole = false;
   tick = 0;
+  #watched = null;
+  #asked = null;
 
   find(id) {
     return this.entries.findLast((entry) => entry.id === id);
@@ -120,16 +128,11 @@ export class Transcript {
   }
 
   // A command's reply comes twice, with the 202 and as an event, in either order.
-  notice(text, { id, from, command = null, choices = [] }) {
+  notice(text, { id, at = null, command = null, choices = [], about = null }) {
     this.tick += 1;
-    const twin = this.entries.findLast(
-      (entry) => entry.role === 'notice' && entry.text === text && entry.from !== from && !entry.isPaired,
-    );
-    if (twin) {
-      this.#put({ ...twin, command: twin.command ?? command, isPaired: true, tick: this.tick });
-    } else if (!this.find(id)) {
-      this.#put({ ...entryOf({ id, role: 'notice', text }, this.tick), from, command, choices });
-    }
+    const known = this.find(id);
+    const entry = known ?? { ...entryOf({ id, role: 'notice', text }, this.tick), choices, about };
+    this.#put({ ...entry, at: entry.at ?? at, command: entry.command ?? command, tick: this.tick });
   }
 
   // The newest page. `since`: the tick when it was asked for.
@@ -166,28 +169,34 @@ export class Transcript {
     return new Set(this.queued ? open.slice(-this.queued) : []);
   }
 
-  // Notices and what arrived meanwhile keep their place: behind the nearest entry that remains.
+  // Notices and what arrived meanwhile keep their place: behind the nearest entry that remains. But
+  // what a redo or a resume brings back was there before the notice that says so.
   #weave(stored, since) {
-    const ids = new Set(stored.map((entry) => entry.id));
+    const places = new Map(stored.map((entry, at) => [entry.id, at + 1]));
     const queued = this.#queued();
-    const behind = new Map();
-    let anchor = null;
+    const behind = Array.from({ length: stored.length + 1 }, () => []);
+    let place = 0;
     for (const entry of this.entries) {
-      if (ids.has(entry.id)) anchor = entry.id;
-      else if (isLocal(entry) || entry.tick > since || queued.has(entry)) {
-        behind.set(anchor, [...(behind.get(anchor) ?? []), entry]);
-      }
+      if (places.has(entry.id)) place = places.get(entry.id);
+      else if (entry.role === 'notice') behind[Math.max(place, placeAt(stored, entry.at))].push(entry);
+      else if (isLocal(entry) || entry.tick > since || queued.has(entry)) behind[place].push(entry);
     }
-    const woven = stored.flatMap((entry) => [entry, ...(behind.get(entry.id) ?? [])]);
-    return [...(behind.get(null) ?? []), ...woven];
+    return [...behind[0], ...stored.flatMap((entry, at) => [entry, ...behind[at + 1]])];
   }
 
-  // The notice that told of the change stays on top of the new session.
   #forgetSession(since) {
-    const last = this.entries.findLast((entry) => entry.role === 'notice');
-    this.entries = this.entries.filter((entry) => entry === last || entry.tick > since);
+    this.#forgetNotices();
+    this.entries = this.entries.filter((entry) => entry.role === 'notice' || entry.tick > since);
     this.outcomes.clear();
     this.isWhole = false;
+  }
+
+  // Only the notice that told of the change is about the session that is shown now. A stream that
+  // follows into another session tells that session's old ones, too.
+  #forgetNotices() {
+    const notices = this.entries.filter((entry) => entry.role === 'notice');
+    const last = notices.toSorted((a, b) => (a.at ?? Infinity) - (b.at ?? Infinity)).at(-1);
+    this.entries = this.entries.filter((entry) => entry === last || !isLocal(entry));
   }
 
   #put(entry) {
@@ -204,13 +213,17 @@ export class Transcript {
 
   #message(raw) {
     if (raw.role === 'notice') {
-      this.notice(raw.text ?? '', { id: raw.id, from: 'event', choices: raw.choices ?? [] });
+      const { id, at = null, choices = [], turn: about = null } = raw;
+      this.notice(raw.text ?? '', { id, at, choices, about });
       return false;
     }
     const known = this.find(raw.id);
     const entry = entryOf(raw, this.tick);
     const isStale = known !== undefined && known.turn !== entry.turn;
-    this.#put(known ? newer(entry, { ...known, isFull: false }, this.tick) : entry);
+    if (!known) this.#put(entry);
+    // A message that was rewritten is told without its files.
+    else if (entry.role === 'user') this.#put({ ...entry, attachments: known.attachments });
+    else this.#put(newer(entry, { ...known, isFull: false }, this.tick));
     return isStale;
   }
 
@@ -236,14 +249,33 @@ export class Transcript {
     return outcome !== 'done';
   }
 
-  #state({ state, session, head, turn, queued, resume_reason = null }) {
-    const isMoved = this.head !== undefined && (head ?? null) !== this.head;
-    const isOtherSession = this.session !== null && session !== this.session;
+  #state({ state, session, head = null, turn = null, queued = 0, resume_reason = null, choices = [], title = '' }) {
+    const isMoved = this.head !== undefined && head !== this.head;
+    const isOtherSession = this.#watched !== null && session !== this.#watched;
     // A turn that waited when the transcript was read is in it only now.
     const isUnknown = Boolean(turn) && !this.userOf(turn);
-    Object.assign(this, { state, head: head ?? null, turn: turn ?? null, queued: queued ?? 0 });
-    this.resumeReason = resume_reason;
-    return isMoved || isOtherSession || isUnknown;
+    if (isOtherSession) this.#forgetNotices();
+    this.#watched = session;
+    Object.assign(this, { state, head, turn, queued, choices, title, resumeReason: resume_reason });
+    this.#ask();
+    return isMoved || isOtherSession || isUnknown || this.#isAstray();
+  }
+
+  // At rest the last entry belongs to the head; if not, it was taken back while nobody watched.
+  #isAstray() {
+    if (this.turn || !this.isLoaded) return false;
+    const last = this.entries.findLast((entry) => !isLocal(entry) && entry.turn !== null);
+    return (last?.turn ?? null) !== this.head;
+  }
+
+  // A question that was asked before this page was there to hear it stands until it is answered.
+  #ask() {
+    const { turn, choices } = this;
+    const isOpen = choices.length > 0;
+    this.entries = this.entries.filter(({ id, about }) => id !== this.#asked || (isOpen && about === turn));
+    if (!isOpen || this.entries.some((entry) => entry.about === turn && entry.choices.length)) return;
+    this.#asked = `ask:${turn}`;
+    this.notice(QUESTION, { id: this.#asked, choices, about: turn });
   }
 
   #approval({ id, turn, tool, args, deadline = null, state }) {

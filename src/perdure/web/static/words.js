@@ -1,5 +1,7 @@
 // The gateway's closed sets, said to a person.
 
+export const QUESTION = 'An answer here was cut short when the gateway stopped. Continue it, or drop it?';
+
 const REASONS = {
   provider_cut: 'the model’s answer was cut off before its end',
   provider_error: 'the model’s server reported an error',
@@ -27,7 +29,7 @@ const withReason = (lead, reason) => {
   return words ? `${lead}: ${words.replace(/\.$/, '')}.` : `${lead}.`;
 };
 
-export function outcomeWords(outcome, reason, { isContinued = false, isContinuing = false } = {}) {
+export function outcomeWords(outcome, reason, { isContinued = false, isContinuing = false, isAsked = false } = {}) {
   switch (outcome) {
     case 'done':
       if (reason === 'length') return 'The answer reached the model’s length limit.';
@@ -38,10 +40,10 @@ export function outcomeWords(outcome, reason, { isContinued = false, isContinuin
     case 'stopped': return 'Stopped.';
     case 'superseded': return 'Replaced by the next message.';
     case 'suspended':
-      return 'Suspended after repeated interruptions. The next message starts a fresh session.';
+      return 'Suspended after repeated interruptions. The next message starts a fresh session; /resume goes back to this one.';
     case 'interrupted':
       if (isContinuing) return 'The gateway was restarted; continuing…';
-      if (isContinued) return 'The gateway was restarted here.';
+      if (isContinued || isAsked) return 'The gateway was restarted here.';
       return 'Interrupted: the gateway was restarted. Send a message to go on.';
     default: return outcome;
   }

@@ -1,0 +1,48 @@
+"""What the demo agent makes of errands: it reads the conversation and says it in fewer words."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from perdure.domain.errands import Errand
+from perdure.domain.prompt import Message, Request, Role, TextBlock
+
+_TITLE_WORDS: Final = 6
+_SHOWN: Final = 60
+
+
+class _Block(msgspec.Struct):
+    text: str = ""
+
+
+class _Encoded(msgspec.Struct):
+    role: str
+    blocks: list[_Block]
+
+
+def errand_answer(request: Request) -> str:
+    said = [text for text in _said(request) if text.strip()]
+    match request.purpose:
+        case Errand.TITLE:
+            return " ".join(said[0].split()[:_TITLE_WORDS]) if said else "Nothing said"
+        case Errand.SUMMARY:
+            lines = [f"- {' '.join(text.split())[:_SHOWN]}" for text in said[-20:]]
+            return f"The person said {len(said)} things, the last of them:\n" + "\n".join(lines)
+        case _:
+            return "done"
+
+
+def _said(request: Request) -> Iterator[str]:
+    """The person's words, oldest first."""
+    for stretch in request.history:
+        for encoded in msgspec.json.decode(b"[%s]" % stretch, type=list[_Encoded]):
+            if encoded.role == Role.USER:
+                yield from (block.text for block in encoded.blocks)
+    for message in request.messages:
+        yield from _words(message)
+
+
+def _words(message: Message) -> Iterator[str]:
+    if message.role is Role.USER:
+        yield from (block.text for block in message.blocks if isinstance(block, TextBlock))

@@ -1,0 +1,76 @@
+"""Errands: work the gateway does beside a conversation.
+
+An errand is a turn like any other, in a session of its own that stands at a turn of the session it
+serves. So it is claimed, streamed, resumed after a crash, stopped, paid for and explained by the
+same machinery, and nobody in the conversation waits for it. What it was for is its kind; its result
+comes back in the transaction that settles it.
+
+What the model is told to do is a note that the kind implies: no journal holds it.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from perdure.domain.events import TurnQueued
+from perdure.domain.prompt import Message, Note, Role
+
+RESULT: Final = "result"
+TITLE_MAX: Final = 80
+
+
+class Errand(StrEnum):
+    """BACKGROUND: a person's own request, answered later. TITLE: what to call the session. SUMMARY:
+    a shorter form of its older turns. MEMORY: what to remember of a session that was closed."""
+
+    BACKGROUND = "background"
+    TITLE = "title"
+    SUMMARY = "summary"
+    MEMORY = "memory"
+
+
+_BY_KIND: Final = {errand.value: errand for errand in Errand}
+_INSTRUCTIONS: Final = {
+    Errand.TITLE: (
+        "[Give this conversation a title of at most six words, in the language the person writes"
+        " in. Answer with the title alone: no quotes, no full stop.]"
+    ),
+    Errand.SUMMARY: (
+        "[The conversation above grows too long. Write what is needed to go on with it: what the"
+        " person wants and has decided, facts, names, numbers, paths and results that may be"
+        " needed again, what has been done and what is open. Keep the person's language. Report,"
+        " do not answer or instruct: open requests are told as such. Answer with the summary"
+        " alone.]"
+    ),
+    Errand.MEMORY: (
+        "[This conversation is being closed. Save with the memory tool what will still matter to"
+        " this person in later ones and is not remembered yet: lasting facts and wishes, nothing"
+        " passing. If there is nothing, do nothing. Then answer with the single word done.]"
+    ),
+}
+
+
+def errand_of(kind: str) -> Errand | None:
+    """The errand that turns of this kind run, if it is one."""
+    return _BY_KIND.get(kind)
+
+
+def instruction(queued: TurnQueued) -> Message | None:
+    """What the model is told to do, for errands that nobody has put into words. A summary's focus
+    was: it is the turn's text."""
+    errand = errand_of(queued.kind)
+    text = _INSTRUCTIONS.get(errand) if errand else None
+    return Message(role=Role.USER, blocks=(Note(text),)) if text else None
+
+
+def clean_title(text: str) -> str:
+    """A model's answer as a title: one line, unquoted, not too long; empty if there is none."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    line = _bare(_bare(lines[0]).removeprefix("Title:")) if lines else ""
+    if len(line) <= TITLE_MAX:
+        return line
+    return line[: TITLE_MAX - 1].rsplit(" ", 1)[0].rstrip() + "…"
+
+
+def _bare(line: str) -> str:
+    """Without what models put around a title."""
+    return line.strip(" \t\"'`*#“”„«»").rstrip(". ").strip("\"'`*“”„«»").strip()

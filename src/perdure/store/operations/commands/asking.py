@@ -1,0 +1,110 @@
+"""Commands that only answer."""
+
+from perdure.domain.commands import Given
+from perdure.domain.delivery import Step
+from perdure.domain.errors import NotFound
+from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
+from perdure.domain.standing import OpenTurn, Standing
+from perdure.domain.turn import State
+from perdure.domain.updates import Effect
+from perdure.ports.history import Explanation
+from perdure.store.operations import diagnostics, search
+from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.setting import Setting
+from perdure.store.statement import Op, row, rows
+
+_SESSIONS = """
+    SELECT id, title, state, last_seq, active_at FROM sessions
+    WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
+_CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
+_SHOWN = 100
+_HITS = 8
+
+
+def status(setting: Setting, given: Given) -> Op[Taken]:
+    place = setting.place
+    turns = tuple(
+        OpenTurn(id=turn, state=State(state), attempts=attempts)
+        for turn, state, attempts, _ in setting.open_turns
+    )
+    standing = Standing(session=setting.session, head=place.head, open_turns=turns)
+    lines = [
+        f"{standing.state}, {standing.queued} waiting; session {setting.session}",
+        f"agent {place.agent or setting.menu.default}"
+        + (f", persona {place.persona}" if place.persona else ""),
+    ]
+    context = (yield from row(_CONTEXT, place.head)) if place.head else None
+    if context and context[0]:
+        lines.append(f"about {context[0]:,} tokens of context")
+    return Taken("\n".join(lines))
+
+
+def sessions(setting: Setting, given: Given) -> Op[Taken]:
+    if given.arguments:
+        return (yield from _search(setting, given.arguments))
+    found = yield from rows(_SESSIONS, setting.conversation)
+    lines = []
+    for session, title, state, events, _ in found:
+        live = "here" if session == setting.session else state
+        lines.append(f"{session}  {title or '(no title)'}  {events} events, {live}")
+    return Taken("\n".join([*lines, "/resume SESSION goes back to one."]))
+
+
+def _search(setting: Setting, words: str) -> Op[Taken]:
+    while (yield from search.index_waiting(setting.dialect, limit=500)):
+        pass
+    hits = yield from search.search(
+        setting.dialect, words, principal=setting.update.principal, before=None, limit=_HITS
+    )
+    lines = []
+    for hit in hits:
+        text = " ".join(str(getattr(hit.recorded.event, "text", "")).split())
+        lines.append(f"{hit.recorded.session}  {hit.conversation}: {text[:_SHOWN]}")
+    return Taken("\n".join(lines) or f"No message of yours has the words: {words}")
+
+
+def why(setting: Setting, given: Given) -> Op[Taken]:
+    wanted = given.arguments or setting.place.head or ""
+    if setting.open_turns and not given.arguments:
+        wanted = setting.open_turns[0][0]
+    if not wanted:
+        return Taken("Nothing has happened here yet.")
+    try:
+        found = yield from diagnostics.explain(wanted, principal=setting.update.principal)
+    except NotFound as error:
+        return Taken(error.message[0].upper() + error.message[1:] + ".")
+    return Taken("\n".join(_told(found)))
+
+
+def _told(found: Explanation) -> list[str]:
+    turn = found.turn
+    lines = [f"turn {turn.id}: {turn.outcome or turn.state}"]
+    if turn.reason:
+        lines[0] += f" ({turn.reason})"
+    for recorded in found.events:
+        match recorded.event:
+            case TurnStarted(attempt=attempt) if attempt > 1:
+                lines.append(f"attempt {attempt}")
+            case AssistantSaid(calls=calls) if calls:
+                lines.append("called " + ", ".join(call.name for call in calls))
+            case ToolFinished(ending=ending):
+                lines.append(f"the call {ending}")
+            case TurnSettled(agent=agent, usage=usage, detail=detail):
+                read, wrote = usage.input_tokens, usage.output_tokens
+                lines.append(f"agent {agent or '-'}: {read:,} tokens read, {wrote:,} written")
+                lines += [detail] if detail else []
+            case _:
+                pass
+    lines += [
+        f"part {part.part + 1}: {part.state} {part.error}".strip()
+        for part in found.parts
+        if part.step == Step.POST
+    ]
+    return lines
+
+
+def restart(setting: Setting, given: Given) -> Op[Taken]:
+    """The process does the rest once this is committed."""
+    yield from ()
+    reply = "Restarting: what runs is finished first. You will be told here."
+    return Taken(reply, effect=Effect.RESTARTING)

@@ -1,0 +1,47 @@
+"""Commands that choose something for this conversation, and for no other."""
+
+from perdure.domain.commands import Given
+from perdure.store.operations.commands.given import Taken, end, started
+from perdure.store.operations.setting import Setting
+from perdure.store.statement import Op, run
+
+_AGENT = "UPDATE conversations SET agent = $1 WHERE id = $2"
+_PERSONA = "UPDATE conversations SET persona = $1 WHERE id = $2"
+_HOME = "UPDATE principals SET home_conversation_id = $1 WHERE id = $2"
+
+
+def agent(setting: Setting, given: Given) -> Op[Taken]:
+    menu, wanted = setting.menu, given.arguments
+    offered = f"Available: {', '.join(menu.agents)}."
+    if not wanted:
+        return Taken(f"{setting.place.agent or menu.default} answers here. {offered}")
+    if wanted not in menu.agents:
+        return Taken(f"There is no agent {wanted!r}. {offered}")
+    running = started(setting)
+    recorded = yield from end(setting, running)
+    yield from run(_AGENT, wanted, setting.conversation)
+    stopped = " What was running is stopped; /retry asks again." if running else ""
+    return Taken(f"{wanted} answers here from now on.{stopped}", recorded, running)
+
+
+def persona(setting: Setting, given: Given) -> Op[Taken]:
+    menu, wanted = setting.menu, given.arguments
+    offered = (
+        f"Available: {', '.join(menu.personas)}."
+        if menu.personas
+        else "None are configured; add [personas.NAME] with instructions to perdure.toml."
+    )
+    if not wanted:
+        return Taken(f"Persona here: {setting.place.persona or 'none'}. {offered}")
+    if wanted == "none":
+        yield from run(_PERSONA, "", setting.conversation)
+        return Taken("No persona here from now on.")
+    if wanted not in menu.personas:
+        return Taken(f"There is no persona {wanted!r}. {offered}")
+    yield from run(_PERSONA, wanted, setting.conversation)
+    return Taken(f"Persona here from now on: {wanted}.")
+
+
+def home(setting: Setting, given: Given) -> Op[Taken]:
+    yield from run(_HOME, setting.conversation, setting.update.principal)
+    return Taken("This is your home conversation now.")

@@ -1,0 +1,83 @@
+"""What a command's handler gets and gives."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perdure.domain.errands import RESULT
+from perdure.domain.events import Recorded, TurnQueued
+from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Outcome
+from perdure.domain.turn import State
+from perdure.domain.updates import Effect
+from perdure.ports.turns import Claimed
+from perdure.store.operations.endings import Closing, end_turn, locked
+from perdure.store.operations.setting import Setting
+from perdure.store.operations.turns import STOPPED
+from perdure.store.statement import Op, Row
+
+REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
+
+
+class Who(NamedTuple):
+    id: PrincipalId
+    name: str
+    role: str
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role == "operator"
+
+
+class Taken(NamedTuple):
+    """What a command did: the answer, what it appended, turns it ended, the turn it queued or spoke
+    to, and where the conversation stands now if that has changed."""
+
+    reply: str
+    recorded: list[Recorded] = []  # noqa: RUF012 - never changed
+    ended: tuple[TurnId, ...] = ()
+    turn: TurnId | None = None
+    session: SessionId | None = None
+    effect: Effect = Effect.COMMANDED
+    claimed: Claimed | None = None
+
+
+def started(setting: Setting) -> tuple[TurnId, ...]:
+    """The turn that has begun and is not over: it runs, or waits to be resumed. One at most."""
+    return ids([turn for turn in setting.open_turns if turn[2]])[:1]
+
+
+def ids(turns: Sequence[Row]) -> tuple[TurnId, ...]:
+    return tuple(TurnId(turn[0]) for turn in turns)
+
+
+def end(
+    setting: Setting, turns: Sequence[TurnId], *, cut: Closing = REPLACED
+) -> Op[list[Recorded]]:
+    """Settle these turns, as stopped by the person or, where they only waited to go on, as `cut`
+    says."""
+    recorded: list[Recorded] = []
+    for turn in turns:
+        found = yield from locked(turn)
+        if found is None or found.state == State.SETTLED:
+            continue
+        is_cut = found.attempts and found.state not in (State.RUNNING, State.WAITING)
+        closing = cut if is_cut else STOPPED
+        recorded += yield from end_turn(setting.dialect, turn, found, closing, setting.stamp)
+    return recorded
+
+
+def end_all(
+    setting: Setting, turns: Sequence[TurnId], *, cut: Closing = REPLACED
+) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
+    """Settle these turns and those that begin to wait because of it. What was appended, and every
+    turn that was ended."""
+    recorded = yield from end(setting, turns, cut=cut)
+    freed = freed_in(recorded)
+    recorded += yield from end(setting, freed)
+    return recorded, (*turns, *freed)
+
+
+def freed_in(recorded: Sequence[Recorded]) -> tuple[TurnId, ...]:
+    """The turns that words to a turn have become, which it ended without taking."""
+    queued = [each.event for each in recorded if isinstance(each.event, TurnQueued)]
+    return tuple(event.turn for event in queued if event.kind != RESULT)

@@ -1,0 +1,103 @@
+"""Commands about what runs and what waits."""
+
+from typing import Final
+
+from perdure.domain.commands import Given
+from perdure.domain.errands import Errand
+from perdure.domain.events import TurnQueued
+from perdure.domain.ids import TurnId
+from perdure.domain.outcomes import Busy
+from perdure.domain.turn import State
+from perdure.domain.updates import Effect
+from perdure.store.operations import errands, queueing
+from perdure.store.operations.commands.given import (
+    Taken,
+    end,
+    end_all,
+    freed_in,
+    ids,
+    started,
+)
+from perdure.store.operations.setting import Setting
+from perdure.store.operations.turns import STOPPED
+from perdure.store.statement import Op, rows
+
+_ERRANDS = """
+    SELECT t.id FROM sessions s JOIN turns t ON t.session_id = s.id
+    WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
+    ORDER BY s.opened_at DESC, s.id DESC"""
+
+# Which is meant first.
+_RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.QUEUED: 2}
+
+
+def stop(setting: Setting, given: Given) -> Op[Taken]:
+    """The turn at work, else the interrupted one, else the oldest that waits, else the newest
+    errand; others stay."""
+    if given.arguments and given.arguments.lower() != "all":
+        return Taken("/stop stops what is running here, /stop all also what waits.")
+    here = sorted(setting.open_turns, key=lambda turn: _RANK[State(turn[1])])
+    beside = yield from rows(_ERRANDS, setting.conversation)
+    turns = ids([*here, *beside])
+    if not turns:
+        return Taken("Nothing is running here.")
+    if given.arguments:
+        recorded, ended = yield from end_all(setting, turns, cut=STOPPED)
+        what = "Stopped." if len(ended) == 1 else f"Stopped {len(ended)} turns."
+        return Taken(what, recorded, ended)
+    recorded = yield from end(setting, turns[:1], cut=STOPPED)
+    left = max(len(here) - 1, 0) + len(freed_in(recorded))
+    waits = f" {left} more {'message waits' if left == 1 else 'messages wait'}." if left else ""
+    return Taken("Stopped." + waits, recorded, turns[:1])
+
+
+def queue(setting: Setting, given: Given) -> Op[Taken]:
+    return (yield from _say(setting, given, Busy.QUEUE))
+
+
+def steer(setting: Setting, given: Given) -> Op[Taken]:
+    return (yield from _say(setting, given, Busy.STEER))
+
+
+def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
+    """The words as a message, taken in the way that was asked for."""
+    received = yield from queueing.take(setting.saying(given.arguments, busy))
+    accepted = received.accepted
+    if accepted.effect is Effect.STEERED:
+        reply = "Passed on."
+    elif accepted.queue_position:
+        reply = f"Queued; {accepted.queue_position} before it."
+    else:
+        reply = "Nothing is before it: answering now."
+    return Taken(
+        reply,
+        list(accepted.recorded),
+        accepted.ended,
+        turn=accepted.turn,
+        effect=accepted.effect,
+        claimed=received.claimed,
+    )
+
+
+def background(setting: Setting, given: Given) -> Op[Taken]:
+    """The errand knows the conversation up to here, and not what is being answered right now."""
+    place = setting.place
+    order = errands.Order(
+        Errand.BACKGROUND,
+        setting.session,
+        setting.conversation,
+        place.principal,
+        place.head,
+        setting.fresh.message,
+        text=given.arguments,
+        agent=place.agent,
+        persona=place.persona,
+        attachments=setting.update.attachments,
+        reason="command",
+    )
+    recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
+    queued = recorded[-1].event
+    assert isinstance(queued, TurnQueued)
+    beside = " beside what is running" if started(setting) else ""
+    reply = f"Working on it in the background{beside}. The result comes here."
+    return Taken(reply, recorded, turn=TurnId(queued.turn))

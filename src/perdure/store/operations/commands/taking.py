@@ -1,0 +1,97 @@
+"""Takes a command: does what was asked, and writes down that it was."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from perdure.domain.commands import COMMANDS, Given, help_text
+from perdure.domain.events import CommandTaken
+from perdure.domain.updates import Accepted
+from perdure.ports.inbox import Reception
+from perdure.store.operations import journal
+from perdure.store.operations.commands import (
+    asking,
+    choices,
+    heads,
+    line,
+    memories,
+    rotation,
+    spending,
+    views,
+)
+from perdure.store.operations.commands.given import Taken, Who
+from perdure.store.operations.outbox import put_unless_read
+from perdure.store.operations.setting import Setting
+from perdure.store.statement import Op, row
+
+_WHO = "SELECT id, name, role FROM principals WHERE id = $1"
+_HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
+    "new": rotation.new,
+    "reset": rotation.new,
+    "branch": rotation.branch,
+    "resume": rotation.resume,
+    "title": rotation.title,
+    "retry": heads.retry,
+    "undo": heads.undo,
+    "redo": heads.redo,
+    "stop": line.stop,
+    "queue": line.queue,
+    "steer": line.steer,
+    "background": line.background,
+    "agent": choices.agent,
+    "persona": choices.persona,
+    "home": choices.home,
+    "compact": views.compact,
+    "memory": memories.memory,
+    "sessions": asking.sessions,
+    "status": asking.status,
+    "usage": spending.usage,
+    "why": asking.why,
+    "restart": asking.restart,
+}
+# These two answer from what is known before any handler is asked.
+assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()
+
+
+def take(setting: Setting, given: Given) -> Op[Reception]:
+    taken = yield from _taken(setting, given)
+    session = taken.session or setting.session
+    is_here = any(each.session == session and each.turn == taken.turn for each in taken.recorded)
+    event = CommandTaken(
+        command=given.name,
+        arguments=memories.redacted(given) if given.name == "memory" else given.arguments,
+        by=setting.update.principal,
+        message=setting.fresh.message,
+        reply=taken.reply,
+        turn=taken.turn if is_here else None,
+    )
+    at = setting.stamp.at
+    recorded = yield from journal.append(setting.dialect, session, [event], at=at)
+    yield from put_unless_read(session, None, setting.fresh.message, taken.reply, setting.stamp)
+    accepted = Accepted(
+        conversation=setting.conversation,
+        session=session,
+        turn=taken.turn,
+        message=setting.fresh.message,
+        effect=taken.effect,
+        ended=taken.ended,
+        command=given.name,
+        reply=taken.reply,
+        recorded=(*taken.recorded, *recorded),
+    )
+    return Reception(accepted=accepted, claimed=taken.claimed)
+
+
+def _taken(setting: Setting, given: Given) -> Op[Taken]:
+    found = yield from row(_WHO, setting.update.principal)
+    assert found is not None
+    who = Who(*found)
+    problem = given.problem
+    if problem or given.command is None:
+        return Taken(problem)
+    if given.command.is_for_operators and not who.is_operator:
+        return Taken(f"/{given.name} is for operators.")
+    if given.name == "help":
+        return Taken(help_text(is_operator=who.is_operator))
+    if given.name == "whoami":
+        return Taken(f"You are {who.name} ({who.role}).")
+    return (yield from _HANDLERS[given.name](setting, given))

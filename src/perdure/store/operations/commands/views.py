@@ -1,0 +1,54 @@
+"""Commands about what the model is told of older turns."""
+
+from perdure.domain.commands import Given
+from perdure.domain.errands import Errand
+from perdure.domain.events import CompactionDropped, TurnQueued
+from perdure.store.operations import compaction, errands, journal
+from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.setting import Setting
+from perdure.store.statement import Op
+
+
+def compact(setting: Setting, given: Given) -> Op[Taken]:
+    place = setting.place
+    if given.arguments.lower() == "off":
+        return (yield from _drop(setting))
+    offer = setting.menu.offer(place.agent)
+    upto = None
+    if place.head is not None:
+        upto = yield from compaction.choose(place.head, keep_tokens=offer.keep_tokens)
+    if upto is None:
+        return Taken("There is nothing to compact yet.")
+    if (yield from errands.is_running(setting.session, Errand.SUMMARY)):
+        return Taken("A compaction is already on its way.")
+    order = errands.Order(
+        Errand.SUMMARY,
+        setting.session,
+        setting.conversation,
+        place.principal,
+        upto,
+        setting.fresh.message,
+        text=given.arguments,
+        agent=offer.compact_agent or place.agent,
+        reason="command",
+    )
+    recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
+    queued = recorded[-1].event
+    assert isinstance(queued, TurnQueued)
+    reply = "Compacting; you will be told here. Go on meanwhile, or /stop it."
+    return Taken(reply, recorded, turn=queued.turn)
+
+
+def _drop(setting: Setting) -> Op[Taken]:
+    """All of them: a summary was made from the one before it, which would take its place."""
+    head = setting.place.head
+    found = (yield from compaction.in_force(head)) if head else []
+    if not found:
+        return Taken("Nothing is compacted here.")
+    by = setting.update.principal
+    dropped = [CompactionDropped(by=by, upto=turn, compaction=message) for turn, message in found]
+    recorded = yield from journal.append(
+        setting.dialect, setting.session, dropped, at=setting.stamp.at
+    )
+    yield from compaction.drop(setting.session, [turn for turn, _ in found], setting.fresh.message)
+    return Taken("The model reads those turns in full again.", recorded)

@@ -1,0 +1,249 @@
+"""Errands: opened beside a conversation, and brought back when their turn is over.
+
+Bringing back is part of the transaction that settles the errand's turn, however it is settled, so
+a result is never lost and never comes twice. The errand's session is locked first, then the
+conversation and the session it serves.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from perdure.domain.errands import RESULT, Errand, clean_title, errand_of
+from perdure.domain.events import (
+    Attachment,
+    Recorded,
+    SessionOpened,
+    TitleSet,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Outcome
+from perdure.domain.transcript import reply_text
+from perdure.store.dialect import Dialect
+from perdure.store.operations import compaction, journal
+from perdure.store.operations.line import make_ready, queue_rows
+from perdure.store.operations.notices import notice
+from perdure.store.operations.sessions import make_live, open_session
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, row, run
+
+_SERVED = """
+    SELECT s.parent_id, s.conversation_id, s.principal_id, c.session_id
+    FROM sessions s JOIN conversations c ON c.id = s.conversation_id WHERE s.id = $1"""
+_LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR UPDATE"
+_STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
+_TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
+_SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
+# One at a time is sent, so it is among the newest; there may have been thousands.
+_RUNNING = """
+    SELECT t.id FROM (
+        SELECT s.id FROM sessions s WHERE s.parent_id = $1 AND s.kind = $2 AND s.kind <> ''
+        ORDER BY s.opened_at DESC LIMIT 8) newest
+    CROSS JOIN turns t WHERE t.session_id = newest.id AND t.outcome IS NULL LIMIT 1"""
+_RELEASE = """
+    UPDATE sessions SET hold_until = NULL, ready_at = CASE WHEN ready_at > $1 THEN $1 ELSE ready_at
+                                                      END
+    WHERE id = $2 AND parent_id = $3"""
+
+
+class Order(NamedTuple):
+    """An errand to be run for `session`, looking back from the turn `at`."""
+
+    errand: Errand
+    session: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
+    at: TurnId | None
+    message: MessageId
+    text: str = ""
+    agent: str = ""
+    persona: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    reason: str = "automatic"
+
+
+class Back(NamedTuple):
+    """An errand that is over, and whom it served."""
+
+    turn: TurnId
+    queued: TurnQueued
+    settled: TurnSettled
+    text: str
+    session: SessionId
+    served: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
+
+    @property
+    def is_done(self) -> bool:
+        return self.settled.outcome is Outcome.DONE
+
+
+def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
+    """Open the errand's session and queue its turn. What it appended, its turn's event last."""
+    session, turn = SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
+    opened = SessionOpened(
+        by=order.principal,
+        reason=order.reason,
+        parent=order.session,
+        head=order.at,
+        kind=order.errand,
+    )
+    principal = order.principal
+    yield from open_session(
+        dialect, session, order.conversation, opened, stamp, principal=principal
+    )
+    queued = TurnQueued(
+        turn=turn,
+        message=order.message,
+        text=order.text,
+        kind=order.errand,
+        agent=order.agent,
+        attachments=order.attachments,
+        persona=order.persona,
+    )
+    recorded = yield from journal.append(dialect, session, [queued], at=stamp.at)
+    yield from queue_rows(recorded)
+    yield from make_ready(session, stamp)
+    return recorded
+
+
+def is_running(session: SessionId, errand: Errand) -> Op[bool]:
+    """Whether such an errand is already on its way for this session."""
+    return (yield from row(_RUNNING, session, errand)) is not None
+
+
+def is_errand(turn: Sequence[Recorded]) -> bool:
+    queued = turn[0].event
+    return isinstance(queued, TurnQueued) and errand_of(queued.kind) is not None
+
+
+def ended(
+    dialect: Dialect, turn: TurnId, events: Sequence[Recorded], stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Bring back what a turn was sent for, if it was an errand. `events` are all of its own, or
+    the last of them."""
+    if not isinstance(events[0].event, TurnQueued):
+        events = yield from journal.of_turn(turn)
+    queued = events[0].event
+    errand = errand_of(queued.kind) if isinstance(queued, TurnQueued) else None
+    if errand is None:
+        return []
+    own = [recorded for recorded in events if recorded.turn == turn]
+    settled = own[-1].event
+    found = yield from row(_SERVED, events[0].session)
+    assert found is not None
+    assert isinstance(queued, TurnQueued)
+    assert isinstance(settled, TurnSettled)
+    served, conversation, principal, _ = found
+    text = reply_text(own)
+    back = Back(turn, queued, settled, text, events[0].session, served, conversation, principal)
+    return (yield from _BRING_BACK[errand](dialect, back, stamp))
+
+
+def _title(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """A title that a person gave meanwhile stays."""
+    title = clean_title(back.text) if back.is_done else ""
+    known = yield from row(_TITLE, back.served)
+    if not title or known is None or known[0]:
+        return []
+    yield from run(_SET_TITLE, title, back.served)
+    return (yield from journal.append(dialect, back.served, [TitleSet(title=title)], at=stamp.at))
+
+
+def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """The result is a turn of the live session, in its line like any other: it is said in order, on
+    every surface, and the model knows of it afterwards."""
+    live = yield from _live(dialect, back, stamp)
+    line = back.queued.text.strip().splitlines()[0][:80]
+    said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
+    event = TurnQueued(
+        turn=back.turn,
+        message=back.queued.message,
+        text=back.queued.text,
+        kind=RESULT,
+        agent=back.settled.agent,
+        attachments=back.queued.attachments,
+        origin=back.turn,
+        answer=f"In the background: {line}\n\n{said}",
+    )
+    return (yield from bring(dialect, live, event, stamp))
+
+
+def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[SessionId]:
+    """The session in which the result can be said: a new one where the live one is suspended."""
+    found = yield from row(_LIVE, back.conversation)
+    assert found is not None
+    live: SessionId = found[0]
+    state = yield from row(_STATE, live)
+    assert state is not None
+    if state[0] == "open":
+        return live
+    session = SessionId(stamp.mint("ses"))
+    opened = SessionOpened(by=back.principal, reason=state[0], parent=live)
+    yield from open_session(
+        dialect, session, back.conversation, opened, stamp, principal=back.principal
+    )
+    yield from make_live(back.conversation, session)
+    return session
+
+
+def bring(
+    dialect: Dialect, session: SessionId, result: TurnQueued, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Put a result into the line of this session, as a turn of its own."""
+    event = msgspec.structs.replace(
+        result, turn=TurnId(stamp.mint("trn")), message=MessageId(stamp.mint("msg"))
+    )
+    recorded = yield from journal.append(dialect, session, [event], at=stamp.at)
+    yield from queue_rows(recorded)
+    yield from make_ready(session, stamp)
+    return recorded
+
+
+def _failure(settled: TurnSettled) -> str:
+    return f"ended as {settled.outcome}: {settled.detail or settled.reason}"
+
+
+def _memory(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """The session that waits for it may begin now; if it failed, the people there are told."""
+    live = yield from row(_LIVE, back.conversation)
+    assert live is not None
+    yield from run(_RELEASE, stamp.at, live[0], back.served)
+    if back.is_done:
+        return []
+    text = f"The memories of the last session could not be saved: it {_failure(back.settled)}."
+    return (yield from notice(dialect, live[0], None, text, stamp))
+
+
+def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    opened = (yield from journal.since(back.session, 0, limit=1))[0].event
+    assert isinstance(opened, SessionOpened)
+    upto = opened.head
+    assert upto is not None
+    summary = compaction.Summary(
+        errand=back.turn,
+        session=back.served,
+        upto=upto,
+        text=back.text if back.is_done else "",
+        failure="" if back.is_done else _failure(back.settled),
+        cost=back.settled.cost,
+    )
+    recorded = yield from compaction.apply(dialect, summary, stamp)
+    if opened.reason == "automatic":
+        return recorded
+    live = yield from row(_LIVE, back.conversation)
+    assert live is not None
+    text = compaction.told(recorded)
+    return recorded + (yield from notice(dialect, live[0], None, text, stamp))
+
+
+_BRING_BACK: Final[Mapping[Errand, Callable[[Dialect, Back, Stamp], Op[list[Recorded]]]]] = {
+    Errand.TITLE: _title,
+    Errand.BACKGROUND: _background,
+    Errand.MEMORY: _memory,
+    Errand.SUMMARY: _summary,
+}

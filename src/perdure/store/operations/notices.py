@@ -1,0 +1,26 @@
+"""What the gateway itself tells people."""
+
+from perdure.domain.events import NoticePosted, Recorded
+from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal, outbox
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op
+
+
+def notice(
+    dialect: Dialect,
+    session: SessionId,
+    turn: TurnId | None,
+    text: str,
+    stamp: Stamp,
+    *,
+    choices: tuple[str, ...] = (),
+) -> Op[list[Recorded]]:
+    """Tell the people of a conversation something, on whatever surface they are."""
+    message = MessageId(stamp.mint("msg"))
+    posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
+    recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
+    words = text if not choices else f"{text}\n(Answer: {' / '.join(choices)})"
+    yield from outbox.put_unless_read(session, turn, message, words, stamp)
+    return recorded

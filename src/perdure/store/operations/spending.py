@@ -1,0 +1,136 @@
+"""What was spent, and what turns under way have reserved.
+
+The sum over both is read in one statement, because a turn that settles moves its part from one to
+the other. Reservations of the day before count too: those turns settle, and are charged, today.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from perdure.domain.budgets import (
+    DAY_MS,
+    Amount,
+    DailyBudgets,
+    Held,
+    Refusal,
+    Scope,
+    day_of,
+    refusal,
+)
+from perdure.domain.events import Usage
+from perdure.domain.ids import SessionId, TurnId
+from perdure.ports.budgets import Reservation
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, row, run
+
+_COLUMNS = """
+    day, principal_id, conversation_id, agent, turns, model_calls, input_tokens, output_tokens,
+    cache_read_tokens, cache_write_tokens, money"""
+_ADD_UP = """
+    ON CONFLICT (day, principal_id, conversation_id, agent) DO UPDATE SET
+        turns = spending.turns + excluded.turns,
+        model_calls = spending.model_calls + excluded.model_calls,
+        input_tokens = spending.input_tokens + excluded.input_tokens,
+        output_tokens = spending.output_tokens + excluded.output_tokens,
+        cache_read_tokens = spending.cache_read_tokens + excluded.cache_read_tokens,
+        cache_write_tokens = spending.cache_write_tokens + excluded.cache_write_tokens,
+        money = spending.money + excluded.money"""
+_SPEND = f"""
+    INSERT INTO spending ({_COLUMNS})
+    SELECT CAST($1 AS BIGINT), s.principal_id, s.conversation_id, CAST($2 AS TEXT), 1,
+           CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
+           CAST($7 AS BIGINT), CAST($8 AS BIGINT)
+    FROM sessions s WHERE s.id = $9
+    {_ADD_UP}"""
+_CHARGE = f"""
+    INSERT INTO spending ({_COLUMNS})
+    VALUES ($1, $2, $3, $4, 1, 1, $5, 0, 0, 0, $6)
+    {_ADD_UP}"""
+_RESERVE = """
+    INSERT INTO reservations (turn_id, day, principal_id, conversation_id, agent, tokens, money)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (turn_id) DO UPDATE SET day = excluded.day, agent = excluded.agent,
+        tokens = excluded.tokens, money = excluded.money"""
+_RELEASE = "DELETE FROM reservations WHERE turn_id = $1"
+_TAKE_BACK = f"""{_RELEASE}
+    RETURNING principal_id, conversation_id, agent, tokens, money"""
+_HELD = """
+    SELECT CAST(COALESCE(SUM(spent_tokens), 0) AS BIGINT),
+           CAST(COALESCE(SUM(spent_money), 0) AS BIGINT),
+           CAST(COALESCE(SUM(reserved_tokens), 0) AS BIGINT),
+           CAST(COALESCE(SUM(reserved_money), 0) AS BIGINT)
+    FROM (SELECT input_tokens + output_tokens AS spent_tokens, money AS spent_money,
+                 0 AS reserved_tokens, 0 AS reserved_money
+          FROM spending WHERE day = $1 AND {scope} = $2
+          UNION ALL
+          SELECT 0, 0, tokens, money
+          FROM reservations WHERE {scope} = $2 AND day >= $3 AND turn_id <> $4) AS held"""
+_HELD_BY: Final[Mapping[Scope, str]] = {
+    Scope.PERSON: _HELD.format(scope="principal_id"),
+    Scope.CONVERSATION: _HELD.format(scope="conversation_id"),
+    Scope.AGENT: _HELD.format(scope="agent"),
+}
+_NOTHING: Final = Usage()
+
+
+def spend(session: SessionId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
+    """Charge what a turn has cost, in the transaction that settles it."""
+    if usage == _NOTHING:
+        return
+    yield from run(
+        _SPEND,
+        day_of(stamp.at), agent, usage.model_calls, usage.input_tokens, usage.output_tokens,
+        usage.cache_read_tokens, usage.cache_write_tokens, cost, session,
+    )  # fmt: skip
+
+
+def reserve(
+    dialect: Dialect, wanted: Reservation, limits: DailyBudgets, *, at: int
+) -> Op[Refusal | None]:
+    """Those who want room in the same budget go one after another. A stale lease must not reserve:
+    whoever ended the turn has already released, and nobody would do it again."""
+    yield from journal.fence(wanted.lease.session, wanted.lease.epoch)
+    today, yesterday = day_of(at), day_of(at - DAY_MS)
+    for scope, _ in limits.set_ones():
+        yield from run(dialect.one_at_a_time, f"budget {scope} {_owner(scope, wanted)}")
+    for scope, budget in limits.set_ones():
+        found = yield from row(
+            _HELD_BY[scope], today, _owner(scope, wanted), yesterday, wanted.lease.turn
+        )
+        assert found is not None
+        held = Held(
+            spent=Amount(tokens=found[0], money=found[1]),
+            reserved=Amount(tokens=found[2], money=found[3]),
+        )
+        refused = refusal(scope, budget, held, wanted.amount)
+        if refused is not None:
+            return refused
+    yield from run(
+        _RESERVE,
+        wanted.lease.turn, today, wanted.principal, wanted.conversation, wanted.agent,
+        wanted.amount.tokens, wanted.amount.money or 0,
+    )  # fmt: skip
+    return None
+
+
+def _owner(scope: Scope, wanted: Reservation) -> str:
+    return {
+        Scope.PERSON: wanted.principal,
+        Scope.CONVERSATION: wanted.conversation,
+        Scope.AGENT: wanted.agent,
+    }[scope]
+
+
+def release(turn: TurnId) -> Op[None]:
+    """The turn is settled and charged, or interrupted: its next attempt reserves anew."""
+    yield from run(_RELEASE, turn)
+
+
+def charge_reserved(turn: TurnId, stamp: Stamp) -> Op[None]:
+    """Someone else ended the turn, and what its model call has cost will never be known. It is
+    charged what it had reserved, or stopping every turn just before its end would be free."""
+    found = yield from row(_TAKE_BACK, turn)
+    if found is not None:
+        yield from run(_CHARGE, day_of(stamp.at), *found)

@@ -1,0 +1,37 @@
+"""The port that sends errands."""
+
+from functools import partial
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import NodeId, SessionId, TurnId
+from perdure.store.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations import automatic
+from perdure.store.operations.setting import Stamp
+
+
+class StoredErrands:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def entitle(self, session: SessionId, *, at: TurnId, agent: str) -> list[Recorded]:
+        return await self._driver.write(
+            partial(automatic.entitle, self._driver.dialect, session, at, agent, self._stamp())
+        )
+
+    async def compact(self, session: SessionId, *, keep_tokens: int, agent: str) -> list[Recorded]:
+        return await self._driver.write(
+            partial(
+                automatic.compact,
+                self._driver.dialect,
+                session,
+                agent,
+                self._stamp(),
+                keep_tokens=keep_tokens,
+            )
+        )
+
+    def _stamp(self) -> Stamp:
+        return Stamp(node=self._node, at=self._mint.now_ms(), mint=self._mint.id)

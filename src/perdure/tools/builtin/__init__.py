@@ -1,0 +1,1 @@
+"""Tools that need nothing but the gateway itself."""

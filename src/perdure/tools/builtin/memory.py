@@ -1,0 +1,115 @@
+"""The tool `memory`: what an agent keeps about the person it serves.
+
+Whose memories they are comes from the caller, never from the arguments. A memory is named by its
+id, not by its place in a list, so every action may be repeated: the second time finds it done.
+"""
+
+from typing import Final, Literal, assert_never
+
+import msgspec
+
+from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.events import ToolCall
+from perdure.domain.memory import TEXT_MAX, MemoryId
+from perdure.domain.outcomes import Repeat
+from perdure.ports.memory import Memories
+from perdure.ports.tools import Caller
+from perdure.tools.tool import Parameter, arguments_of, described
+
+NAME: Final = "memory"
+_DESCRIPTION: Final = (
+    "Remember facts about the person you talk with, across conversations. Save lasting facts and "
+    "wishes, one short sentence each; nothing passing, no secrets. You are told what is remembered "
+    "when a conversation goes on; list shows it with ids, which edit and forget need."
+)
+_PARAMETERS: Final = {
+    "action": Parameter(
+        type="string",
+        description="list what is remembered, save a fact, edit one, or forget one",
+        enum=("list", "save", "edit", "forget"),
+    ),
+    "text": Parameter(
+        type="string",
+        description=f"save, edit: the fact, at most {TEXT_MAX} characters",
+    ),
+    "id": Parameter(type="string", description="edit, forget: which one, as list shows it"),
+    "scope": Parameter(
+        type="string",
+        description="save: everywhere (the default), or here for this conversation only",
+        enum=("everywhere", "here"),
+    ),
+}
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    action: Literal["list", "save", "edit", "forget"]
+    text: str | None = None
+    id: str | None = None
+    scope: Literal["everywhere", "here"] | None = None
+
+
+class MemoryTool:
+    name: str = NAME
+    schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
+    repeat: Repeat = Repeat.REPEATABLE
+
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
+
+    async def call(self, call: ToolCall, caller: Caller) -> str:
+        asked = arguments_of(call, _Arguments)
+        match asked.action:
+            case "list":
+                return await self._list(caller)
+            case "save":
+                return await self._save(asked, call, caller)
+            case "edit":
+                return await self._edit(asked, caller)
+            case "forget":
+                return await self._forget(asked, caller)
+            case _:
+                assert_never(asked.action)
+
+    async def _list(self, caller: Caller) -> str:
+        known = await self._memories.recall(
+            principal=caller.principal, conversation=caller.conversation
+        )
+        lines = [
+            f"{memory.id}: {memory.text}{' (this conversation only)' if memory.is_here else ''}"
+            for memory in known
+        ]
+        return "\n".join(lines) or "Nothing is remembered about this person yet."
+
+    async def _save(self, asked: _Arguments, call: ToolCall, caller: Caller) -> str:
+        memory = await self._memories.add(
+            _needed(asked.text, "text", "save"),
+            key=call.id,
+            principal=caller.principal,
+            conversation=caller.conversation if asked.scope == "here" else None,
+        )
+        return f"Remembered as {memory.id}."
+
+    async def _edit(self, asked: _Arguments, caller: Caller) -> str:
+        memory = await self._memories.edit(
+            MemoryId(_needed(asked.id, "id", "edit")),
+            _needed(asked.text, "text", "edit"),
+            principal=caller.principal,
+            conversation=caller.conversation,
+        )
+        return f"Corrected {memory.id}."
+
+    async def _forget(self, asked: _Arguments, caller: Caller) -> str:
+        memory = MemoryId(_needed(asked.id, "id", "forget"))
+        try:
+            await self._memories.forget(
+                memory, principal=caller.principal, conversation=caller.conversation
+            )
+        except NotFound:
+            return f"Nothing is remembered as {memory}; list shows what is."
+        return f"Forgot {memory}."
+
+
+def _needed(value: str | None, key: str, action: str) -> str:
+    if not value:
+        raise Rejected(f"{action} needs {key}; call again with it")
+    return value

@@ -1,0 +1,163 @@
+"""The tool `sessions`: what the person and the agent said before, in this conversation or another.
+
+Whose sessions they are comes from the caller, never from the arguments: the store answers another
+person's session id as it answers one that does not exist.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, assert_never
+
+import msgspec
+
+from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.events import (
+    AssistantSaid,
+    HeadMoved,
+    SessionOpened,
+    SteerTaken,
+    ToolCall,
+    TurnAmended,
+    TurnQueued,
+    TurnStarted,
+)
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.outcomes import Repeat
+from perdure.domain.records import SessionView
+from perdure.domain.transcript import Entry, entries_of
+from perdure.ports.history import Archive, Conversations, Hit
+from perdure.ports.tools import Caller
+from perdure.tools.tool import Parameter, arguments_of, described
+
+NAME: Final = "sessions"
+HITS: Final = 10
+MESSAGES_MAX: Final = 200
+_MESSAGES_DEFAULT: Final = 20
+_AT_ONCE: Final = 500
+_EXCERPT: Final = 240
+_DESCRIPTION: Final = (
+    "Look up earlier conversations with the person you talk with. search finds messages that hold "
+    "all the given words and names their sessions; read shows the newest messages of one session."
+)
+_PARAMETERS: Final = {
+    "action": Parameter(
+        type="string",
+        description="search by words, or read a session",
+        enum=("search", "read"),
+    ),
+    "words": Parameter(type="string", description="search: words that the message holds"),
+    "session": Parameter(type="string", description="read: a session's id, as search shows it"),
+    "count": Parameter(
+        type="integer",
+        description=f"read: how many messages, {_MESSAGES_DEFAULT} by default",
+        minimum=1,
+        maximum=MESSAGES_MAX,
+    ),
+}
+_Count = msgspec.Meta(ge=1, le=MESSAGES_MAX)
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    action: Literal["search", "read"]
+    words: str | None = None
+    session: str | None = None
+    count: Annotated[int, _Count] | None = None
+
+
+class SessionsTool:
+    name: str = NAME
+    schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
+    repeat: Repeat = Repeat.PURE
+
+    def __init__(self, archive: Archive, conversations: Conversations) -> None:
+        self._archive = archive
+        self._conversations = conversations
+
+    async def call(self, call: ToolCall, caller: Caller) -> str:
+        asked = arguments_of(call, _Arguments)
+        match asked.action:
+            case "search":
+                return await self._search(asked.words or "", caller)
+            case "read":
+                return await self._read(asked, caller)
+            case _:
+                assert_never(asked.action)
+
+    async def _search(self, words: str, caller: Caller) -> str:
+        if not words.split():
+            raise Rejected("search needs words; call again with some")
+        hits = await self._archive.search(
+            words, principal=caller.principal, before=None, limit=HITS
+        )
+        if not hits:
+            return "No message holds these words. Try fewer or other ones."
+        return "\n".join(_found(hit, words) for hit in hits)
+
+    async def _read(self, asked: _Arguments, caller: Caller) -> str:
+        if not asked.session:
+            raise Rejected("read needs session; search shows sessions' ids")
+        try:
+            view = await self._archive.session(SessionId(asked.session), principal=caller.principal)
+        except NotFound as error:
+            raise NotFound("there is no such session; search shows sessions' ids") from error
+        count = asked.count or _MESSAGES_DEFAULT
+        entries = await self._newest(view, count)
+        said = [f"{_time(each.at)} {each.role}: {each.text}" for each in entries]
+        title = f" ({view.title})" if view.title else ""
+        return "\n".join([f"{view.id}{title}", *(said or ["Nothing was said in it."])])
+
+    async def _newest(self, view: SessionView, count: int) -> list[Entry]:
+        tip = await self._tip(view)
+        if tip is None:
+            return []
+        # Every turn that has started holds a message, so as many turns are enough.
+        turns = await self._conversations.chain(tip, limit=count)
+        entries = [entry for turn in turns for entry in entries_of(turn)]
+        return [each for each in entries if each.role != "tool" and each.text.strip()][-count:]
+
+    async def _tip(self, view: SessionView) -> TurnId | None:
+        """The turn that the session stands at. The newest event that says so is near the end of
+        its journal, which may be long."""
+        end = view.events
+        while end > 0:
+            start = max(end - _AT_ONCE, 0)
+            page = await self._archive.journal(view.id, after=start, limit=end - start)
+            for recorded in reversed(page):
+                match recorded.event:
+                    case TurnStarted(turn=turn):
+                        return turn
+                    case HeadMoved(head=head) | SessionOpened(head=head):
+                        return head
+                    case _:
+                        pass
+            end = start
+        return None
+
+
+def _found(hit: Hit, words: str) -> str:
+    recorded = hit.recorded
+    match recorded.event:
+        case AssistantSaid(text=text):
+            role = "assistant"
+        case TurnQueued(text=text) | SteerTaken(text=text) | TurnAmended(text=text):
+            role = "user"
+        case other:
+            raise AssertionError(f"{type(other).__name__} is not said by anyone")
+    where = f"{recorded.session} in {hit.conversation}"
+    return f"{where}, {_time(recorded.at)} {role}: {_excerpt(text, words)}"
+
+
+def _excerpt(text: str, words: str) -> str:
+    """The part of the text that holds the first of the words."""
+    line = " ".join(text.split())
+    if len(line) <= _EXCERPT:
+        return line
+    lowered = line.lower()
+    places = [lowered.find(word) for word in words.lower().split()]
+    place = min((each for each in places if each >= 0), default=0)
+    start = max(place - _EXCERPT // 3, 0)
+    end = start + _EXCERPT
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")

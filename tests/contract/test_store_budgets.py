@@ -1,0 +1,248 @@
+"""The `BudgetBook` port: room is taken before it is spent; whatever ends a turn gives it back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import cycle
+
+import msgspec
+import pytest
+
+from perdure.domain.budgets import DAY_MS, Amount, Budget, DailyBudgets, Refusal, Scope, Unit
+from perdure.domain.errors import Fenced
+from perdure.domain.events import Usage
+from perdure.domain.outcomes import Interruption, Outcome
+from perdure.ports.budgets import Reservation
+from perdure.ports.turns import Claimed, Settlement
+from perdure.store.store import Store
+from perdure.testkit.stores import GO_ON, Person, claim_one, message
+from perdure.testkit.system import VirtualClock
+
+OpenStore = Callable[[], Awaitable[Store]]
+HUNDRED = DailyBudgets(person=Budget(tokens=100))
+
+
+async def begin(store: Store, person: Person, place: str = "home") -> Claimed:
+    """A turn of this person's, in a conversation that has no other under way."""
+    update = message(person.id, place=place, external_id=f"{place}-{store.node}")
+    accepted = await store.inbox.accept(update, queue_max=9)
+    (claimed,) = [c for c in await store.turns.claim(limit=1) if c.lease.turn == accepted.turn]
+    return claimed
+
+
+def room(claimed: Claimed, tokens: int, *, money: int | None = None) -> Reservation:
+    return Reservation(
+        lease=claimed.lease,
+        principal=claimed.principal,
+        conversation=claimed.conversation,
+        agent="main",
+        amount=Amount(tokens=tokens, money=money),
+    )
+
+
+async def has_room(store: Store, claimed: Claimed, tokens: int) -> bool:
+    return await store.budgets.reserve(room(claimed, tokens), limits=HUNDRED) is None
+
+
+async def end(store: Store, claimed: Claimed, tokens: int = 0, *, cost: int = 0) -> None:
+    settlement = Settlement(
+        outcome=Outcome.DONE,
+        reason="stop",
+        agent="main",
+        usage=Usage(input_tokens=tokens, model_calls=1) if tokens else Usage(),
+        cost=cost,
+        is_reserved=True,
+    )
+    await store.turns.settle(claimed.lease, settlement)
+
+
+async def test_of_a_hundred_at_once_ten_get_the_room_for_ten(
+    peers: list[Store], ada: Person
+) -> None:
+    claimed = [await begin(peers[0], ada, f"room-{n}") for n in range(100)]
+
+    answers = await asyncio.gather(
+        *(
+            store.budgets.reserve(room(each, 10), limits=HUNDRED)
+            for each, store in zip(claimed, cycle(peers), strict=False)
+        )
+    )
+
+    refused = [answer for answer in answers if answer is not None]
+    assert len(refused) == 90
+    assert all(r.reserved == 100 and r.spent == 0 and r.asked == 10 for r in refused)
+
+
+async def test_while_turns_settle_no_room_is_seen_twice(peers: list[Store], ada: Person) -> None:
+    """What moves from reserved to spent is always in one of the two."""
+    claimed = [await begin(peers[0], ada, f"room-{n}") for n in range(60)]
+
+    async def work(each: Claimed, store: Store) -> bool:
+        if not await has_room(store, each, 10):
+            return False
+        await end(store, each, 10)
+        return True
+
+    worked = await asyncio.gather(
+        *(work(each, store) for each, store in zip(claimed, cycle(peers), strict=False))
+    )
+
+    assert sum(worked) == 10
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_each_scope_has_a_budget_of_its_own(
+    store: Store, ada: Person, bob: Person, scope: Scope
+) -> None:
+    limits = msgspec.structs.replace(DailyBudgets(), **{scope: Budget(tokens=100)})
+    mine, other = await begin(store, ada), await begin(store, ada, "other")
+    theirs = await begin(store, bob)
+    wanted = {
+        "the same": room(mine, 60),
+        "conversation": room(other, 60),
+        "person": room(theirs, 60),
+        "agent": msgspec.structs.replace(room(theirs, 60), agent="other"),
+    }
+
+    refused = {
+        name: await store.budgets.reserve(each, limits=limits) is not None
+        for name, each in wanted.items()
+    }
+
+    assert refused == {
+        "the same": False,
+        "conversation": scope in (Scope.PERSON, Scope.AGENT),
+        "person": scope is Scope.AGENT,
+        "agent": False,
+    }
+
+
+async def test_the_refusal_names_the_limit_that_is_in_the_way(store: Store, ada: Person) -> None:
+    limits = DailyBudgets(person=Budget(tokens=100), conversation=Budget(money=50))
+    claimed = await begin(store, ada)
+
+    refused = await store.budgets.reserve(room(claimed, 10, money=60), limits=limits)
+
+    assert refused == Refusal(
+        scope=Scope.CONVERSATION, unit=Unit.MONEY, limit=50, spent=0, reserved=0, asked=60
+    )
+    assert await store.budgets.reserve(room(claimed, 10, money=50), limits=limits) is None
+
+
+async def test_the_next_call_of_a_turn_raises_its_reservation(store: Store, ada: Person) -> None:
+    first, second = await begin(store, ada), await begin(store, ada, "other")
+
+    assert await has_room(store, first, 40)
+    assert await has_room(store, first, 70)
+    assert not await has_room(store, second, 40)
+    assert await has_room(store, second, 30)
+    assert not await has_room(store, first, 80)
+    assert not await has_room(store, second, 31), "what was refused changed nothing"
+
+
+async def test_a_settled_turn_is_charged_what_it_cost(store: Store, ada: Person) -> None:
+    first, second = await begin(store, ada), await begin(store, ada, "other")
+    assert await has_room(store, first, 90)
+
+    await end(store, first, 20)
+
+    assert not await has_room(store, second, 81)
+    assert await has_room(store, second, 80)
+
+
+async def test_a_day_ends_what_was_spent_and_not_what_is_reserved(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    first = await begin(store, ada)
+    assert await has_room(store, first, 90)
+    await end(store, first, 90)
+    night = await begin(store, ada, "night")
+    assert not await has_room(store, night, 20)
+
+    clock.advance(DAY_MS / 1000)
+
+    assert await has_room(store, night, 60)
+    clock.advance(DAY_MS / 1000)
+    morning = await begin(store, ada, "morning")
+    assert not await has_room(store, morning, 50), "it settles today, and is charged today"
+    await end(store, night, 30)
+    assert not await has_room(store, morning, 71)
+    assert await has_room(store, morning, 70)
+
+
+async def test_a_crash_gives_the_room_back(store: Store, ada: Person, restart: OpenStore) -> None:
+    lost = await begin(store, ada)
+    assert await has_room(store, lost, 100)
+
+    store = await restart()
+    await store.nodes.reap(attempts_max=3, limit=10)
+
+    await store.nodes.resume(GO_ON, limit=10)
+    again = await claim_one(store)
+    assert again.lease.turn == lost.lease.turn
+    assert await has_room(store, again, 90)
+    assert not await has_room(store, await begin(store, ada, "other"), 11)
+
+
+async def test_a_drain_gives_the_room_back(store: Store, ada: Person) -> None:
+    first, second = await begin(store, ada), await begin(store, ada, "other")
+    assert await has_room(store, first, 100)
+
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    assert await has_room(store, second, 100)
+
+
+async def test_stopping_a_turn_does_not_make_it_free(store: Store, ada: Person) -> None:
+    first, second = await begin(store, ada), await begin(store, ada, "other")
+    assert await has_room(store, first, 70)
+
+    await store.inbox.stop(first.lease.turn, by=ada.id)
+
+    assert not await has_room(store, second, 31)
+    assert await has_room(store, second, 30)
+
+
+async def test_a_turn_that_was_taken_away_reserves_nothing(store: Store, ada: Person) -> None:
+    first, second = await begin(store, ada), await begin(store, ada, "other")
+    await store.inbox.stop(first.lease.turn, by=ada.id)
+
+    with pytest.raises(Fenced):
+        await has_room(store, first, 100)
+
+    assert await has_room(store, second, 100)
+
+
+async def test_usage_tells_what_was_spent_where(store: Store, ada: Person) -> None:
+    usage = Usage(input_tokens=1000, output_tokens=50, cache_read_tokens=400, model_calls=1)
+    for place, agent, cost in (("home", "main", 2500), ("other", "local", 0)):
+        claimed = await begin(store, ada, place)
+        settlement = Settlement(
+            outcome=Outcome.DONE, reason="stop", agent=agent, usage=usage, cost=cost
+        )
+        await store.turns.settle(claimed.lease, settlement)
+
+    accepted = await ada.says("/usage")
+
+    assert accepted.reply.splitlines() == [
+        "This conversation today: 1 turn, 1,000 tokens in (40% cached), 50 out, cost 0.0025",
+        "This conversation in all: 1 turn, 1,000 tokens in (40% cached), 50 out, cost 0.0025",
+        (
+            "You today: 2 turns, 2,000 tokens in (40% cached), 100 out, cost 0.0025"
+            " (price of 1,050 tokens unknown)"
+        ),
+    ]
+
+
+async def test_usage_of_a_day_is_not_that_of_all_days(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    await end(store, await begin(store, ada), 30)
+    clock.advance(DAY_MS / 1000)
+
+    reply = (await ada.says("/usage")).reply.splitlines()
+
+    assert reply == [
+        "This conversation today: nothing",
+        "This conversation in all: 1 turn, 30 tokens in (0% cached), 0 out, price unknown",
+        "You today: nothing",
+    ]

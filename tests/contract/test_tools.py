@@ -1,0 +1,350 @@
+"""The agent's own tools, on a real store: what they do, for whom, and what models are told."""
+
+import json
+from collections.abc import Sequence
+
+import jsonschema
+import pytest
+
+from perdure.domain.errors import Ambiguous, PerdureError, Transient
+from perdure.domain.events import ToolCall
+from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Ending, Repeat
+from perdure.domain.updates import Accepted
+from perdure.ports.tools import Caller, ToolResult, Tools
+from perdure.store.store import Store
+from perdure.testkit.stores import Person, claim_one, settle
+from perdure.testkit.system import VirtualClock
+from perdure.testkit.wire_rules import openai_violations
+from perdure.tools.builtin.memory import MemoryTool
+from perdure.tools.builtin.sessions import MESSAGES_MAX, SessionsTool
+from perdure.tools.tool import Tool, described
+from perdure.tools.toolbox import RESULT_MAX, Toolbox
+
+CANARY = "canary-7391"
+
+
+def builtin(store: Store) -> list[Tool]:
+    return [MemoryTool(store.memory), SessionsTool(store.archive, store.conversations)]
+
+
+class Agent:
+    """Whoever calls tools on behalf of a person, in one conversation of theirs."""
+
+    def __init__(self, tools: Tools, caller: Caller) -> None:
+        self._tools = tools
+        self.caller = caller
+        self._calls = 0
+
+    async def calls(self, name: str, **arguments: object) -> ToolResult:
+        return await self.calls_with(name, json.dumps(arguments))
+
+    async def calls_with(self, name: str, arguments: str, *, call_id: str = "") -> ToolResult:
+        self._calls += 1
+        call = ToolCall(
+            id=CallId(call_id or f"call_{self.caller.principal}_{self._calls}"),
+            name=name,
+            arguments=arguments,
+            repeat=self._tools.repeat(name),
+        )
+        return await self._tools.call(call, self.caller)
+
+    async def gets(self, name: str, **arguments: object) -> str:
+        result = await self.calls(name, **arguments)
+        assert result.ending is Ending.RETURNED, result.text
+        return result.text
+
+    async def fails(self, name: str, **arguments: object) -> str:
+        result = await self.calls(name, **arguments)
+        assert result.ending is Ending.FAILED
+        return result.text
+
+
+def agent_for(tools: Tools, principal: PrincipalId, accepted: Accepted) -> Agent:
+    caller = Caller(
+        principal=principal,
+        conversation=accepted.conversation,
+        session=accepted.session,
+        turn=accepted.turn or TurnId("trn_x"),
+    )
+    return Agent(tools, caller)
+
+
+async def agent_of(store: Store, person: Person) -> Agent:
+    return agent_for(Toolbox(builtin(store)), person.id, await person.says("/whoami"))
+
+
+class Breaking:
+    """A tool that fails in a given way."""
+
+    def __init__(self, error: PerdureError, repeat: Repeat) -> None:
+        self._error = error
+        self.name: str = "breaking"
+        self.schema: str = described("breaking", "It fails.", {}, required=[])
+        self.repeat: Repeat = repeat
+
+    async def call(self, call: ToolCall, caller: Caller) -> str:
+        raise self._error
+
+
+class Talkative:
+    name: str = "talkative"
+    schema: str = described("talkative", "It says much.", {}, required=[])
+    repeat: Repeat = Repeat.PURE
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def call(self, call: ToolCall, caller: Caller) -> str:
+        return self._text
+
+
+NOBODY = Caller(
+    principal=PrincipalId("prn_x"),
+    conversation=ConversationId("cnv_x"),
+    session=SessionId("ses_x"),
+    turn=TurnId("trn_x"),
+)
+
+
+def toolbox_agent(tools: Sequence[Tool]) -> Agent:
+    return Agent(Toolbox(tools), NOBODY)
+
+
+async def test_schemas_are_the_same_valid_bytes_each_time(store: Store) -> None:
+    schemas = Toolbox(builtin(store)).schemas()
+
+    assert schemas == Toolbox(builtin(store)).schemas()
+    tools = json.loads(schemas)
+    assert [tool["function"]["name"] for tool in tools] == ["memory", "sessions"]
+    for tool in tools:
+        jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}
+    assert openai_violations(body) == []
+
+
+async def test_an_empty_toolbox_serves_agents_without_tools() -> None:
+    agent = toolbox_agent([])
+
+    assert Toolbox().schemas() == ""
+    assert Toolbox().repeat("anything") is Repeat.PURE
+    assert "answer without tools" in await agent.fails("anything")
+
+
+async def test_repeats_are_each_tools_own(store: Store) -> None:
+    toolbox = Toolbox(builtin(store))
+
+    assert toolbox.repeat("memory") is Repeat.REPEATABLE
+    assert toolbox.repeat("sessions") is Repeat.PURE
+
+
+async def test_an_unknown_tool_is_answered_with_the_known_ones(store: Store, ada: Person) -> None:
+    agent = await agent_of(store, ada)
+
+    assert "did you mean memory?" in await agent.fails("memori")
+    assert "you have: memory, sessions" in await agent.fails("browser")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("{", "not valid JSON"),
+        ('{"action":' * 20_000, "not valid JSON"),
+        ("[]", "must be a JSON object"),
+        ('"save"', "must be a JSON object"),
+        (" ", "missing required field `action`"),
+        ("", "missing required field `action`"),
+        ("{}", "missing required field `action`"),
+        ('{"action":"drop"}', "Invalid enum value 'drop'"),
+        ('{"action":"list","who":"bob"}', "unknown field `who`"),
+        ('{"action":"save","text":7}', "Expected `str | null`, got `int`"),
+        ('{"action":"save"}', "save needs text"),
+        ('{"action":"edit","text":"x"}', "edit needs id"),
+        ('{"action":"edit","id":"x"}', "edit needs text"),
+        ('{"action":"edit","id":"nope","text":"x"}', "no memory nope"),
+        ('{"action":"forget"}', "forget needs id"),
+        ('{"action":"save","text":"' + "x" * 501 + '"}', "500 characters at most"),
+    ],
+)
+async def test_wrong_arguments_are_answered_in_words(
+    store: Store, ada: Person, arguments: str, said: str
+) -> None:
+    agent = await agent_of(store, ada)
+
+    result = await agent.calls_with("memory", arguments)
+
+    assert result.ending is Ending.FAILED
+    assert said in result.text
+
+
+@pytest.mark.parametrize(
+    ("error", "repeat", "said"),
+    [
+        (Transient("the store is busy"), Repeat.ONCE, "you may call again"),
+        (Ambiguous("the line was cut"), Repeat.REPEATABLE, "you may call again"),
+        (Ambiguous("the line was cut"), Repeat.ONCE, "ask the person before you repeat it"),
+    ],
+)
+async def test_a_failure_says_whether_to_try_again(
+    error: PerdureError, repeat: Repeat, said: str
+) -> None:
+    agent = toolbox_agent([Breaking(error, repeat)])
+
+    assert said in await agent.fails("breaking")
+
+
+async def test_a_long_result_is_cut_with_a_note() -> None:
+    whole = "é" * RESULT_MAX
+    agent = toolbox_agent([Talkative(whole)])
+    assert await agent.gets("talkative") == whole
+
+    longer = toolbox_agent([Talkative(whole + "x" * 1234)])
+    text = await longer.gets("talkative")
+
+    assert text.startswith(whole + "\n")
+    assert "1,234 more characters were left out" in text
+
+
+async def test_the_memory_tool_saves_lists_corrects_and_forgets(store: Store, ada: Person) -> None:
+    agent = await agent_of(store, ada)
+    assert "Nothing" in await agent.gets("memory", action="list")
+
+    saved = await agent.gets("memory", action="save", text="likes tea")
+    await agent.gets("memory", action="save", text="speaks French", scope="here")
+    memory = saved.removeprefix("Remembered as ").removesuffix(".")
+    await agent.gets("memory", action="edit", id=memory, text="likes coffee")
+
+    listed = (await agent.gets("memory", action="list")).splitlines()
+    assert listed[0] == f"{memory}: likes coffee"
+    assert listed[1].endswith(": speaks French (this conversation only)")
+    await agent.gets("memory", action="forget", id=memory)
+    assert "likes" not in await agent.gets("memory", action="list")
+
+
+async def test_every_memory_action_may_be_made_twice(store: Store, ada: Person) -> None:
+    agent = await agent_of(store, ada)
+
+    for call_id, step in (
+        ("call_same", {"action": "save", "text": "likes tea"}),
+        ("call_other", {"action": "save", "text": "likes tea"}),
+        ("call_edit", {"action": "edit", "id": "call_same", "text": "likes coffee"}),
+    ):
+        first = await agent.calls_with("memory", json.dumps(step), call_id=call_id)
+        again = await agent.calls_with("memory", json.dumps(step), call_id=call_id)
+        assert first == again
+        assert first.ending is Ending.RETURNED
+    assert await agent.gets("memory", action="list") == "call_same: likes coffee"
+    for _ in range(2):
+        await agent.gets("memory", action="forget", id="call_same")
+    assert "Nothing" in await agent.gets("memory", action="list")
+
+
+async def test_the_memory_tool_serves_its_caller_alone(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    hers, his = await agent_of(store, ada), await agent_of(store, bob)
+    save = json.dumps({"action": "save", "text": CANARY})
+    await hers.calls_with("memory", save, call_id="call_hers")
+    await hers.gets("memory", action="save", text=f"{CANARY} here", scope="here")
+
+    for arguments in (
+        {"action": "list"},
+        {"action": "forget", "id": "call_hers"},
+        {"action": "edit", "id": "call_hers", "text": "changed"},
+        {"action": "save", "text": "mine", "scope": "here"},
+    ):
+        assert CANARY not in (await his.calls("memory", **arguments)).text
+    assert (await hers.gets("memory", action="list")).count(CANARY) == 2
+
+
+async def test_the_sessions_tool_finds_words_and_reads_around_them(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    await ada.is_answered("where is the harbour?", "South of the old bridge.")
+    left = await ada.says("/new")
+    work = Person(store, ada.id, place="work")
+    await work.is_answered("and the lamp?", "word " * 100 + "the lamp hangs " + "word " * 100)
+    clock.advance(60)
+    agent = agent_for(Toolbox(builtin(store)), ada.id, left)
+
+    found = await agent.gets("sessions", action="search", words="old BRIDGE")
+    session = found.split(" in ")[0]
+    read = (await agent.gets("sessions", action="read", session=session)).splitlines()
+
+    assert found.count("\n") == 0
+    assert "assistant: South of the old bridge." in found
+    assert read[0].startswith(session)
+    assert [line.split(" ", 2)[2] for line in read[1:]] == [
+        "user: where is the harbour?",
+        "assistant: South of the old bridge.",
+    ]
+    lamps = await agent.gets("sessions", action="search", words="lamp")
+    assert "the lamp hangs" in lamps
+    assert all(len(line) < 500 for line in lamps.splitlines())
+    assert "No message" in await agent.gets("sessions", action="search", words="submarine")
+
+
+async def test_reading_a_session_shows_the_newest_that_stands(store: Store, ada: Person) -> None:
+    for number in range(4):
+        await ada.is_answered(f"question {number}", f"answer {number}")
+    undone = await ada.says("/undo")
+    agent = agent_for(Toolbox(builtin(store)), ada.id, undone)
+
+    read = await agent.gets("sessions", action="read", session=undone.session, count=3)
+
+    said = [line.split(" ", 2)[2] for line in read.splitlines()[1:]]
+    assert said == ["assistant: answer 1", "user: question 2", "assistant: answer 2"]
+
+
+async def test_a_branch_is_read_with_what_it_stands_on(store: Store, ada: Person) -> None:
+    await ada.is_answered("question", "answer")
+    branched = await ada.says("/branch")
+    agent = agent_for(Toolbox(builtin(store)), ada.id, branched)
+
+    read = await agent.gets("sessions", action="read", session=branched.session)
+
+    assert [line.split(" ", 2)[2] for line in read.splitlines()[1:]] == [
+        "user: question",
+        "assistant: answer",
+    ]
+
+
+async def test_a_session_where_nothing_was_said_is_read_as_such(store: Store, ada: Person) -> None:
+    agent = await agent_of(store, ada)
+
+    read = await agent.gets("sessions", action="read", session=agent.caller.session)
+
+    assert "Nothing was said in it." in read
+
+
+async def test_the_sessions_tool_serves_its_caller_alone(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    hers = await ada.says(f"{CANARY} question")
+    await settle(store, await claim_one(store), f"{CANARY} answer")
+    his = await agent_of(store, bob)
+
+    found = await his.gets("sessions", action="search", words=CANARY)
+    refused = await his.fails("sessions", action="read", session=hers.session)
+    unknown = await his.fails("sessions", action="read", session="ses_nowhere")
+
+    assert CANARY not in found
+    assert refused == unknown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"action": "search"}, "search needs words"),
+        ({"action": "search", "words": "  "}, "search needs words"),
+        ({"action": "read"}, "read needs session"),
+        ({"action": "read", "session": "s", "count": 0}, ">= 1"),
+        ({"action": "read", "session": "s", "count": MESSAGES_MAX + 1}, f"<= {MESSAGES_MAX}"),
+    ],
+)
+async def test_wrong_session_arguments_are_answered_in_words(
+    store: Store, ada: Person, arguments: dict[str, object], said: str
+) -> None:
+    agent = await agent_of(store, ada)
+
+    assert said in await agent.fails("sessions", **arguments)
