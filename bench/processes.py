@@ -65,6 +65,8 @@ def _furnish(home: Path, model_url: str) -> None:
     home.mkdir(mode=0o700)
     if model_url:
         agent = f'kind = "chat"\nbase_url = "{model_url}/v1"\nmodel = "scripted"\n'
+        # Without compaction, which would make long conversations short.
+        agent += "context_tokens = 1_000_000_000\n"
         (home / "perdure.toml").write_text(f"[agents.main]\n{agent}")
 
 

@@ -25,8 +25,10 @@ from perdure.domain.prompt import (
     extend,
     messages_of,
     tokens_of_messages,
+    weave,
 )
 from perdure.domain.recovery import messages_with_notes
+from perdure.domain.shortening import shortened
 from perdure.domain.tokens import tokens_of
 from perdure.engine.roster import Seat
 from perdure.ports.history import Conversations
@@ -36,6 +38,8 @@ from perdure.ports.turns import Claimed
 CACHE_BYTES = 64 * 1024 * 1024
 CHAIN_MAX = 1_000_000
 IMAGE_BYTES_MAX = 8 * 1024 * 1024
+# Of a summariser's context, how much the conversation may take.
+READABLE_SHARE = 0.8
 # Errands that look at a conversation without taking part in it.
 _WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY)
 
@@ -76,7 +80,10 @@ class Prompts:
         """The request for the turn's next model call, with the notes this attempt carries."""
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
         errand = errand_of(queued.kind)
-        window = await self._window(seat, claimed)
+        if errand is Errand.SUMMARY:
+            window = await self._readable_window(seat, claimed)
+        else:
+            window = await self._window(seat, claimed)
         noted = messages_with_notes(turn, telling.interruptions, telling.before)
         ordered = instruction(queued)
         messages = await self._with_media([*noted, ordered] if ordered else noted)
@@ -118,6 +125,19 @@ class Prompts:
         window = extend(Window(), await self._with_media(messages), encode=seat.agent.encode)
         self._keep((seat.name, turn), view, window)
         return window
+
+    async def _readable_window(self, seat: Seat, claimed: Claimed) -> Window:
+        """What a summariser reads must fit, or what is too long could never be made shorter."""
+        window = await self._window(seat, claimed)
+        tokens_max = int(seat.context_tokens * READABLE_SHARE)
+        if window.tokens <= tokens_max or claimed.parent is None:
+            return window
+        chain = await self._conversations.window(claimed.parent, limit=CHAIN_MAX)
+        messages = [message for events in chain for message in messages_of(events)]
+        woven, newest = weave(None, messages)
+        whole = [*woven, newest] if newest else woven
+        fitting = shortened(whole, tokens_max=tokens_max)
+        return extend(Window(), fitting, encode=seat.agent.encode)
 
     async def settled(self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded]) -> None:
         """Grow the parent's window by a turn that has just been settled."""

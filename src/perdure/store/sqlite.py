@@ -33,6 +33,7 @@ _PRAGMAS: Final = """
     PRAGMA busy_timeout = 5000;
     PRAGMA foreign_keys = ON;
     PRAGMA temp_store = MEMORY;
+    PRAGMA cache_size = -16000;
     PRAGMA wal_autocheckpoint = 8000;
     PRAGMA journal_size_limit = 67108864;"""
 

@@ -1,0 +1,59 @@
+"""A session that nobody spoke in for as long as was configured is left by the next message."""
+
+from perdure.domain.events import NoticePosted, SessionClosed, TurnQueued
+from perdure.domain.menu import Menu
+from perdure.domain.recovery import IDLE
+from perdure.store.store import Store
+from perdure.testkit.stores import Person, message, settle
+from perdure.testkit.system import VirtualClock
+
+HOUR = Menu(idle_reset_ms=3_600_000)
+
+
+async def _talked(store: Store, ada: Person) -> str:
+    accepted = await store.inbox.accept(message(ada.id, "one", external_id="1"), queue_max=9)
+    (claimed,) = await store.turns.claim(limit=1)
+    await settle(store, claimed, "answered")
+    return accepted.session
+
+
+async def test_a_message_after_a_long_silence_begins_anew_and_says_so(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    old = await _talked(store, ada)
+    clock.advance(3_601)
+    update = message(ada.id, "two", external_id="2")
+    accepted = await store.inbox.accept(update, queue_max=9, menu=HOUR)
+    again = await store.inbox.accept(update, queue_max=9, menu=HOUR)
+
+    assert accepted.session != old
+    assert (again.session, again.turn, again.is_duplicate) == (
+        accepted.session,
+        accepted.turn,
+        True,
+    )
+    facts = [recorded.event for recorded in accepted.recorded]
+    assert [type(fact) for fact in facts if not isinstance(fact, SessionClosed)] == [
+        TurnQueued,
+        NoticePosted,
+    ]
+    assert any(isinstance(fact, NoticePosted) and fact.text == IDLE for fact in facts)
+    closed = await store.archive.session(old, principal=ada.id)  # type: ignore[arg-type]
+    assert closed.state == "closed"
+    back = await store.inbox.accept(message(ada.id, "/resume", external_id="3"), queue_max=9)
+    assert back.session == old
+
+
+async def test_a_short_silence_a_command_and_no_configuration_change_nothing(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    old = await _talked(store, ada)
+    clock.advance(3_500)
+    status = message(ada.id, "/status", external_id="2")
+    assert (await store.inbox.accept(status, queue_max=9, menu=HOUR)).session == old
+    clock.advance(99_999)
+    asked = message(ada.id, "/status", external_id="3")
+    assert (await store.inbox.accept(asked, queue_max=9, menu=HOUR)).session == old
+    clock.advance(99_999)
+    plain = message(ada.id, "two", external_id="4")
+    assert (await store.inbox.accept(plain, queue_max=9)).session == old
