@@ -36,8 +36,8 @@ MILLION = (
         {NUMBERS} SELECT 'cnv_' || n, 'http', 'bench', 'room' || n, '', '', $1, 'ses_' || n, 1, 1,
             n, n FROM numbers""",
     f"""INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, head_turn,
-            strikes, title, opened_at, active_at)
-        {NUMBERS} SELECT 'ses_' || n, 'cnv_' || n, $1, 'open', 2, 4, 'trn_' || n, 0, '', n, n
+            kind, strikes, title, opened_at, active_at)
+        {NUMBERS} SELECT 'ses_' || n, 'cnv_' || n, $1, 'open', 2, 4, 'trn_' || n, '', 0, '', n, n
         FROM numbers""",
     f"""INSERT INTO turns (id, session_id, message_id, kind, state, outcome, reason, detail,
             attempts, queued_seq, queued_at, started_at, settled_at, alive_at)

@@ -34,8 +34,8 @@ async def test_a_message_after_a_long_silence_begins_anew_and_says_so(
     )
     facts = [recorded.event for recorded in accepted.recorded]
     assert [type(fact) for fact in facts if not isinstance(fact, SessionClosed)] == [
-        TurnQueued,
         NoticePosted,
+        TurnQueued,
     ]
     assert any(isinstance(fact, NoticePosted) and fact.text == IDLE for fact in facts)
     closed = await store.archive.session(old, principal=ada.id)  # type: ignore[arg-type]
@@ -57,3 +57,20 @@ async def test_a_short_silence_a_command_and_no_configuration_change_nothing(
     clock.advance(99_999)
     plain = message(ada.id, "two", external_id="4")
     assert (await store.inbox.accept(plain, queue_max=9)).session == old
+
+
+async def test_on_a_platform_the_notice_is_sent_before_the_answer(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    first = message(ada.id, "one", external_id="1", adapter="chat")
+    await store.inbox.accept(first, queue_max=9)
+    (claimed,) = await store.turns.claim(limit=1)
+    await settle(store, claimed, "answered")
+    clock.advance(3_601)
+    update = message(ada.id, "two", external_id="2", adapter="chat")
+    accepted = await store.inbox.accept(update, queue_max=9, menu=HOUR)
+
+    (part,) = await store.outbox.take(adapter="chat", limit=9)
+    assert part.text == IDLE
+    (claimed,) = await store.turns.claim(limit=9)
+    assert claimed.lease.turn == accepted.turn

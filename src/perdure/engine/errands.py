@@ -39,10 +39,10 @@ class Afterwards:
         context_tokens: int,
     ) -> None:
         lease = claimed.lease
-        is_first = claimed.parent is None and queued.kind == PERSONAL
+        is_nameless = not claimed.has_title and queued.kind == PERSONAL
         try:
             recorded: list[Recorded] = []
-            if self._has_titles and is_first and outcome is Outcome.DONE:
+            if self._has_titles and is_nameless and outcome is Outcome.DONE:
                 recorded += await self._errands.entitle(
                     lease.session, at=lease.turn, agent=seat.compact_agent or seat.name
                 )

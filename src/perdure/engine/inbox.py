@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from perdure.domain.events import Recorded
+from perdure.domain.events import NoticePosted, Recorded
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.menu import Menu
 from perdure.domain.updates import Accepted, Effect, Update
@@ -56,14 +56,16 @@ class Door:
             # The first answer may have been lost, and the wake-up with it.
             self._pump.wake()
             self._outbox_wake()
+            self._feed.moved(accepted.conversation, accepted.session)
             return
         for turn in accepted.ended:
             self._pump.abandon(turn)
         self._feed.publish_recorded(accepted.recorded)
         if not is_claimed:
             self._pump.wake()
-        if accepted.command or accepted.effect is not Effect.QUEUED:
-            self._outbox_wake()  # a reply of ours, or bubbles that are to go away
+        has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
+        if has_notice or accepted.command or accepted.effect is not Effect.QUEUED:
+            self._outbox_wake()  # words of ours, or bubbles that are to go away
         self._feed.moved(accepted.conversation, accepted.session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
             self._pump.steer(accepted.turn)

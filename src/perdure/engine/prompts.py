@@ -148,7 +148,8 @@ class Prompts:
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
         if errand_of(queued.kind):
             return  # nobody follows it, and its parent's window is another session's
-        messages = await self._with_media(messages_of(turn))
+        own = [recorded for recorded in turn if recorded.turn == queued.turn]
+        messages = await self._with_media(messages_of(own))
         self._forget((seat.name, parent) if parent else None)
         grown = extend(known[1], messages, encode=seat.agent.encode)
         self._keep((seat.name, queued.turn), view, grown)

@@ -331,6 +331,7 @@ class Runner:
     async def _settle(self, step: Step) -> None:
         stopped = step.stopped
         is_reached = stopped.reason.is_finish or bool(step.text or step.calls)
+        is_asked = not self._queued.answer
         outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
         if stopped.reason is StopReason.BUDGET:
             outcome = Outcome.REFUSED
@@ -343,7 +344,7 @@ class Runner:
             message=step.scribe.message,
             text=step.text,
             calls=step.calls,
-            acknowledgements=step.scribe.acknowledgements if is_reached else (),
+            acknowledgements=step.scribe.acknowledgements if is_reached and is_asked else (),
         )
         await self._commit(settlement, step.seat)
 

@@ -17,6 +17,8 @@ from perdure.engine.supervisor import Start, attempt
 from perdure.ports.turns import Claimed
 
 CLAIM_MAX = 64
+CLAIM_AGAIN_S = 0.05
+LOOK_AGAIN_S = 1.0
 
 
 log = structlog.get_logger("turns")
@@ -84,10 +86,11 @@ class TurnPump:
         try:
             next_ms = await self._desk.turns.next_claim_ms()
         except (Transient, Ambiguous):
-            next_ms = None
+            return LOOK_AGAIN_S
         if next_ms is None or self._is_full:
             return self._poll_s
-        left_s = max(next_ms - self._desk.clock.now_ms(), 0) / 1000
+        # Never at once: what we could not claim is another's for a moment.
+        left_s = max((next_ms - self._desk.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
         return left_s if self._poll_s is None else min(left_s, self._poll_s)
 
     async def step(self) -> bool:
@@ -129,6 +132,7 @@ class TurnPump:
             yield is_free
         except Ambiguous:
             self._is_unsure = True
+            self.wake()
             raise
         finally:
             self._held -= is_free

@@ -58,6 +58,9 @@ class Watchers:
                     if not items:
                         yield None
                     for item in items:
+                        if view.has_missed(item):
+                            subscription.fall_behind()
+                            break
                         for told in view.take(item):
                             position = told[0]
                             yield told
@@ -163,6 +166,10 @@ class ConversationView:
             return []
         delta = Delta(turn=running.turn, message=running.message, offset=offset, text=rest)
         return [(self.now(), delta)]
+
+    def has_missed(self, item: Item) -> bool:
+        """Facts are told in order; what was not published in order is read from the journal."""
+        return isinstance(item, Recorded) and item.seq > self.seq + 1
 
     def take(self, item: Item) -> list[tuple[Position, News]]:
         return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)

@@ -28,7 +28,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     `events` are the turn's own so far; `parent` is the head it stands on; `before` are the events
     of interrupted turns that it directly follows; `view` changes whenever the same turns are told
     in another way; `prefix` is what the last request began with; `memories` is what is kept about
-    the person, for here and for everywhere.
+    the person, for here and for everywhere; `has_title` is the session's.
     """
 
     lease: Lease
@@ -41,6 +41,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     view: str = ""
     prefix: str = ""
     memories: tuple[Memory, ...] = ()
+    has_title: bool = True
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import Op, Rows, row, rows, run
 
-_LOCKING: Final = re.compile(r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
+_LOCKING: Final = re.compile(r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 
 

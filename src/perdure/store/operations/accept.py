@@ -21,7 +21,7 @@ from perdure.domain.turn import State
 from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
 from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
-from perdure.store.operations import amending, journal, queueing
+from perdure.store.operations import amending, errands, journal, queueing
 from perdure.store.operations.commands import rotation, taking
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
@@ -42,9 +42,10 @@ _REMEMBER = """
 _FIND_CONVERSATION = """
     SELECT id, session_id, agent, persona FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
-    FOR UPDATE"""
+    FOR NO KEY UPDATE"""
 _SESSION = """
-    SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at
+    SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at,
+           title
     FROM sessions WHERE id = $1 FOR UPDATE"""
 _OPEN_CONVERSATION = """
     INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
@@ -88,7 +89,8 @@ def accept(  # noqa: PLR0913 - everything an update may meet
         received = yield from _take(setting)
     accepted = received.accepted
     if place.is_successor and accepted.turn is not None:
-        told = yield from notice(dialect, place.session, fresh.turn, SUSPENDED, stamp)
+        about = fresh.turn if accepted.turn == fresh.turn else None
+        told = yield from notice(dialect, place.session, about, SUSPENDED, stamp)
         received = Reception(accepted=_with(accepted, told))
     remembered = yield from row(
         _REMEMBER,
@@ -123,13 +125,14 @@ def _begin_anew(setting: Setting) -> Op[Reception]:
     configured, and the people are told so."""
     left, session = yield from rotation.rotate_idle(setting)
     stamp = setting.stamp
-    told = yield from notice(setting.dialect, session, setting.fresh.turn, IDLE, stamp)
+    told = yield from notice(setting.dialect, session, None, IDLE, stamp)
     place = _new(setting.conversation, session, setting.update)
     place = place._replace(
         last_seq=told[-1].seq, agent=setting.place.agent, persona=setting.place.persona
     )
     received = yield from _take(setting._replace(place=place, open_turns=(), may_begin=False))
-    return Reception(accepted=_with(received.accepted, [*left, *told]))
+    recorded = (*left, *told, *received.accepted.recorded)
+    return Reception(accepted=msgspec.structs.replace(received.accepted, recorded=recorded))
 
 
 def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
@@ -198,21 +201,29 @@ def _resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
     conversation, session, agent, persona = found
     held = yield from row(_SESSION, session)
     assert held is not None
-    state, principal, last_seq, epoch, head, view, hold_until, active_at = held
+    state, principal, last_seq, epoch, head, view, hold_until, active_at, title = held
     if state == "open":
         place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
-        return place._replace(view=view, hold_until=hold_until, active_at=active_at)
+        return place._replace(view=view, title=title, hold_until=hold_until, active_at=active_at)
     successor = SessionId(stamp.mint("ses"))
     event = SessionOpened(by=update.principal, reason=state, parent=session)
     yield from open_session(dialect, successor, conversation, event, stamp, principal=principal)
     yield from make_live(conversation, successor)
-    place = _new(conversation, successor, update)
+    yield from errands.bring_suspended(dialect, session, successor, stamp)
+    place = yield from _reread(_new(conversation, successor, update))
     return place._replace(agent=agent, persona=persona, is_successor=True)
 
 
 def _new(conversation: ConversationId, session: SessionId, update: Update) -> Place:
     """A session that holds nothing yet but that it was opened."""
     return Place(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
+
+
+def _reread(place: Place) -> Op[Place]:
+    """The same, after results from the background were put into its line."""
+    held = yield from row(_SESSION, place.session)
+    assert held is not None
+    return place._replace(last_seq=held[2])
 
 
 def _find(address: Address) -> Op[Row | None]:

@@ -46,7 +46,7 @@ _ASKED = """
 # Sessions share turns, so any of them may tell the model of this one.
 _RETELL = """
     UPDATE sessions SET view = $1 WHERE conversation_id = $2 AND kind = '' AND id <> $3"""
-_IS_UNINDEXED = "SELECT 1 FROM unindexed WHERE turn_id = $1 LIMIT 1"
+_IS_UNINDEXED = "SELECT 1 FROM unindexed WHERE turn_id = $1 FOR UPDATE"
 
 DELETED: Final = Closing(Outcome.STOPPED, "deleted by its author")
 REPLACED: Final = Closing(Outcome.INTERRUPTED, "its message was edited")

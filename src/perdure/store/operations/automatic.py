@@ -1,5 +1,7 @@
 """Errands that nobody asked for: a title after the first exchange, a summary when it gets long."""
 
+from typing import Final
+
 from perdure.domain.errands import Errand
 from perdure.domain.events import Recorded
 from perdure.domain.ids import MessageId, SessionId, TurnId
@@ -12,6 +14,10 @@ _SESSION = """
     SELECT conversation_id, principal_id, title, head_turn, compact_after FROM sessions
     WHERE id = $1 AND kind = '' AND state = 'open' FOR UPDATE"""
 
+_TITLES_SOUGHT = "SELECT count(*) FROM sessions WHERE parent_id = $1 AND kind = 'title'"
+# A model that finds no title is not asked for ever.
+TITLE_TRIES: Final = 3
+
 
 def entitle(
     dialect: Dialect, session: SessionId, at: TurnId, agent: str, stamp: Stamp
@@ -19,7 +25,9 @@ def entitle(
     found = yield from row(_SESSION, session)
     if found is None or found[2]:
         return []
-    if (yield from errands.is_running(session, Errand.TITLE)):
+    tried = yield from row(_TITLES_SOUGHT, session)
+    assert tried is not None
+    if tried[0] >= TITLE_TRIES or (yield from errands.is_running(session, Errand.TITLE)):
         return []
     conversation, principal, *_ = found
     message = MessageId(stamp.mint("msg"))

@@ -33,8 +33,9 @@ from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
 _END = """
-    UPDATE turns SET state = 'settled', outcome = $1, reason = $2, settled_at = $3, node_id = NULL
-    WHERE id = $4"""
+    UPDATE turns SET state = 'settled', outcome = $1, reason = $2, detail = $3,
+                     context_tokens = $4, prefix = $5, settled_at = $6, node_id = NULL
+    WHERE id = $7"""
 # The epoch moves too: nothing of a turn may be written once it is settled.
 _MOVE_HEAD = """
     UPDATE sessions SET last_seq = $1, head_turn = $2, strikes = $3 * strikes, epoch = epoch + 1
@@ -62,10 +63,13 @@ class Locked(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """How a turn is settled from outside."""
+    """How a turn is settled; from outside, only by an outcome and a reason."""
 
     outcome: Outcome
     reason: str
+    detail: str = ""
+    context_tokens: int = 0
+    prefix: str = ""
 
 
 def locked(turn: TurnId) -> Op[Locked | None]:
@@ -123,7 +127,8 @@ def close_turn(
 
 def end_row(turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
     """The row beside a `TurnSettled`."""
-    yield from run(_END, closing.outcome, closing.reason, stamp.at, turn)
+    outcome, reason, detail, tokens, prefix = closing
+    yield from run(_END, outcome, reason, detail, tokens, prefix, stamp.at, turn)
     yield from search.wait(turn)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.domain.errands import RESULT, Errand, clean_title, errand_of
 from perdure.domain.events import (
+    AssistantSaid,
     Attachment,
     Recorded,
     SessionOpened,
@@ -28,12 +29,15 @@ from perdure.store.operations.line import make_ready, queue_rows
 from perdure.store.operations.notices import notice
 from perdure.store.operations.sessions import make_live, open_session
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, row, run
+from perdure.store.statement import Op, row, rows, run
 
 _SERVED = """
     SELECT s.parent_id, s.conversation_id, s.principal_id, c.session_id
     FROM sessions s JOIN conversations c ON c.id = s.conversation_id WHERE s.id = $1"""
-_LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR UPDATE"
+_LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
+_SUSPENDED_RESULTS = """
+    SELECT id FROM turns WHERE session_id = $1 AND kind = 'result' AND outcome = 'suspended'
+    ORDER BY queued_seq"""
 _STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
 _TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
@@ -204,6 +208,29 @@ def bring(
     return recorded
 
 
+def bring_unsaid(
+    dialect: Dialect, turns: Sequence[TurnId], session: SessionId, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Those of these turns that have ended and were results nobody has heard yet are said in this
+    session: they were asked of the conversation, not of one session."""
+    recorded: list[Recorded] = []
+    for turn in turns:
+        events = yield from journal.of_turn(turn)
+        first = events[0].event
+        is_said = any(isinstance(each.event, AssistantSaid) for each in events)
+        if isinstance(first, TurnQueued) and first.kind == RESULT and not is_said:
+            recorded += yield from bring(dialect, session, first, stamp)
+    return recorded
+
+
+def bring_suspended(
+    dialect: Dialect, suspended: SessionId, successor: SessionId, stamp: Stamp
+) -> Op[list[Recorded]]:
+    waiting = yield from rows(_SUSPENDED_RESULTS, suspended)
+    turns = [TurnId(each[0]) for each in waiting]
+    return (yield from bring_unsaid(dialect, turns, successor, stamp))
+
+
 def _failure(settled: TurnSettled) -> str:
     return f"ended as {settled.outcome}: {settled.detail or settled.reason}"
 
@@ -220,6 +247,8 @@ def _memory(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    live = yield from row(_LIVE, back.conversation)
+    assert live is not None
     opened = (yield from journal.since(back.session, 0, limit=1))[0].event
     assert isinstance(opened, SessionOpened)
     upto = opened.head
@@ -235,8 +264,6 @@ def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     recorded = yield from compaction.apply(dialect, summary, stamp)
     if opened.reason == "automatic":
         return recorded
-    live = yield from row(_LIVE, back.conversation)
-    assert live is not None
     text = compaction.told(recorded)
     return recorded + (yield from notice(dialect, live[0], None, text, stamp))
 

@@ -9,7 +9,7 @@ from perdure.domain.memory import COUNT_MAX, Memory, MemoryId, one_line, same
 from perdure.store.statement import Op, Row, row, rows, run
 
 # Who adds holds the person's row: two at once cannot both be the last that fits.
-_LOCK: Final = "SELECT id FROM principals WHERE id = $1 FOR UPDATE"
+_LOCK: Final = "SELECT id FROM principals WHERE id = $1 FOR NO KEY UPDATE"
 _ALL: Final = """
     SELECT id, text, conversation_id, created_at, changed_at FROM memories
     WHERE principal_id = $1 ORDER BY created_at, id"""

@@ -12,7 +12,7 @@ from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect
 from perdure.ports.inbox import Reception
 from perdure.ports.turns import Claimed, Lease
-from perdure.store.operations import journal
+from perdure.store.operations import errands, journal
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.line import make_ready, queue_rows
 from perdure.store.operations.memories import Person, recall
@@ -52,6 +52,9 @@ def take(setting: Setting) -> Op[Reception]:
         recorded += yield from end_turn(setting.dialect, started[0], found, closing, setting.stamp)
         ended = (started[0],)
     recorded += yield from _queue(setting)
+    recorded += yield from errands.bring_unsaid(
+        setting.dialect, ended, setting.session, setting.stamp
+    )
     effect = Effect.SUPERSEDED if closing is SUPERSEDED else Effect.QUEUED
     position = len(open_turns) - len(ended)
     return Reception(
@@ -115,6 +118,7 @@ def _begin(setting: Setting) -> Op[Reception]:
         parent=place.head,
         events=tuple(recorded),
         view=place.view,
+        has_title=bool(place.title),
         prefix=before.prefix,
         memories=tuple((yield from recall(Person(place.principal, place.conversation)))),
         before=before.interrupted,

@@ -41,6 +41,7 @@ class Place(NamedTuple):
     agent: str = ""
     persona: str = ""
     view: str = ""
+    title: str = ""
     hold_until: int | None = None
     active_at: int = 0
     is_successor: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perdure.domain.address import Address
+from perdure.domain.errands import RESULT
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import (
     AnyEvent,
@@ -41,7 +42,7 @@ _READY = """
     ORDER BY ready_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 _NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
 _NEXT = """
-    SELECT t.id, t.attempts, s.head_turn, s.principal_id, s.conversation_id, s.view,
+    SELECT t.id, t.attempts, s.head_turn, s.principal_id, s.conversation_id, s.view, s.title,
            c.adapter, c.account, c.place, c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = s.conversation_id
@@ -54,10 +55,9 @@ _START = """
 _LEASE = """
     UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
     WHERE id = $1 RETURNING epoch"""
-_DETAIL = "UPDATE turns SET detail = $1, context_tokens = $2, prefix = $3 WHERE id = $4"
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
-_ENDED_TURN = "SELECT outcome, parent_id, prefix FROM turns WHERE id = $1"
+_ENDED_TURN = "SELECT outcome, parent_id, prefix, kind FROM turns WHERE id = $1"
 # A note that is older than so many turns would help nobody.
 _UNTOLD_MAX = 10
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
@@ -80,7 +80,7 @@ def next_claim() -> Op[int | None]:
 def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    turn, attempts, head, principal, conversation, view, *address = found
+    turn, attempts, head, principal, conversation, view, title, *address = found
     leased = yield from row(_LEASE, session)
     assert leased is not None
     yield from run(_START, head, stamp.node, stamp.at, turn)
@@ -95,6 +95,7 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
         address=_address(address),
         parent=head,
         view=view,
+        has_title=bool(title),
         prefix=before.prefix,
         memories=tuple((yield from recall(Person(principal, conversation)))),
         events=tuple((yield from journal.of_turn(turn))),
@@ -123,9 +124,9 @@ def looking_back(head: TurnId | None) -> Op[Before]:
         ended = yield from row(_ENDED_TURN, head)
         if ended is None:
             break
-        outcome, parent, its_prefix = ended
+        outcome, parent, its_prefix, kind = ended
         prefix = prefix or its_prefix
-        if outcome == Outcome.DONE:
+        if outcome == Outcome.DONE and kind != RESULT:  # a result was said without the model
             break
         turns.insert(0, (yield from journal.of_turn(head)))
         head = parent
@@ -188,11 +189,14 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
         )
     )
     events += free_steers(so_far, stamp)
-    closing = Closing(settlement.outcome, settlement.reason)
-    recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
-    yield from run(
-        _DETAIL, settlement.detail, settlement.context_tokens, settlement.prefix, lease.turn
+    closing = Closing(
+        settlement.outcome,
+        settlement.reason,
+        settlement.detail,
+        settlement.context_tokens,
+        settlement.prefix,
     )
+    recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
     yield from spending.spend(
         lease.session, settlement.agent, settlement.usage, settlement.cost, stamp
     )

@@ -3,16 +3,14 @@ searchable, and can be resumed."""
 
 from perdure.domain.commands import Given
 from perdure.domain.commands import given as command_in
-from perdure.domain.errands import RESULT, TITLE_MAX, Errand
+from perdure.domain.errands import TITLE_MAX, Errand
 from perdure.domain.events import (
     AnyEvent,
-    AssistantSaid,
     Recorded,
     SessionClosed,
     SessionOpened,
     SessionResumed,
     TitleSet,
-    TurnQueued,
 )
 from perdure.domain.ids import SessionId, TurnId
 from perdure.store.operations import errands, journal
@@ -27,7 +25,7 @@ _EARLIER = """
     ORDER BY active_at DESC, id DESC LIMIT 1"""
 _NAMED = """
     SELECT id FROM sessions
-    WHERE conversation_id = $1 AND kind = '' AND (id = $2 OR lower(title) = lower($2))
+    WHERE conversation_id = $1 AND kind = '' AND id <> $2 AND (id = $3 OR lower(title) = lower($3))
     ORDER BY active_at DESC LIMIT 1"""
 _CLOSE = "UPDATE sessions SET state = 'closed', closed_at = $1, ready_at = NULL WHERE id = $2"
 _REOPEN = """
@@ -63,7 +61,7 @@ def branch(setting: Setting, given: Given) -> Op[Taken]:
 
 def resume(setting: Setting, given: Given) -> Op[Taken]:
     if given.arguments:
-        found = yield from row(_NAMED, setting.conversation, given.arguments)
+        found = yield from row(_NAMED, setting.conversation, setting.session, given.arguments)
     else:
         found = yield from row(_EARLIER, setting.conversation, setting.session)
     if found is None or found[0] == setting.session:
@@ -78,7 +76,7 @@ def resume(setting: Setting, given: Given) -> Op[Taken]:
     yield from make_ready(target, setting.stamp)
     named = yield from row(_TITLE, target)
     title = f" ({named[0]})" if named and named[0] else ""
-    recorded += yield from _bring_results(setting, ended, target)
+    recorded += yield from errands.bring_unsaid(setting.dialect, ended, target, setting.stamp)
     reply = f"Back in session {target}{title}.{_stopped(ended)}"
     return Taken(reply, recorded, ended, session=target)
 
@@ -125,7 +123,7 @@ def _leave(
         principal=setting.place.principal,
     )
     yield from make_live(setting.conversation, session)
-    recorded += yield from _bring_results(setting, ended, session)
+    recorded += yield from errands.bring_unsaid(setting.dialect, ended, session, setting.stamp)
     return recorded, ended
 
 
@@ -139,21 +137,6 @@ def _close(
     )
     yield from run(_CLOSE, setting.stamp.at, setting.session)
     return recorded, ended
-
-
-def _bring_results(
-    setting: Setting, ended: tuple[TurnId, ...], session: SessionId
-) -> Op[list[Recorded]]:
-    """What came back from the background and was not said yet is said in the session that is live
-    now: it was asked of the conversation, not of one session."""
-    recorded: list[Recorded] = []
-    for turn in ended:
-        events = yield from journal.of_turn(turn)
-        first = events[0].event
-        is_said = any(isinstance(each.event, AssistantSaid) for each in events)
-        if isinstance(first, TurnQueued) and first.kind == RESULT and not is_said:
-            recorded += yield from errands.bring(setting.dialect, session, first, setting.stamp)
-    return recorded
 
 
 def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:

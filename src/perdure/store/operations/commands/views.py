@@ -41,6 +41,8 @@ def compact(setting: Setting, given: Given) -> Op[Taken]:
 
 def _drop(setting: Setting) -> Op[Taken]:
     """All of them: a summary was made from the one before it, which would take its place."""
+    if (yield from errands.is_running(setting.session, Errand.SUMMARY)):
+        return Taken("A compaction is on its way: /stop it first.")
     head = setting.place.head
     found = (yield from compaction.in_force(head)) if head else []
     if not found:

@@ -1,0 +1,75 @@
+"""What came back from the background is said, whatever happens to the turn that brings it."""
+
+import msgspec
+
+from perdure.domain.errands import RESULT
+from perdure.domain.events import TurnQueued
+from perdure.domain.outcomes import Busy, Interruption
+from perdure.ports.turns import Claimed
+from perdure.store.store import Store
+from perdure.testkit.stores import Person, message, settle
+
+
+def queued(claimed: Claimed) -> TurnQueued:
+    first = claimed.events[0].event
+    assert isinstance(first, TurnQueued)
+    return first
+
+
+async def _brought(store: Store, ada: Person) -> Claimed:
+    """A result, claimed and not yet said."""
+    asked = message(ada.id, "/background count the stars", external_id="b")
+    await store.inbox.accept(asked, queue_max=9)
+    (errand,) = await store.turns.claim(limit=9)
+    await settle(store, errand, "seven")
+    (result,) = await store.turns.claim(limit=9)
+    assert queued(result).kind == RESULT
+    return result
+
+
+async def _next_answers(store: Store) -> list[str]:
+    """The answers of all results that can still be said, in their order."""
+    answers = []
+    while claimed := await store.turns.claim(limit=1):
+        answers.append(queued(claimed[0]).answer)
+        await settle(store, claimed[0], "said")
+    return answers
+
+
+async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: Person) -> None:
+    result = await _brought(store, ada)
+    update = msgspec.structs.replace(message(ada.id, "hello", external_id="m"), busy=Busy.INTERRUPT)
+    accepted = await store.inbox.accept(update, queue_max=9)
+
+    assert accepted.ended == (result.lease.turn,)
+    assert await _next_answers(store) == ["", queued(result).answer]
+
+
+async def test_one_that_was_interrupted_is_not_lost_either(store: Store, ada: Person) -> None:
+    result = await _brought(store, ada)
+    await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
+
+    assert await _next_answers(store) == ["", queued(result).answer]
+
+
+async def test_a_suspension_does_not_lose_it(store: Store, ada: Person) -> None:
+    result = await _brought(store, ada)
+    await store.turns.interrupt(result.lease, Interruption.CRASH, attempts_max=1)
+    await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
+
+    assert sorted(await _next_answers(store)) == ["", queued(result).answer]
+
+
+async def test_a_background_request_wakes_a_suspended_conversation(
+    store: Store, ada: Person
+) -> None:
+    first = message(ada.id, "one", external_id="1", adapter="chat")
+    await store.inbox.accept(first, queue_max=9)
+    (claimed,) = await store.turns.claim(limit=1)
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+    asked = message(ada.id, "/background count", external_id="2", adapter="chat")
+    accepted = await store.inbox.accept(asked, queue_max=9)
+
+    assert accepted.turn is not None
+    assert await store.outbox.take(adapter="chat", limit=9)
