@@ -14,6 +14,7 @@ from perdure.domain.events import (
     AssistantSaid,
     Attachment,
     Recorded,
+    SteerAccepted,
     SteerTaken,
     ToolCall,
     ToolFinished,
@@ -83,27 +84,35 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
     return entries
 
 
+def user_entry(spoken: TurnQueued | SteerAccepted | SteerTaken, at: int) -> Entry:
+    return Entry(
+        id=spoken.message,
+        role="user",
+        text=spoken.text,
+        turn=spoken.turn,
+        at=at,
+        attachments=spoken.attachments,
+    )
+
+
+def assistant_entry(said: AssistantSaid, at: int) -> Entry:
+    return Entry(
+        id=said.message,
+        role="assistant",
+        text=said.text,
+        turn=said.turn,
+        at=at,
+        tool_calls=said.calls,
+        outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
+    )
+
+
 def _entries(recorded: Recorded, names: Mapping[CallId, str]) -> Iterable[Entry]:
     match recorded.event:
         case TurnQueued() | SteerTaken() as spoken:
-            yield Entry(
-                id=spoken.message,
-                role="user",
-                text=spoken.text,
-                turn=spoken.turn,
-                at=recorded.at,
-                attachments=spoken.attachments,
-            )
+            yield user_entry(spoken, recorded.at)
         case AssistantSaid() as said:
-            yield Entry(
-                id=said.message,
-                role="assistant",
-                text=said.text,
-                turn=said.turn,
-                at=recorded.at,
-                tool_calls=said.calls,
-                outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
-            )
+            yield assistant_entry(said, recorded.at)
         case ToolFinished() as tool:
             yield Entry(
                 id=tool.call,

@@ -26,9 +26,8 @@ from perdure.domain.events import (
     TurnSettled,
 )
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.outcomes import Outcome
 from perdure.domain.standing import Standing
-from perdure.domain.transcript import Entry, call_state
+from perdure.domain.transcript import Entry, assistant_entry, call_state, user_entry
 
 ALL_SUBS: Final = 99
 
@@ -101,16 +100,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
     """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
     match recorded.event:
         case TurnQueued() | SteerAccepted() as spoken:
-            return [
-                Entry(
-                    id=spoken.message,
-                    role="user",
-                    text=spoken.text,
-                    turn=spoken.turn,
-                    at=recorded.at,
-                    attachments=spoken.attachments,
-                )
-            ]
+            return [user_entry(spoken, recorded.at)]
         case TurnAmended() as amended:
             return [
                 Entry(
@@ -123,17 +113,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
             ]
         case AssistantSaid() as said:
             calls.update({call.id: call.name for call in said.calls})
-            return [
-                Entry(
-                    id=said.message,
-                    role="assistant",
-                    text=said.text,
-                    turn=said.turn,
-                    at=recorded.at,
-                    tool_calls=said.calls,
-                    outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
-                )
-            ]
+            return [assistant_entry(said, recorded.at)]
         case ToolStarted(turn=turn, call=call):
             return [ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")]
         case ToolFinished(turn=turn, call=call, ending=ending, result=result):
