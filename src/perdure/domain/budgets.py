@@ -20,7 +20,6 @@ DAY_MS: Final = 86_400_000
 # the smallest budget, so that a small one has room for several turns at once.
 OUTPUT_ALLOWANCE: Final = 4_000
 _ALLOWANCES_IN_A_BUDGET: Final = 20
-REASON: Final = "budget"
 
 
 class Scope(StrEnum):

@@ -1,8 +1,9 @@
 """Ids and the time, as the store stamps them on rows."""
 
-from perdure.domain.ids import RANDOM_BYTES, mint
+from perdure.domain.ids import RANDOM_BYTES, NodeId, mint
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
+from perdure.store.operations.setting import Stamp
 
 
 class Mint:
@@ -12,6 +13,10 @@ class Mint:
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def stamp(self, node: NodeId) -> Stamp:
+        """What a node's operation writes on its rows, from now."""
+        return Stamp(node=node, at=self.now_ms(), mint=self.id)
 
     def id(self, prefix: str) -> str:
         return mint(

@@ -7,7 +7,6 @@ from perdure.domain.ids import NodeId, SessionId, TurnId
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations import automatic
-from perdure.store.operations.setting import Stamp
 
 
 class StoredErrands:
@@ -18,7 +17,14 @@ class StoredErrands:
 
     async def entitle(self, session: SessionId, *, at: TurnId, agent: str) -> list[Recorded]:
         return await self._driver.write(
-            partial(automatic.entitle, self._driver.dialect, session, at, agent, self._stamp())
+            partial(
+                automatic.entitle,
+                self._driver.dialect,
+                session,
+                at,
+                agent,
+                self._mint.stamp(self._node),
+            )
         )
 
     async def compact(self, session: SessionId, *, keep_tokens: int, agent: str) -> list[Recorded]:
@@ -28,10 +34,7 @@ class StoredErrands:
                 self._driver.dialect,
                 session,
                 agent,
-                self._stamp(),
+                self._mint.stamp(self._node),
                 keep_tokens=keep_tokens,
             )
         )
-
-    def _stamp(self) -> Stamp:
-        return Stamp(node=self._node, at=self._mint.now_ms(), mint=self._mint.id)

@@ -55,7 +55,7 @@ class StoredInbox:
                 self._driver.dialect,
                 update,
                 fresh,
-                _stamp(self._mint, self._node),
+                self._mint.stamp(self._node),
                 menu=menu,
                 queue_max=queue_max,
                 may_begin=may_begin,
@@ -63,13 +63,13 @@ class StoredInbox:
         )
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(turns.amend, self._driver.dialect, turn, text, stamp, by=by)
         )
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(turns.stop, self._driver.dialect, turn, stamp, by=by)
         )
@@ -83,7 +83,7 @@ class StoredTurns:
         self._unindexed = 0
 
     async def claim(self, *, limit: int) -> list[Claimed]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(turns.claim, self._driver.dialect, stamp, limit=limit)
         )
@@ -117,7 +117,7 @@ class StoredTurns:
         )
 
     async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         self._unindexed += 1
         if self._unindexed < INDEX_EVERY:
             return await self._driver.write(
@@ -134,7 +134,7 @@ class StoredTurns:
     async def interrupt(
         self, lease: Lease, reason: Interruption, *, attempts_max: int
     ) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(
                 recovery.interrupt,
@@ -164,7 +164,7 @@ class StoredNodes:
         )
 
     async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(
                 recovery.reap, self._driver.dialect, stamp, attempts_max=attempts_max, limit=limit
@@ -172,7 +172,7 @@ class StoredNodes:
         )
 
     async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(
                 recovery.reclaim,
@@ -184,19 +184,19 @@ class StoredNodes:
         )
 
     async def resume(self, policy: Policy, *, limit: int) -> Resumed:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(recovery.resume, self._driver.dialect, policy, stamp, limit=limit)
         )
 
     async def announce(self, text: str) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(recovery.announce, self._driver.dialect, text, stamp)
         )
 
     async def greet(self) -> list[Recorded]:
-        stamp = _stamp(self._mint, self._node)
+        stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(nodes.greet, self._driver.dialect, stamp))
 
     async def leave(self, *, restart_session: SessionId | None = None) -> None:
@@ -204,10 +204,6 @@ class StoredNodes:
         await self._driver.write(
             partial(nodes.leave, self._node, at=at, restart_session=restart_session)
         )
-
-
-def _stamp(mint: Mint, node: NodeId) -> Stamp:
-    return Stamp(node=node, at=mint.now_ms(), mint=mint.id)
 
 
 class StoredOutbox:

@@ -209,21 +209,15 @@ def _resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
     event = SessionOpened(by=update.principal, reason=state, parent=session)
     yield from open_session(dialect, successor, conversation, event, stamp, principal=principal)
     yield from make_live(conversation, successor)
-    yield from errands.bring_suspended(dialect, session, successor, stamp)
-    place = yield from _reread(_new(conversation, successor, update))
-    return place._replace(agent=agent, persona=persona, is_successor=True)
+    brought = yield from errands.bring_suspended(dialect, session, successor, stamp)
+    place = _new(conversation, successor, update)._replace(agent=agent, persona=persona)
+    last_seq = brought[-1].seq if brought else place.last_seq
+    return place._replace(last_seq=last_seq, is_successor=True)
 
 
 def _new(conversation: ConversationId, session: SessionId, update: Update) -> Place:
     """A session that holds nothing yet but that it was opened."""
     return Place(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
-
-
-def _reread(place: Place) -> Op[Place]:
-    """The same, after results from the background were put into its line."""
-    held = yield from row(_SESSION, place.session)
-    assert held is not None
-    return place._replace(last_seq=held[2])
 
 
 def _find(address: Address) -> Op[Row | None]:

@@ -25,15 +25,14 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.transcript import reply_text
 from perdure.store.dialect import Dialect
 from perdure.store.operations import compaction, journal
-from perdure.store.operations.line import make_ready, queue_rows
+from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
 from perdure.store.operations.sessions import make_live, open_session
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
 _SERVED = """
-    SELECT s.parent_id, s.conversation_id, s.principal_id, c.session_id
-    FROM sessions s JOIN conversations c ON c.id = s.conversation_id WHERE s.id = $1"""
+    SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
 _LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
 _SUSPENDED_RESULTS = """
     SELECT id FROM turns WHERE session_id = $1 AND kind = 'result' AND outcome = 'suspended'
@@ -109,10 +108,7 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         attachments=order.attachments,
         persona=order.persona,
     )
-    recorded = yield from journal.append(dialect, session, [queued], at=stamp.at)
-    yield from queue_rows(recorded)
-    yield from make_ready(session, stamp)
-    return recorded
+    return (yield from queue_turn(dialect, session, queued, stamp))
 
 
 def is_running(session: SessionId, errand: Errand) -> Op[bool]:
@@ -142,7 +138,7 @@ def ended(
     assert found is not None
     assert isinstance(queued, TurnQueued)
     assert isinstance(settled, TurnSettled)
-    served, conversation, principal, _ = found
+    served, conversation, principal = found
     text = reply_text(own)
     back = Back(turn, queued, settled, text, events[0].session, served, conversation, principal)
     return (yield from _BRING_BACK[errand](dialect, back, stamp))
@@ -202,10 +198,7 @@ def bring(
     event = msgspec.structs.replace(
         result, turn=TurnId(stamp.mint("trn")), message=MessageId(stamp.mint("msg"))
     )
-    recorded = yield from journal.append(dialect, session, [event], at=stamp.at)
-    yield from queue_rows(recorded)
-    yield from make_ready(session, stamp)
-    return recorded
+    return (yield from queue_turn(dialect, session, event, stamp))
 
 
 def bring_unsaid(

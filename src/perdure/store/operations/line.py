@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import SessionId
+from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, run
 
@@ -32,6 +34,16 @@ def queue_rows(recorded: Sequence[Recorded], *, place: int | None = None) -> Op[
                 _QUEUE,
                 event.turn, each.session, event.message, event.kind, at, each.at, event.origin,
             )  # fmt: skip
+
+
+def queue_turn(
+    dialect: Dialect, session: SessionId, queued: TurnQueued, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Put a turn at the end of the line."""
+    recorded = yield from journal.append(dialect, session, [queued], at=stamp.at)
+    yield from queue_rows(recorded)
+    yield from make_ready(session, stamp)
+    return recorded
 
 
 def make_ready(session: SessionId, stamp: Stamp) -> Op[bool]:

@@ -14,7 +14,7 @@ from perdure.ports.inbox import Reception
 from perdure.ports.turns import Claimed, Lease
 from perdure.store.operations import errands, journal
 from perdure.store.operations.endings import Closing, end_turn, locked
-from perdure.store.operations.line import make_ready, queue_rows
+from perdure.store.operations.line import queue_turn
 from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Setting
 from perdure.store.operations.turns import looking_back
@@ -51,7 +51,9 @@ def take(setting: Setting) -> Op[Reception]:
         assert found is not None
         recorded += yield from end_turn(setting.dialect, started[0], found, closing, setting.stamp)
         ended = (started[0],)
-    recorded += yield from _queue(setting)
+    recorded += yield from queue_turn(
+        setting.dialect, setting.session, _queued(setting), setting.stamp
+    )
     recorded += yield from errands.bring_unsaid(
         setting.dialect, ended, setting.session, setting.stamp
     )
@@ -86,14 +88,6 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
         setting.dialect, setting.session, [event], at=setting.stamp.at
     )
     return Reception(accepted=accepted(setting, turn, Effect.STEERED, recorded))
-
-
-def _queue(setting: Setting) -> Op[list[Recorded]]:
-    at, session = setting.stamp.at, setting.session
-    recorded = yield from journal.append(setting.dialect, session, [_queued(setting)], at=at)
-    yield from queue_rows(recorded)
-    yield from make_ready(session, setting.stamp)
-    return recorded
 
 
 def _begin(setting: Setting) -> Op[Reception]:

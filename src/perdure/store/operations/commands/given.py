@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from perdure.domain.errands import RESULT
 from perdure.domain.events import Recorded, TurnQueued
-from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
@@ -16,16 +16,6 @@ from perdure.store.operations.turns import STOPPED
 from perdure.store.statement import Op, Row
 
 REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
-
-
-class Who(NamedTuple):
-    id: PrincipalId
-    name: str
-    role: str
-
-    @property
-    def is_operator(self) -> bool:
-        return self.role == "operator"
 
 
 class Taken(NamedTuple):

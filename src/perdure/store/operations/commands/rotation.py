@@ -64,7 +64,7 @@ def resume(setting: Setting, given: Given) -> Op[Taken]:
         found = yield from row(_NAMED, setting.conversation, setting.session, given.arguments)
     else:
         found = yield from row(_EARLIER, setting.conversation, setting.session)
-    if found is None or found[0] == setting.session:
+    if found is None:
         known = f"There is no other session {given.arguments} here." if given.arguments else ""
         return Taken(known or "There is no earlier session here.")
     target: SessionId = found[0]

@@ -7,6 +7,7 @@ from perdure.domain.commands import COMMANDS, Given, help_text
 from perdure.domain.events import CommandTaken
 from perdure.domain.updates import Accepted
 from perdure.ports.inbox import Reception
+from perdure.ports.principals import Principal
 from perdure.store.operations import journal
 from perdure.store.operations.commands import (
     asking,
@@ -18,7 +19,7 @@ from perdure.store.operations.commands import (
     spending,
     views,
 )
-from perdure.store.operations.commands.given import Taken, Who
+from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.outbox import put_unless_read
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row
@@ -84,7 +85,8 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
 def _taken(setting: Setting, given: Given) -> Op[Taken]:
     found = yield from row(_WHO, setting.update.principal)
     assert found is not None
-    who = Who(*found)
+    person, name, role = found
+    who = Principal(id=person, name=name, role=role)
     problem = given.problem
     if problem or given.command is None:
         return Taken(problem)
