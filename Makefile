@@ -43,7 +43,7 @@ lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions
 	scripts/lock $(ARGS)
 
 clean: ## remove everything that make made
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist tests/peers/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV): requirements-build.txt

@@ -1,0 +1,449 @@
+"""From source to tree: the one place that knows the parser.
+
+markdown-it reads in two passes and so do we. The first finds the blocks and where they stand in the
+source; splitting and healing need no more. The second reads the lines within them.
+
+A text is a stranger's, and its reading is bounded: containers deeper than `_DEPTH` are one
+paragraph, emphasis deeper than `_INLINE_DEPTH` is flattened, and a paragraph whose brackets nest
+absurdly has no links, because looking for them takes time in the depth. None of this loses text;
+nor does the reading itself, where Markdown would: the cells a row has too many stay in its last
+one, and a definition that nothing refers to is shown, since in a piece of a longer answer what
+refers to it may stand in another piece.
+"""
+
+import re
+from collections.abc import Iterator, MutableMapping, Sequence
+from enum import StrEnum
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from perdure.domain.markdown.tree import (
+    Align,
+    Block,
+    Break,
+    Cell,
+    Code,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    InlineCode,
+    Item,
+    Link,
+    List,
+    Paragraph,
+    Quote,
+    RawHtml,
+    Rule,
+    Strong,
+    Struck,
+    Table,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.token import Token
+
+_DEPTH: Final = 40
+_INLINE_DEPTH: Final = 16
+_BRACKET_DEPTH: Final = 4
+
+_BRACKET: Final = re.compile(r"[\[\]]")
+_BOX: Final = re.compile(r"\[([ xX])\](?:\s+|$)")
+_NEWLINE: Final = re.compile(r"\r\n?|\n")
+_PIPE: Final = re.compile(r"(?<!\\)\|")
+
+Env = MutableMapping[str, object]
+
+
+class Kind(StrEnum):
+    PARAGRAPH = "paragraph"
+    HEADING = "heading"
+    FENCE = "fence"
+    INDENTED = "indented"
+    QUOTE = "quote"
+    LIST = "list"
+    ITEM = "item"
+    TABLE = "table"
+    RULE = "rule"
+    HTML = "html"
+    DEFINITION = "definition"
+
+
+_KINDS: Final = {
+    "paragraph_open": Kind.PARAGRAPH,
+    "heading_open": Kind.HEADING,
+    "fence": Kind.FENCE,
+    "code_block": Kind.INDENTED,
+    "blockquote_open": Kind.QUOTE,
+    "bullet_list_open": Kind.LIST,
+    "ordered_list_open": Kind.LIST,
+    "list_item_open": Kind.ITEM,
+    "table_open": Kind.TABLE,
+    "hr": Kind.RULE,
+    "html_block": Kind.HTML,
+    "definition": Kind.DEFINITION,
+}
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A top-level block: the lines from `start` up to `end`, and where a list's items begin.
+
+    Blank lines behind a list may count as its own.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    items: tuple[int, ...] = ()
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """The innermost block in which a text ends; what a stream would go on with.
+
+    `content` is the text of a paragraph or heading, `columns` the width of a table. A fence that
+    misses its end `is_open`; a heading that is underlined `is_setext`.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    content: str = ""
+    columns: int = 0
+    is_open: bool = False
+    is_setext: bool = False
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines as the parser numbers them."""
+    return _NEWLINE.split(text)
+
+
+def cells_of(row: str) -> list[str]:
+    """The cells of a table's line, which may still have the marks of the quotes around it."""
+    cells = [cell.strip() for cell in _PIPE.split(row.strip(" \t>").removeprefix("|"))]
+    return cells if cells[-1] else cells[:-1]
+
+
+def parse(text: str) -> tuple[Block, ...]:
+    env: Env = {}
+    tokens = _block_tokens(text, env)
+    used = _read_lines(tokens, env)
+    return _blocks(iter(tokens), "", _Source(lines_of(text), used))
+
+
+def blocks_of(text: str) -> tuple[Slice, ...]:
+    tokens = _block_tokens(text, {})
+    slices = []
+    for index, token in enumerate(tokens):
+        if token.level or token.map is None or token.type not in _KINDS:
+            continue
+        kind, (start, end) = _KINDS[token.type], token.map
+        items = _items(tokens, index) if kind is Kind.LIST else ()
+        slices.append(Slice(kind, start, end, items))
+    return tuple(slices)
+
+
+def tail_of(text: str) -> Tail | None:
+    """Where a text ends; None for one without any block."""
+    # A last line without its newline would not count among the lines of a fence.
+    tokens = _block_tokens(text + "\n", {})
+    index = len(tokens) - 1
+    while index >= 0 and (tokens[index].nesting < 0 or tokens[index].type not in _LEAVES):
+        index -= 1
+    return _tail(tokens, index) if index >= 0 else None
+
+
+_LEAVES: Final = frozenset(
+    {
+        "inline",
+        "fence",
+        "code_block",
+        "html_block",
+        "hr",
+        "definition",
+        "list_item_open",
+        "blockquote_open",
+    }
+)
+
+
+def _tail(tokens: "Sequence[Token]", index: int) -> Tail:
+    token = tokens[index]
+    if token.type == "inline":
+        token = tokens[index - 1]
+        if token.type in ("td_open", "th_open"):
+            return _table_tail(tokens, index)
+    start, end = token.map or (0, 0)
+    kind = _KINDS[token.type]
+    lines = token.content.count("\n")
+    return Tail(
+        kind=kind,
+        start=start,
+        end=end,
+        content=tokens[index].content,
+        is_open=kind is Kind.FENCE and end - start < lines + 2,
+        is_setext=kind is Kind.HEADING and token.markup in ("-", "="),
+    )
+
+
+def _table_tail(tokens: "Sequence[Token]", index: int) -> Tail:
+    while tokens[index].type != "table_open":
+        index -= 1
+    start, end = tokens[index].map or (0, 0)
+    # One inline token per cell; the header's are those of its line.
+    cells = [t for t in tokens[index:] if t.type == "th_open"]
+    return Tail(kind=Kind.TABLE, start=start, end=end, columns=len(cells))
+
+
+def _items(tokens: "Sequence[Token]", index: int) -> tuple[int, ...]:
+    starts = []
+    while (token := tokens[index + 1]).level > 0:
+        if token.level == 1 and token.type == "list_item_open" and token.map:
+            starts.append(token.map[0])
+        index += 1
+    return tuple(starts)
+
+
+@cache
+def _reader() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - a tenth of a second, so when needed
+
+    options = {"maxNesting": _DEPTH, "inline_definitions": True, "store_labels": True}
+    reader = MarkdownIt("commonmark", options)
+    reader.enable(["table", "strikethrough"])
+    reader.disable(["inline", "text_join"])
+    reader.block.ruler.before("table", "too_deep", _too_deep, {"alt": []})
+    return reader
+
+
+@cache
+def _reader_without_links() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415
+
+    reader = MarkdownIt("commonmark", {"maxNesting": _DEPTH})
+    return reader.enable("strikethrough").disable(["link", "image"])
+
+
+def _too_deep(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - the parser calls it so
+    """Take what is too deep as a paragraph; the parser itself would drop it at `maxNesting`."""
+    # A list takes two levels at once.
+    if silent or state.level < _DEPTH - 2:
+        return False
+    line = start
+    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        line += 1
+    content = state.getLines(start, line, state.blkIndent, keepLastLF=False).strip()
+    state.line = line
+    state.push("paragraph_open", "p", 1).map = [start, line]
+    inline = state.push("inline", "", 0)
+    inline.content, inline.map, inline.children = content, [start, line], []
+    state.push("paragraph_close", "p", -1)
+    return True
+
+
+def _block_tokens(text: str, env: Env) -> "list[Token]":
+    return _reader().parse(text, env)
+
+
+def _read_lines(tokens: "Sequence[Token]", env: Env) -> frozenset[str]:
+    """Read the lines of every block; the answer is the labels that links refer to."""
+    used = set()
+    for index, token in enumerate(tokens):
+        if token.type != "inline":
+            continue
+        if index > 1 and tokens[index - 2].type == "list_item_open":
+            _take_box(tokens[index - 2], token)
+        token.children = []
+        reader = _reader_without_links() if _nests_absurdly(token.content) else _reader()
+        reader.inline.parse(token.content, reader, env, token.children)
+        used |= {str(c.meta["label"]) for c in token.children if "label" in c.meta}
+    return frozenset(used)
+
+
+def _take_box(item: "Token", inline: "Token") -> None:
+    if found := _BOX.match(inline.content):
+        item.meta["is_done"] = found[1] != " "
+        inline.content = inline.content[found.end() :]
+
+
+def _nests_absurdly(content: str) -> bool:
+    depth = 0
+    for bracket in _BRACKET.findall(content):
+        depth = depth + 1 if bracket == "[" else max(depth - 1, 0)
+        if depth > _BRACKET_DEPTH:
+            return True
+    return False
+
+
+class _Source(msgspec.Struct, frozen=True):
+    lines: list[str]
+    used: frozenset[str]
+
+
+def _blocks(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[Block, ...]:
+    blocks: list[Block] = []
+    for token in tokens:
+        if token.type == end:
+            break
+        block = _block(token, tokens, source)
+        if block is not None:
+            blocks.append(block)
+    return tuple(blocks)
+
+
+def _block(token: "Token", tokens: "Iterator[Token]", source: _Source) -> Block | None:
+    match _KINDS.get(token.type):
+        case Kind.PARAGRAPH:
+            return Paragraph(_inlines(next(tokens)))
+        case Kind.HEADING:
+            return Heading(int(token.tag[1:]), _inlines(next(tokens)))
+        case Kind.FENCE | Kind.INDENTED:
+            return Code(token.info.strip(), token.content.removesuffix("\n"))
+        case Kind.RULE:
+            return Rule()
+        case Kind.HTML:
+            return RawHtml(token.content.rstrip("\n"))
+        case Kind.DEFINITION:
+            return _definition(token, source)
+        case _:
+            return _container(token, tokens, source)
+
+
+def _container(token: "Token", tokens: "Iterator[Token]", source: _Source) -> Block | None:
+    match token.type:
+        case "blockquote_open":
+            return Quote(_blocks(tokens, "blockquote_close", source))
+        case "bullet_list_open":
+            items = _list_items(tokens, "bullet_list_close", source)
+            return List(is_ordered=False, start=1, items=items)
+        case "ordered_list_open":
+            start = int(token.attrs.get("start", 1))
+            items = _list_items(tokens, "ordered_list_close", source)
+            return List(is_ordered=True, start=start, items=items)
+        case "table_open":
+            return _table(tokens, source)
+        case _:
+            # The end of a paragraph or a heading, whose lines are already taken.
+            return None
+
+
+def _list_items(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[Item, ...]:
+    items = []
+    for token in tokens:
+        if token.type == end:
+            break
+        is_done = bool(token.meta["is_done"]) if "is_done" in token.meta else None
+        items.append(Item(_blocks(tokens, "list_item_close", source), is_done))
+    return tuple(items)
+
+
+def _table(tokens: "Iterator[Token]", source: _Source) -> Table:
+    aligns: list[Align] = []
+    rows: list[list[Cell]] = []
+    line = 0
+    for token in tokens:
+        match token.type:
+            case "table_close":
+                break
+            case "tr_open":
+                line = token.map[0] if token.map else 0
+                rows.append([])
+            case "th_open":
+                aligns.append(Align(str(token.attrs.get("style", "")).removeprefix("text-align:")))
+            case "inline":
+                rows[-1].append(_inlines(token))
+                if len(rows) > 1 and len(rows[-1]) == len(aligns):
+                    rows[-1][-1] += _surplus(source.lines[line], len(aligns))
+            case _:
+                continue
+    header, *body = [tuple(row) for row in rows]
+    return Table(header, tuple(body), tuple(aligns))
+
+
+def _surplus(line: str, columns: int) -> tuple[Text, ...]:
+    """The cells that a row has more than the header, for want of a column as text."""
+    more = cells_of(line)[columns:] if line.count("|") >= columns else []
+    return (Text(" | " + " | ".join(more)),) if more else ()
+
+
+def _definition(token: "Token", source: _Source) -> Paragraph | None:
+    if token.meta["id"] in source.used:
+        return None
+    url = str(token.meta["url"])
+    label = Text(f"[{token.meta['label']}]: ")
+    return Paragraph((label, Link(url, str(token.meta["title"]), (Text(url),))))
+
+
+class _Span(msgspec.Struct):
+    """An inline that is not closed yet. One without opening adds to its parent's children."""
+
+    children: list[Inline]
+    opening: "Token | None" = None
+    is_linked: bool = False
+
+
+def _inlines(token: "Token") -> tuple[Inline, ...]:
+    stack = [_Span([])]
+    for child in token.children or ():
+        if child.nesting > 0:
+            stack.append(_opened(child, stack[-1], depth=len(stack)))
+        elif child.nesting < 0:
+            span = stack.pop()
+            if span.opening is not None:
+                stack[-1].children.append(_spanning(span.opening, _joined(span.children)))
+        else:
+            leaf = _leaf(child)
+            if stack[-1].is_linked and isinstance(leaf, Image):
+                leaf = Text(leaf.alt or leaf.target)
+            stack[-1].children.append(leaf)
+    return _joined(stack[0].children)
+
+
+def _opened(token: "Token", parent: _Span, *, depth: int) -> _Span:
+    is_link = token.type == "link_open"
+    if depth > _INLINE_DEPTH or (is_link and parent.is_linked):
+        return _Span(parent.children, is_linked=parent.is_linked)
+    return _Span([], token, is_link or parent.is_linked)
+
+
+def _joined(inlines: list[Inline]) -> tuple[Inline, ...]:
+    """The inlines with each run of text as one, and no empty text."""
+    joined: list[Inline] = []
+    for is_text, run in groupby(inlines, key=lambda each: isinstance(each, Text)):
+        if not is_text:
+            joined += run
+        elif text := "".join(each.text for each in run if isinstance(each, Text)):
+            joined.append(Text(text))
+    return tuple(joined)
+
+
+def _spanning(opening: "Token", children: tuple[Inline, ...]) -> Inline:
+    match opening.type:
+        case "em_open":
+            return Emphasis(children)
+        case "strong_open":
+            return Strong(children)
+        case "s_open":
+            return Struck(children)
+        case _:
+            target, title = opening.attrs.get("href", ""), opening.attrs.get("title", "")
+            return Link(str(target), str(title), children)
+
+
+def _leaf(token: "Token") -> Inline:
+    match token.type:
+        case "code_inline":
+            return InlineCode(token.content)
+        case "softbreak" | "hardbreak":
+            return Break(token.type == "hardbreak")
+        case "image":
+            alt = "".join(each.content for each in token.children or ())
+            return Image(str(token.attrs.get("src", "")), alt)
+        case _:
+            return Text(token.content)

@@ -1,0 +1,292 @@
+"""One long answer as several pieces of Markdown source that a platform will take.
+
+The caller says how long a piece is in the platform's own form and unit; escaping may make it many
+times longer than its source, so nothing here counts characters but to guess where to look first.
+Pieces are cut from the source between blocks, and a block that is too long itself is cut where it
+hurts least: code between lines, a table between rows, a list between items, prose between sentences
+and then words. What frames a block is put around every piece of it: a fence and its info string, a
+table's head, a quote's `>`.
+
+A block inside a quote or an item is cut as it would be at the top, only measured in its frame. If
+the frame leaves no room for even one character, the frame is given up and its source cut as prose;
+the last to give up is the caller, with `ValueError`.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from perdure.domain.markdown.parse import Kind, Slice, blocks_of, lines_of
+from perdure.domain.markdown.prose import NoRoom, Space, cut_anywhere, cut_prose, furthest
+
+_DEPTH_MAX: Final = 12
+# A part of the limit. What is shorter does not cost a long line or row after it its wholeness.
+_SHORT: Final = 8
+
+_FENCE: Final = re.compile(r"( {0,3})(`{3,}|~{3,})")
+_FENCE_END: Final = re.compile(r" {0,3}(?:`{3,}|~{3,})[ \t]*")
+_QUOTE_MARK: Final = re.compile(r"^ {0,3}> ?", re.MULTILINE)
+_ITEM_MARK: Final = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])( {1,4}(?! )|[ \t]|$)", re.MULTILINE)
+_NEWLINE: Final = re.compile(r"\n")
+_LATER_LINE: Final = re.compile(r"(?<=\n)(?=[^\n]*\S)")
+
+
+def split(text: str, *, size: Callable[[str], int], limit: int) -> tuple[str, ...]:
+    """The text as pieces of source, in order, each of at most `limit` by the caller's `size`."""
+    if not text.strip():
+        return ()
+    if size(text) <= limit:
+        return (text,)
+    space = Space(lambda piece, _: size(piece), limit)
+    try:
+        return tuple(_split_blocks("\n".join(lines_of(text)), space, 0))
+    except NoRoom:
+        raise ValueError(
+            f"A limit of {limit} has no room for one character of this text; raise the limit."
+        ) from None
+
+
+def _split_blocks(source: str, space: Space, depth: int) -> list[str]:
+    blocks = blocks_of(source)
+    lines = _line_starts(source)
+    parts = _parts(source, [lines[block.start] for block in blocks])
+
+    def cut(index: int, space: Space) -> list[str]:
+        return _cut_block(parts.text(index, index + 1), blocks[index], space, depth)
+
+    headings = frozenset(i for i, block in enumerate(blocks) if block.kind is Kind.HEADING)
+    return _pack(parts, space, cut, headings)
+
+
+def _cut_block(text: str, block: Slice, space: Space, depth: int) -> list[str]:
+    try:
+        match block.kind:
+            case _ if depth > _DEPTH_MAX:
+                return cut_prose(text, space)
+            case Kind.FENCE:
+                return _cut_fence(text, space)
+            case Kind.INDENTED:
+                return _cut_lines(text, space)
+            case Kind.TABLE:
+                return _cut_table(text, space)
+            case Kind.QUOTE:
+                return _cut_quote(text, space, depth)
+            case Kind.LIST:
+                return _cut_list(text, [item - block.start for item in block.items], space, depth)
+            case _:
+                return cut_prose(text, space)
+    except NoRoom:
+        return cut_prose(text, space)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A source in parts, each with the blank lines behind it."""
+
+    source: str
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    def text(self, first: int, behind: int) -> str:
+        if first == behind:
+            return ""
+        return self.source[self.starts[first] : self.ends[behind - 1]].strip("\n").rstrip()
+
+
+def _parts(source: str, starts: Sequence[int]) -> _Parts:
+    return _Parts(source, starts, [*starts[1:], len(source)])
+
+
+def _pack(
+    parts: _Parts,
+    space: Space,
+    cut: Callable[[int, Space], list[str]],
+    headings: frozenset[int] = frozenset(),
+) -> list[str]:
+    """Put parts together to pieces, and cut a part that fits into none.
+
+    A part that must be cut begins in the piece of what stands before it, if that is short, and what
+    is left of it goes on in the piece of what follows. A heading does not end a piece, unless there
+    is nothing else in it.
+    """
+    pieces: list[str] = []
+    held, at = "", 0
+    while at < len(parts.starts):
+        here = space.after(len(pieces))
+        behind = _fitting(parts, at, held, here)
+        fitting = _under(held, parts.text(at, behind))
+        if behind == len(parts.starts):
+            return [*pieces, fitting]
+        if not fitting or (
+            here.size(fitting, 0) <= here.limit // _SHORT
+            and not here.after(1).fits(parts.text(behind, behind + 1))
+        ):
+            *cut_off, held = _cut_under(fitting, behind, cut, here) or [""]
+            pieces += cut_off
+            at = behind + 1
+            continue
+        keep = _without_headings(at, behind, headings, is_bare=not held)
+        kept = _under(held, parts.text(at, keep))
+        is_kept = keep == behind or here.fits(kept)
+        pieces.append(kept if is_kept else fitting)
+        held, at = "", keep if is_kept else behind
+    return [*pieces, held] if held else pieces
+
+
+def _without_headings(at: int, behind: int, headings: frozenset[int], *, is_bare: bool) -> int:
+    keep = behind
+    while keep > at and keep - 1 in headings:
+        keep -= 1
+    return behind if keep == at and is_bare else keep
+
+
+def _fitting(parts: _Parts, at: int, held: str, space: Space) -> int:
+    start = parts.starts[at]
+
+    def size(end: int) -> int:
+        return space.size(_under(held, parts.source[start:end].strip("\n").rstrip()), 0)
+
+    return furthest(parts.ends, at, start=start - len(held), size=size, limit=space.limit)
+
+
+def _cut_under(
+    lead: str, index: int, cut: Callable[[int, Space], list[str]], space: Space
+) -> list[str]:
+    """The pieces of a part, the first of them under what stands before it if there is room."""
+    if not lead:
+        return cut(index, space)
+
+    def frame(piece: str, number: int) -> str:
+        return piece if number else _under(lead, piece)
+
+    try:
+        return _framed(cut(index, space.within(frame)), frame) or [lead]
+    except NoRoom:
+        return [lead, *cut(index, space.after(1))]
+
+
+def _under(above: str, below: str) -> str:
+    return f"{above}\n\n{below}" if above and below else above or below
+
+
+def _framed(pieces: Sequence[str], frame: Callable[[str, int], str]) -> list[str]:
+    return [frame(piece, number) for number, piece in enumerate(pieces)]
+
+
+def _cut_fence(text: str, space: Space) -> list[str]:
+    opening, *lines = text.split("\n")
+    if lines and _FENCE_END.fullmatch(lines[-1]):
+        lines.pop()
+    body = "\n".join(lines)
+    found = _FENCE.match(opening)
+    assert found, "a fence begins with its mark"
+    indent, mark = found.groups()
+    if not body.strip():
+        # Nothing would be framed; what is too long is the info string.
+        raise NoRoom
+    if mark in body:
+        # The rest of a line that is cut could be taken for the end.
+        longest = max(map(len, re.findall(rf"{mark[0]}+", body)))
+        mark = mark[0] * (longest + 1)
+    opening = indent + mark + opening[found.end() :]
+
+    def frame(piece: str, _: int) -> str:
+        return f"{opening}\n{piece}\n{indent}{mark}"
+
+    return _framed(_cut_lines(body, space.within(frame)), frame)
+
+
+def _cut_lines(text: str, space: Space) -> list[str]:
+    """The lines, as many in a piece as fit; pieces of blank ones are left out."""
+    ends = [*_line_starts(text)[1:], len(text)]
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        here = space.after(len(pieces))
+        first = bisect_right(ends, at)
+
+        def size(end: int, at: int = at, here: Space = here) -> int:
+            return here.size(text[at:end].strip("\n"), 0)
+
+        behind = furthest(ends, first, start=at, size=size, limit=space.limit)
+        end = ends[behind - 1] if behind > first else cut_anywhere(text, at, ends[first], here)
+        if text[at:end].strip():
+            pieces.append(text[at:end].strip("\n"))
+        at = end
+    return pieces
+
+
+def _cut_table(text: str, space: Space) -> list[str]:
+    head_end = _line_starts(text + "\n")[2]
+    head, body = text[:head_end].rstrip(), text[head_end:]
+    if not space.fits(head):
+        raise NoRoom
+
+    def frame(rows: str, _: int) -> str:
+        return f"{head}\n{rows}"
+
+    framed = space.within(frame)
+    parts = _parts(body, _line_starts(body) if body else [])
+    pieces: list[str] = []
+    at = 0
+    while at < len(parts.starts):
+        behind = _fitting(parts, at, "", framed.after(len(pieces)))
+        if behind > at:
+            pieces.append(frame(parts.text(at, behind), 0))
+        else:
+            # A row that is too long even alone is text; the head must not go with it.
+            pieces += [] if pieces else [head]
+            pieces += cut_prose(parts.text(at, at + 1), space.after(len(pieces)))
+        at = max(behind, at + 1)
+    return pieces or [head]
+
+
+def _cut_quote(text: str, space: Space, depth: int) -> list[str]:
+    def frame(piece: str, _: int) -> str:
+        return "\n".join(f"> {line}".rstrip() for line in piece.split("\n"))
+
+    inner = _QUOTE_MARK.sub("", text)
+    return _framed(_split_blocks(inner, space.within(frame), depth + 1), frame)
+
+
+def _cut_list(text: str, items: Sequence[int], space: Space, depth: int) -> list[str]:
+    lines = _line_starts(text)
+    parts = _parts(text, [lines[item] for item in items])
+
+    def cut(index: int, space: Space) -> list[str]:
+        item = parts.text(index, index + 1)
+        try:
+            return _cut_item(item, space, depth)
+        except NoRoom:
+            return cut_prose(item, space)
+
+    return _pack(parts, space, cut)
+
+
+def _cut_item(text: str, space: Space, depth: int) -> list[str]:
+    """The first piece has the item's mark; the others stand where the list does."""
+    found = _ITEM_MARK.match(text)
+    assert found, "an item begins with its mark"
+    mark, indent = f"{found[1]} ", " " * (len(found[1]) + 1)
+    width = found.end() + (found[2] == "")
+    first, *others = text[found.end() :].split("\n")
+    inner = "\n".join([first, *(_dedented(line, width) for line in others)])
+
+    def frame(piece: str, number: int) -> str:
+        return piece if number else mark + _LATER_LINE.sub(indent, piece)
+
+    pieces = _split_blocks(inner, space.within(frame), depth + 1)
+    # An item without text still has its number.
+    return _framed(pieces, frame) or cut_prose(text, space)
+
+
+def _dedented(line: str, width: int) -> str:
+    bare = line.lstrip(" \t")
+    indent = line[: len(line) - len(bare)].expandtabs(4)
+    return indent[width:] + bare
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *(found.end() for found in _NEWLINE.finditer(text))]
