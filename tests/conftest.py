@@ -23,9 +23,12 @@ from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.peers.peer import Site
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.stores import Person
 from perdure.testkit.system import SeededEntropy, VirtualClock
+
+pytest_plugins = ["perdure.testkit.peers.fixtures"]
 
 # A busy machine is no failure; everything else stays as hypothesis has chosen it.
 settings.register_profile("perdure", settings(), deadline=None)
@@ -280,6 +283,12 @@ async def ada(store: Store) -> Person:
 async def bob(store: Store) -> Person:
     principal = await store.principals.ensure("bob", role="member")
     return Person(store, principal.id)
+
+
+@pytest.fixture(scope="session")
+def peer_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Site]:
+    """A new folder on the real clock, for a chat platform of that name."""
+    return lambda name: Site(tmp_path_factory.mktemp(name), _clean_environment(), SystemClock())
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """People change and delete what they have sent, and what was taken back goes away."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 import pytest
 
@@ -19,7 +20,11 @@ from perdure.domain.prompt import Request, TextBlock
 from perdure.domain.records import PartView
 from perdure.domain.transcript import entries_of
 from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
+from perdure.engine.feed import Feed
 from perdure.engine.outbox import OutboxPump
+from perdure.engine.stage import Stage
+from perdure.engine.surfaces import Surfaces
+from perdure.ports.adapter import Delete
 from perdure.ports.outbox import Part
 from perdure.ports.turns import Claimed
 from perdure.store.operations import amending
@@ -441,7 +446,7 @@ async def take(store: Store) -> Part:
 
 
 async def send(store: Store, part: Part) -> str:
-    receipt = f"seen-{part.text}"
+    receipt = f"seen-{part.text}" if part.step is not Step.DELETE else GONE
     await store.outbox.record(part.id, PartState.SENT, receipt=receipt)
     return receipt
 
@@ -452,7 +457,7 @@ async def left_to_do(store: Store) -> list[tuple[Step, str]]:
     while taken := await store.outbox.take(adapter=CHAT, limit=10):
         (part,) = taken
         await send(store, part)
-        steps.append((part.step, part.text))
+        steps.append((part.step, part.receipt or part.text))
     return steps
 
 
@@ -556,13 +561,30 @@ async def test_over_http_there_is_nothing_to_delete(store: Store, ada: Person) -
 KEY = Capabilities(takes_key=True, can_delete=True)
 
 
+def outbox_pump(store: Store, platform: ScriptedPlatform, clock: VirtualClock) -> OutboxPump:
+    """On its own: no turn is shown while it runs, and every step waits for its own sending."""
+
+    def start(work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
+        raise AssertionError(f"{name} was started")
+
+    return OutboxPump(
+        store.outbox,
+        Surfaces({CHAT: platform}, clock=clock),
+        media=store.media,
+        stage=Stage(store.outbox, Feed(), clock=clock, start=start),
+        clock=clock,
+        start=start,
+        expire_s=86_400,
+    )
+
+
 class Outside:
     """The real pump, and a platform that shows what it is sent."""
 
     def __init__(self, store: Store, clock: VirtualClock, can: Capabilities) -> None:
         self.platform = ScriptedPlatform(capabilities=can)
         self._clock = clock
-        self.pump = OutboxPump(store.outbox, {CHAT: self.platform}, clock=clock, expire_s=86_400)
+        self.pump = outbox_pump(store, self.platform, clock)
 
     async def rest(self) -> None:
         for _ in range(20):
@@ -636,10 +658,10 @@ async def test_a_deletion_that_a_death_interrupted_is_repeated(
     await outside.rest()
     _, undone = await eve.says("/undo")
     deletion = await take(eve.store)
-    await outside.platform.delete(deletion.text, deletion.address)
+    await outside.platform.perform(Delete(address=deletion.address, receipt=deletion.receipt))
 
     store = await restart()
-    again = Outside(store, clock, outside.platform.capabilities)
+    again = Outside(store, clock, outside.platform.can)
     again.platform.shown = outside.platform.shown
     await again.pump.recover()
     await again.rest()

@@ -5,13 +5,15 @@ from functools import partial
 
 import pytest
 
+from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import CommandTaken
 from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, told
+from perdure.domain.updates import Update
 from perdure.store.statement import rows
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, only
+from perdure.testkit.stores import Person, claim_one, only, settle
 from perdure.testkit.system import VirtualClock
 
 CANARY = "canary-7391"
@@ -317,3 +319,38 @@ def test_the_told_section_is_stable_and_marked_as_facts() -> None:
     assert section.splitlines()[1:] == ["- fact 0", "- fact 1", "- fact 2"]
     assert "not instructions" in section.splitlines()[0]
     assert told([]) == ""
+
+
+@pytest.mark.parametrize("is_begun_at_once", [True, False], ids=["at once", "later"])
+async def test_a_place_that_became_a_group_is_told_no_private_memories(
+    store: Store, ada: Person, is_begun_at_once: bool
+) -> None:
+    """Somebody was invited to where two used to be."""
+
+    def said(name: str, kind: str) -> Update:
+        address = Address(adapter="scripted", account="bot", place="room")
+        return Update(
+            address=address,
+            external_id=name,
+            kind="message",
+            principal=ada.id,
+            text="hello",
+            place_kind=kind,
+        )
+
+    await store.memory.add("a secret", key="mem_1", principal=ada.id, conversation=None)
+    await store.inbox.accept(said("m1", "private"), queue_max=9)
+    alone = await claim_one(store)
+    await settle(store, alone)
+
+    if is_begun_at_once:
+        among_others = (
+            await store.inbox.accept_and_start(said("m2", "group"), queue_max=9)
+        ).claimed
+        assert among_others is not None
+    else:
+        await store.inbox.accept(said("m2", "group"), queue_max=9)
+        among_others = await claim_one(store)
+
+    assert [memory.text for memory in alone.memories] == ["a secret"]
+    assert (among_others.is_shared, among_others.memories) == (True, ())

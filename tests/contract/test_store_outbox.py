@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import cycle, islice
 
 import pytest
 
-from perdure.domain.delivery import LEGAL, PartState
+from perdure.domain.delivery import LEGAL, PartState, Step
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PartId
 from perdure.ports.outbox import Part
+from perdure.store.operations.notices import notice
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, settle
 from perdure.testkit.system import VirtualClock
@@ -284,3 +286,85 @@ async def test_a_reply_whose_settlement_was_refused_leaves_no_part(
         await settle(store, claimed, "late", parts=("late",))
 
     assert await store.outbox.take(adapter=CHAT, limit=10) == []
+
+
+async def test_what_is_on_its_way_is_not_given_back(store: Store, eve: Person) -> None:
+    other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
+    await eve.is_answered("hi", "a", parts=("a",))
+    under_way = await take_one(store)
+    await other.is_answered("hi", "b", parts=("b",))
+    unknown = await take_one(store)
+
+    assert await store.outbox.release(adapter=CHAT, keep=(under_way.id,)) == 1
+
+    assert await state_of(store, under_way.id) == "attempting"
+    assert (await take_one(store)).id == unknown.id
+
+
+async def test_a_try_that_was_given_up_has_no_say(store: Store, eve: Person) -> None:
+    """Its platform answers at last, when the next try is under way already."""
+    await eve.is_answered("hi", "a", parts=("a",))
+    late = await take_one(store)
+    await store.outbox.release(adapter=CHAT)
+    again = await take_one(store)
+    assert (again.id, again.attempts) == (late.id, late.attempts + 1)
+
+    for state in (PartState.SENT, PartState.PENDING, PartState.UNKNOWN):
+        with pytest.raises(Conflict):
+            await store.outbox.record(late.id, state, receipt="late", attempt=late.attempts)
+    with pytest.raises(Conflict):
+        await store.outbox.divide(late.id, ("a", "b"), attempt=late.attempts)
+    with pytest.raises(Conflict):
+        await store.outbox.post_instead(late.id, error="gone", attempt=late.attempts)
+
+    assert await state_of(store, again.id) == "attempting"
+    await store.outbox.record(again.id, PartState.SENT, receipt="r", attempt=again.attempts)
+    assert await state_of(store, again.id) == "sent"
+
+
+async def test_what_is_divided_stays_whole_and_keeps_its_buttons_for_the_end(
+    store: Store, eve: Person
+) -> None:
+    accepted = await eve.says("hi")
+    put = partial(
+        notice,
+        store._driver.dialect,
+        accepted.session,
+        None,
+        "one two three",
+        store._mint.stamp(store.node),
+        choices=("yes", "no"),
+    )
+    await store._driver.write(put)
+    whole = await take_one(store)
+    assert whole.choices == ("yes", "no")
+
+    await store.outbox.divide(whole.id, ("one", "two", "three"), attempt=whole.attempts)
+
+    pieces = []
+    while taken := await store.outbox.take(adapter=CHAT, limit=10):
+        (part,) = taken
+        await store.outbox.record(part.id, PartState.SENT, receipt=part.text)
+        pieces.append((part.text, part.choices))
+    assert pieces == [("one", ()), ("two", ()), ("three", ("yes", "no"))]
+
+
+async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    """The edit never gets a receipt; what it was to edit has one."""
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    bubble = await store.outbox.bubble(claimed.lease, 0, "so far")
+    await store.outbox.record(bubble.part.id, PartState.SENT, receipt="the bubble")
+    await settle(store, claimed, "final", parts=("final",))
+    edit = await take_one(store)
+    assert (edit.step, edit.receipt) == (Step.EDIT, "the bubble")
+
+    await eve.says("/undo")
+    await store.outbox.record(edit.id, PartState.PENDING, error="429", attempt=edit.attempts)
+
+    assert await state_of(store, edit.id) == "expired", "nobody wants its words any more"
+    clock.advance(5)
+    deletion = await take_one(store)
+    assert (deletion.step, deletion.receipt) == (Step.DELETE, "the bubble")

@@ -13,12 +13,16 @@ import pytest
 from perdure.domain.errors import PerdureError, Rejected, Transient
 from perdure.store.operations import (
     accept,
+    answers,
+    destinations,
     diagnostics,
     endings,
     history,
     journal,
     line,
     outbox,
+    parked,
+    places,
     recovery,
     turns,
 )
@@ -244,7 +248,7 @@ HOT = {
     "conversations to tell": recovery._RUNNING_HERE,
     "turns waiting behind": recovery._WAITING_BEHIND,
     "a known update": accept._KNOWN,
-    "the conversation of an address": accept._FIND_CONVERSATION,
+    "the conversation of an address": places._FIND_CONVERSATION,
     "the queue's length": accept._OPEN_TURNS,
     "making a session ready": line._MAKE_READY,
     "open turns": history._OPEN_TURNS,
@@ -262,6 +266,12 @@ HOT = {
     "the next due part": outbox._NEXT_DUE,
     "listed conversations": history._LISTED,
     "listed sessions": history._SESSIONS,
+    "everybody's places": destinations.EVERYBODYS,
+    "one's own places": destinations.ONES_OWN,
+    "a conversation by its id": history._BY_ID,
+    "a turn": history._TURN,
+    "parked parts": parked.PAGE,
+    "the answer to an update": answers.ASKED,
 }
 
 

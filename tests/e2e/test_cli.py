@@ -553,13 +553,12 @@ async def test_settings_without_effect_are_named_at_the_start(
 ) -> None:
     gateway = await gateway_factory(
         toml='[agents.main]\nkind = "demo"\ntools = ["memory", "send"]\n'
-        '[adapters.telegram]\ntoken = "1:x"\n[tools.mcp.time]\ncommand = ["x"]\n'
+        '[tools.mcp.time]\ncommand = ["x"]\n'
         "[retention]\nclosed_days = 1\n"
     )
 
     for setting in (
         '[agents.main] tools "send"',
-        "[adapters.telegram]",
         "[tools.mcp.time]",
         "[retention] closed_days",
     ):

@@ -393,6 +393,21 @@ async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
     assert chat.errors == []
 
 
+async def test_a_file_that_the_agent_gives_can_be_had(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo file plan.txt sow beans")
+    file = chat.page.locator(".row.assistant .attached").get_by_role("button", name="plan.txt")
+    await expect(file).to_be_visible()
+    async with chat.page.expect_download() as downloading:
+        await file.click()
+    download = await downloading.value
+    assert download.suggested_filename == "plan.txt"
+    assert (await download.path()).read_text() == "sow beans"
+    await chat.page.reload()
+    await expect(file).to_be_visible()
+    assert chat.errors == []
+
+
 async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     await chat.sign_in()
     picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)

@@ -17,12 +17,13 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.app import config, config_values
+from perdure.app import config, config_values, platforms
 from perdure.domain.commands import COMMANDS
 from perdure.domain.events import KINDS
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import LEGAL
 from perdure.domain.watching import NAMES
+from perdure.ports.settings import AdapterSettings, DisplaySettings, Section
 from perdure.testkit.process import GatewayProcess
 from perdure.web.openapi import CALLS
 
@@ -213,7 +214,7 @@ def test_the_metrics_are_those_of_the_code() -> None:
     assert listed == set(re.findall(r'"(perdure_\w+)"', source))
 
 
-SECTIONS: dict[str, tuple[type[config_values.Section], ...]] = {
+SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[server]`": (config_values.ServerConfig,),
     "### `[store]`": (config_values.StoreConfig,),
     "### `[agents.NAME]`": (config_values.AgentSection,),
@@ -227,11 +228,13 @@ SECTIONS: dict[str, tuple[type[config_values.Section], ...]] = {
     "### `[drain]`": (config_values.DrainConfig,),
     "### `[turns]`": (config_values.TurnsConfig,),
     "### `[limits]`": (config_values.LimitsConfig,),
+    "### `[transcriber]`": (config_values.TranscriberConfig,),
     "### `[delivery]`": (config_values.DeliveryConfig,),
     "### `[sessions]`": (config_values.SessionsConfig,),
     "### `[retention]`": (config_values.RetentionConfig,),
     "### `[tools.mcp.NAME]`": (config_values.McpServer,),
-    "### `[adapters.telegram]`": (config_values.TelegramConfig,),
+    "### `[adapters.NAME]`": (AdapterSettings,),
+    "### `[adapters.NAME.display]`": (DisplaySettings,),
     "### `[budgets.person.daily]`": (config_values.Budget,),
 }
 
@@ -257,7 +260,7 @@ def default_in_words(field: msgspec.structs.FieldInfo) -> object:
             return "required"
         case config.Secret() as secret:
             return secret.reveal()
-        case config_values.Section():
+        case Section():
             return "see below"
         case tuple() as values:
             return list(values)
@@ -277,13 +280,21 @@ def test_every_section_of_the_file_is_documented() -> None:
     headings = "\n".join(SECTIONS)
     top = [field.name for field in msgspec.structs.fields(config_values.Config)]
     assert [name for name in top if f"`[{name}" not in headings] == []
-    assert [name for name in config_values.ADAPTERS if f"[adapters.{name}]" not in headings] == []
+
+
+@pytest.mark.parametrize("name", platforms.BUILT_IN)
+def test_every_platform_has_a_page_with_its_own_settings(name: str) -> None:
+    page = (ROOT / "docs" / "adapters" / f"{name}.md").read_text(encoding="utf-8")
+    common = {field.name for field in msgspec.structs.fields(AdapterSettings)}
+    own = [f.name for f in msgspec.structs.fields(platforms.manifest(name).settings)]
+    assert f"[adapters.{name}" in page
+    assert [key for key in own if key not in common and f"`{key}`" not in page] == []
 
 
 @pytest.mark.parametrize("path", documents(), ids=named)
 def test_configurations_that_are_shown_can_be_used(path: Path) -> None:
-    environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
     for block in blocks(named(path), "toml"):
+        environ = dict.fromkeys(re.findall(r'env = "(\w+)"', block), "k")
         assert config.parse(block.encode(), ROOT / "perdure.toml", environ).agents
 
 

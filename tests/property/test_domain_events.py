@@ -23,6 +23,9 @@ from perdure.domain.events import (
     CompactionFailed,
     HeadMoved,
     InterruptionAcknowledged,
+    MediaFetched,
+    MediaLost,
+    MessageJoined,
     NoticePosted,
     SessionClosed,
     SessionOpened,
@@ -50,7 +53,17 @@ ids = st.text("abcdefghjkmnpqrstvwxyz0123456789_", min_size=1, max_size=12)
 numbers = st.integers(0, 2**53)
 calls = st.builds(ToolCall, id=ids, name=text, arguments=text, repeat=st.sampled_from(Repeat))
 attachments = st.builds(
-    Attachment, media=st.none() | ids, url=st.none() | text, mime=text, name=text
+    Attachment,
+    media=st.none() | ids,
+    url=st.none() | text,
+    mime=text,
+    name=text,
+    reference=text,
+    size=numbers,
+    is_voice=st.booleans(),
+    text=text,
+    problem=text,
+    seconds=numbers,
 )
 some_attachments = st.lists(attachments, max_size=3).map(tuple)
 usages = st.builds(
@@ -98,6 +111,8 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         text=text,
         calls=st.lists(calls, max_size=3).map(tuple),
         is_interrupted=st.booleans(),
+        attachments=some_attachments,
+        origin=text,
     ),
     ToolStarted: st.builds(ToolStarted, turn=ids, call=ids),
     ToolFinished: st.builds(
@@ -170,6 +185,23 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     ),
     CompactionFailed: st.builds(CompactionFailed, errand=ids, reason=text),
     CompactionDropped: st.builds(CompactionDropped, by=ids, upto=ids, compaction=ids),
+    MessageJoined: st.builds(
+        MessageJoined, turn=ids, message=ids, text=text, attachments=some_attachments
+    ),
+    MediaFetched: st.builds(
+        MediaFetched,
+        turn=ids,
+        message=ids,
+        index=numbers,
+        media=ids,
+        mime=text,
+        name=text,
+        size=numbers,
+        text=text,
+        problem=text,
+        seconds=numbers,
+    ),
+    MediaLost: st.builds(MediaLost, turn=ids, message=ids, index=numbers, reason=text),
 }
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.domain.address import WORDS_MAX, Address, readings
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.text import REPLACEMENT, storable
@@ -65,3 +66,22 @@ def test_positions_sort_as_text(a: Position, b: Position) -> None:
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(Rejected, match="event id"):
         position(text)
+
+
+words = st.text("ab!@", min_size=1, max_size=3)
+named = st.lists(words, min_size=1, max_size=WORDS_MAX // 3).map(":".join)
+
+
+@given(named, named | st.just(""), named | st.just(""))
+def test_a_name_can_be_read_as_the_address_it_was_made_from(
+    place: str, thread: str, person: str
+) -> None:
+    address = Address(adapter="x", account="y", place=place, thread=thread, person=person)
+    rest = address.name.removeprefix("x:")
+
+    read = list(readings(rest))
+
+    assert (place, thread, person) in read
+    assert read[0] == (rest, "", "")
+    for found in read:
+        assert ":".join(part for part in found if part) == rest

@@ -287,10 +287,11 @@ class World:
         """Until every turn that could be begun has ended, or hangs."""
         async with asyncio.timeout(10):
             while True:
+                fetched = await self.parts.fetching.step()
                 claimed = await self.parts.turns.step()
                 while self.parts.turns.running > self.gate.waiting:
                     await asyncio.sleep(0.0002)
-                if not claimed:
+                if not claimed and not fetched:
                     return
 
     async def come_to_rest(self) -> None:

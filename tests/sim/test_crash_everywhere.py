@@ -9,6 +9,7 @@ happens to the gateway: they repeat what was not acknowledged and answer what th
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
@@ -21,14 +22,26 @@ import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
+from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
-from perdure.domain.delivery import WITHDRAWN, Capabilities, PartState
+from perdure.domain.delivery import (
+    WITHDRAWN,
+    Capabilities,
+    Pace,
+    PartState,
+    Step,
+    Streaming,
+)
 from perdure.domain.errors import Ambiguous, Conflict, Transient
 from perdure.domain.events import (
     AssistantSaid,
+    Attachment,
     AttemptInterrupted,
     CommandTaken,
     HeadMoved,
+    MediaFetched,
+    MediaLost,
+    MessageJoined,
     NoticePosted,
     Recorded,
     SteerTaken,
@@ -36,10 +49,11 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
     TurnSettled,
+    TurnStarted,
 )
 from perdure.domain.ids import PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.prompt import Request, TextBlock
+from perdure.domain.prompt import MediaBlock, Request, TextBlock
 from perdure.domain.records import SessionRecord
 from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
@@ -56,14 +70,32 @@ from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.crash import Fuse, Fused, FusedAgent, FusedStore, Nemesis, SimulatedCrash
+from perdure.testkit.crash import (
+    Fuse,
+    Fused,
+    FusedAgent,
+    FusedFetcher,
+    FusedStore,
+    Nemesis,
+    SimulatedCrash,
+)
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
 POINTS_MAX = 400
-KEY = Capabilities(takes_key=True, can_delete=True)
+KEY = Capabilities(takes_key=True, can_delete=True, upload_bytes_max=10_000)
 FIND, NEITHER = Capabilities(can_find=True, can_delete=True), Capabilities()
+GROWING = Capabilities(
+    can_edit=True, can_delete=True, streaming=Streaming.EDIT, pace=Pace(preview_s=0)
+)
+PLATFORMS = {
+    "find": FIND,
+    "neither": NEITHER,
+    "growing": GROWING,
+    "growing with a key": msgspec.structs.replace(GROWING, takes_key=True),
+    "growing and can be asked": msgspec.structs.replace(GROWING, can_find=True),
+}
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
 MakeDriver = Callable[[], Driver]
 Bury = Callable[[], Awaitable[None]]
@@ -93,10 +125,18 @@ class World:
     def store(self) -> Store:
         return Store(self.driver(), clock=self.clock, entropy=self.entropy, media=self._media)
 
-    def say(self, text: str, *, place: str = "room", busy: Busy = Busy.QUEUE) -> None:
+    def say(
+        self,
+        text: str,
+        *,
+        place: str = "room",
+        busy: Busy = Busy.QUEUE,
+        files: Sequence[str] = (),
+        album: str = "",
+    ) -> None:
         update = f"u{len(self.platform.sent) + 1}"
         self.modes[update] = busy
-        self.platform.say(update, place, text)
+        self.platform.say(update, place, text, files=files, album=album)
 
     def edit(self, target: str, text: str) -> None:
         self.platform.edit(f"u{len(self.platform.sent) + 1}", target, text)
@@ -214,6 +254,7 @@ class Life:
             entropy=world.entropy,
             limits=world.limits,
             adapters={"scripted": Fused(world.platform, fuse)},
+            sources={"scripted": FusedFetcher(world.platform, fuse)},
         )
         return put_together(around, supervisor.start, feed=WatchedFeed(world))
 
@@ -235,6 +276,11 @@ class Life:
                 text=sent.text,
                 busy=self.world.modes.get(sent.id, Busy.QUEUE),
                 target=sent.target,
+                attachments=tuple(
+                    Attachment(reference=file.reference, name=file.name, size=file.size)
+                    for file in sent.files
+                ),
+                album=sent.album,
             )
             accepted = await patiently(partial(self.parts.door.accept, update))
             self.turns[sent.id] = accepted.turn
@@ -270,15 +316,20 @@ class Life:
         self.gate.open()
         for _ in range(50):
             await self.receive()
+            fetched = await patiently(self.parts.fetching.step)
             claimed = await patiently(self.parts.turns.step)
             await self.parts.turns.finished()
             sent = await patiently(self.parts.outbox.step)
             self.world.clock.advance(400)
             self.world.answer()
-            is_idle = not claimed and not sent and not self.world.platform.unacknowledged
-            if is_idle and await self._store.outbox.next_due_ms() is None:
+            is_idle = not claimed and not fetched and not sent
+            if is_idle and not self.world.platform.unacknowledged and await self._is_over():
                 return
         raise AssertionError("the gateway never came to rest")
+
+    async def _is_over(self) -> bool:
+        due = [await self._store.outbox.next_due_ms(), await self._store.fetches.next_due_ms()]
+        return due == [None, None] and await self._store.turns.next_claim_ms() is None
 
 
 async def patiently(step: Callable[[], Awaitable[T]]) -> T:
@@ -383,6 +434,41 @@ async def undo(life: Life) -> None:
     await life.rest()
 
 
+async def send_files(life: Life) -> None:
+    """What is said after them waits for them."""
+    life.world.say("look at these", files=["one.txt", "two.txt"])
+    life.world.say("and now?")
+    await life.rest()
+
+
+async def lose_a_file(life: Life) -> None:
+    life.world.say("look at these", files=["one.txt", "two.txt"])
+    life.world.platform.gone = {"u1/two.txt"}
+    await life.rest()
+
+
+async def stop_with_files(life: Life) -> None:
+    """Nobody brings files to what was stopped."""
+    life.world.say("look at this", files=["one.txt"])
+    await life.receive()
+    await life.stop("u1")
+    life.world.say("never mind")
+    await life.rest()
+
+
+async def send_album(life: Life) -> None:
+    life.world.say("our garden", files=["one.txt"], album="a")
+    life.world.say("", files=["two.txt"], album="a")
+    life.world.say("", files=["three.txt"], album="a")
+    life.world.say("and now?")
+    await life.rest()
+
+
+async def give_a_file(life: Life) -> None:
+    life.world.say("file plan.txt")
+    await life.rest()
+
+
 async def drain(life: Life) -> None:
     await life.hold("long story")
     await life.drain()
@@ -435,6 +521,22 @@ def _was_undone(recorded: Recorded) -> bool:
     return isinstance(recorded.event, HeadMoved) and recorded.event.reason == "undo"
 
 
+def _was_brought(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, MediaFetched) and recorded.event.index == 1
+
+
+def _was_lost(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, MediaLost)
+
+
+def _was_given(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, AssistantSaid) and bool(recorded.event.attachments)
+
+
+def _was_joined(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, MessageJoined)
+
+
 def _was_answered(recorded: Recorded) -> bool:
     return isinstance(recorded.event, CommandTaken) and recorded.event.command == CONTINUE
 
@@ -466,6 +568,13 @@ SCENARIOS = {
         outcomes=_or(Outcome.STOPPED, Outcome.INTERRUPTED),
         proof=_was_undone,
     ),
+    "files": Scenario(acts=(send_files,), proof=_was_brought),
+    "a lost file": Scenario(acts=(lose_a_file,), proof=_was_lost),
+    "files of a stopped turn": Scenario(
+        acts=(stop_with_files,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)
+    ),
+    "album": Scenario(acts=(send_album,), proof=_was_joined),
+    "a given file": Scenario(acts=(give_a_file,), proof=_was_given),
     "drain": Scenario(acts=(drain, rest), proof=_was_parked),
     "ask": Scenario(acts=(drain, rest), proof=_was_answered, resume=Resume.ASK),
     "wait": Scenario(
@@ -505,10 +614,15 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
     for record in records:
         found += _not_over(record, scenario)
         found += _still_visible(world, record)
+        found += _not_as_said(world, record)
         found += _written_late(world, record)
     events = [recorded for record in records for recorded in record.events]
     found += _misheard(world, events)
     found += _seen_and_not_stored(world, events)
+    found += _misfiled(world, events)
+    for record in records:
+        found += _out_of_order(world, record)
+        found += _never_given(world, record)
     found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
     found += [f"shown twice: {part}" for part in world.platform.repeated()]
     if len(world.tools_ran) != len(set(world.tools_ran)):
@@ -532,9 +646,28 @@ def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
     return found
 
 
+def _not_as_said(world: World, record: SessionRecord) -> list[str]:
+    """People see each answer whole and once, and no bubble beside it, unless one that nobody knows
+    the fate of, which is shown as such."""
+    gone = {
+        each.turn for each in record.parts if each.step == Step.DELETE or each.error == WITHDRAWN
+    }
+    found = []
+    for turn in record.turns:
+        own = [part for part in record.parts if part.turn == turn.id and part.turn not in gone]
+        parts = [part for part in own if part.step != Step.UPLOAD]
+        said = [part.text for part in parts if part.message == f"{turn.id}.reply"]
+        keys = {part.id for part in parts if part.message.startswith(turn.id)}
+        seen = [shown.text for shown in world.platform.visible if shown.key in keys]
+        is_unknown = any(part.state == PartState.UNKNOWN for part in parts)
+        if turn.outcome == Outcome.DONE and not is_unknown and said and seen != said:
+            found.append(f"{turn.id} said {said}, people see {seen}")
+    return found
+
+
 def _still_visible(world: World, record: SessionRecord) -> list[str]:
     """Nobody sees the answer of a turn that was taken back, where the platform can help it."""
-    if not world.platform.capabilities.can_delete:
+    if not world.platform.can.can_delete:
         return []
     moves = [r.event for r in record.events if isinstance(r.event, HeadMoved)]
     queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
@@ -550,7 +683,8 @@ def _still_visible(world: World, record: SessionRecord) -> list[str]:
 
 def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
     """What people said stands once where it was heard, and the model has read it."""
-    asked = [r.event for r in events if isinstance(r.event, TurnQueued | SteerTaken)]
+    spoken = TurnQueued | MessageJoined | SteerTaken
+    asked = [r.event for r in events if isinstance(r.event, spoken)]
     done = {recorded.turn for recorded in events if _ended(Outcome.DONE)(recorded)}
     taken = [r.event for r in events if isinstance(r.event, CommandTaken)]
     questions = sum(bool(r.event.choices) for r in events if isinstance(r.event, NoticePosted))
@@ -565,7 +699,7 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
     found = [
         f"{each} was never read"
         for each in asked
-        if each.turn in done and each.message not in amended and each.text not in read
+        if each.turn in done and each.message not in amended and each.text not in {*read, ""}
     ]
     found += _misread(world, events)
     words = [sent.text for sent in world.platform.sent if sent.kind == PERSONAL]
@@ -579,6 +713,60 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
     if CONTINUE in words and questions != words.count(CONTINUE):
         found.append(f"{questions} questions got {words.count(CONTINUE)} answers")
     return found
+
+
+def _misfiled(world: World, events: Sequence[Recorded]) -> list[str]:
+    """Each file was brought once or lost once, and the model was told what it says, or that it is
+    lost."""
+    done = {recorded.turn for recorded in events if _ended(Outcome.DONE)(recorded)}
+    ended = [r.event for r in events if isinstance(r.event, MediaFetched | MediaLost)]
+    found = [
+        f"{each} was brought twice"
+        for each, times in Counter((event.message, event.index) for event in ended).items()
+        if times > 1
+    ]
+    read = {
+        in_words(block.attachment)
+        for request in world.agent.requests
+        for message in request.messages
+        for block in message.blocks
+        if isinstance(block, MediaBlock)
+    }
+    spoken = [r.event for r in events if isinstance(r.event, TurnQueued | MessageJoined)]
+    for each in spoken:
+        attachments = as_fetched(each, places_of(events))
+        for attachment in attachments if each.turn in done else ():
+            is_told = attachment.text == f"the words of {attachment.name}"
+            is_told = is_told or attachment.reference in world.platform.gone
+            if not is_told or in_words(attachment) not in read:
+                found.append(f"nobody was told of {attachment}")
+    notices = [r.event.text for r in events if isinstance(r.event, NoticePosted)]
+    lost = [event for event in ended if isinstance(event, MediaLost)]
+    if len(lost) != sum("could not be read" in text for text in notices):
+        found.append(f"{lost} were lost, {notices} were told")
+    return found
+
+
+def _never_given(world: World, record: SessionRecord) -> list[str]:
+    """What an agent gave in a turn that is done has reached its person."""
+    done = {turn.id for turn in record.turns if turn.outcome == Outcome.DONE}
+    given = [each for each in record.events if each.turn in done and _was_given(each)]
+    uploads = [part for part in record.parts if part.step == Step.UPLOAD and part.turn in done]
+    sent = {file.key for file in world.platform.files}
+    if len(uploads) != len(given) or not {part.id for part in uploads} <= sent:
+        return [f"{given} were given, {uploads} were sent"]
+    return []
+
+
+def _out_of_order(world: World, record: SessionRecord) -> list[str]:
+    """What came later has begun later, whatever it brought."""
+    if not any(sent.files for sent in world.platform.sent):
+        return []
+    started = list(dict.fromkeys(r.turn for r in record.events if isinstance(r.event, TurnStarted)))
+    queued = [r.event.turn for r in record.events if isinstance(r.event, TurnQueued)]
+    if started != [turn for turn in queued if turn in started]:
+        return [f"{queued} were asked, {started} were begun"]
+    return []
 
 
 def _misread(world: World, events: Sequence[Recorded]) -> list[str]:
@@ -650,7 +838,7 @@ async def strike_everywhere(
 ) -> None:
     for point in range(POINTS_MAX):
         world = on_sqlite(folder, point)
-        world.platform.capabilities = can
+        world.platform.can = can
         fuse = Fuse(point, nemesis)
         found = await play(world, scenario, [fuse])
         assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
@@ -669,12 +857,32 @@ async def test_no_instant_breaks_a_promise(tmp_path: Path, name: str, nemesis: N
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY])
-@pytest.mark.parametrize("name", ["talk", "undo"])
-@pytest.mark.parametrize("can", [FIND, NEITHER], ids=["find", "neither"])
+@pytest.mark.parametrize(
+    ("can", "name"),
+    [
+        ("find", "talk"),
+        ("find", "undo"),
+        ("neither", "talk"),
+        ("neither", "undo"),
+        ("growing", "talk"),
+        ("growing with a key", "stop"),
+        ("growing and can be asked", "undo"),
+    ],
+)
 async def test_no_platform_breaks_a_promise(
-    tmp_path: Path, nemesis: Nemesis, can: Capabilities, name: str
+    tmp_path: Path, nemesis: Nemesis, can: str, name: str
 ) -> None:
-    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, can)
+    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, PLATFORMS[can])
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("nemesis", NEMESES)
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("can", PLATFORMS)
+async def test_no_platform_breaks_any_promise(
+    tmp_path: Path, nemesis: Nemesis, can: str, name: str
+) -> None:
+    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, PLATFORMS[can])
 
 
 async def _expire_leases(url: str) -> None:
@@ -687,7 +895,8 @@ async def _empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(
         "TRUNCATE nodes, principals, tokens, conversations, sessions, turns, journal, partials,"
-        " inbox, outbox, media, memories, spending, reservations, searchable, unindexed"
+        " inbox, outbox, media, fetches, memories, spending, reservations, searchable,"
+        " unindexed CASCADE"
     )
     await connection.close()
 
@@ -732,7 +941,7 @@ async def test_no_two_deaths_break_a_promise(tmp_path: Path, name: str) -> None:
 class ForgetfulPlatform(ScriptedPlatform):
     """Can be asked what arrived, and always says that nothing did."""
 
-    async def find(self, key: PartId) -> None:
+    async def find(self, key: PartId, address: Address) -> None:
         return None
 
 

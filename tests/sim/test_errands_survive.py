@@ -796,7 +796,8 @@ async def test_no_tenth_instant_breaks_an_errand_on_postgres(
         await _execute(
             postgres_database,
             "TRUNCATE nodes, principals, tokens, conversations, sessions, turns, journal, partials,"
-            " inbox, outbox, media, memories, spending, reservations, searchable, unindexed",
+            " inbox, outbox, media, fetches, memories, spending, reservations, searchable,"
+            " unindexed CASCADE",
         )
         world = SharedWorld(tmp_path, postgres_database, scenario)
         if scenario.is_begun:

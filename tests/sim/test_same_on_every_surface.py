@@ -96,6 +96,7 @@ SCRIPT: Final = (
     Line("/background count"),
     Line("/compact"),
     Line("/home"),
+    Line("/link off"),
     Line("/why"),
     Line("/whoami"),
     Line("/help"),

@@ -20,7 +20,7 @@ from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Post, Receipt
+from perdure.ports.adapter import Effect, Receipt
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -163,8 +163,8 @@ class SlowPlatform(ScriptedPlatform):
         self._meanwhile: list[Callable[[], Awaitable[object]]] = [meanwhile]
         self._receipts = 0
 
-    async def perform(self, post: Post) -> Receipt:
-        await super().perform(post)
+    async def perform(self, effect: Effect) -> Receipt:
+        await super().perform(effect)
         if self._meanwhile:
             await self._meanwhile.pop()()
         self._receipts += 1

@@ -67,6 +67,7 @@ def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock)
         agent=agent,
         tools=Toolbox([kit[each] for each in wanted if each in kit]),
         has_memory=MEMORY in wanted,
+        has_vision=config.vision if isinstance(config, ChatAgent) else True,
         instructions=config.instructions,
         fallbacks=config.fallbacks,
         tariff=tariff_of(config),

@@ -164,6 +164,37 @@ class NodeClient:
     async def explain(self, any_id: str) -> wire.ExplanationOut:
         return await self._ask(wire.ExplanationOut, _path("explain", any_id))
 
+    async def send(self, to: str, text: str, *, client_id: str | None) -> wire.SendOut:
+        """Safe to repeat with the same id: the node knows it."""
+        body = wire.SendIn(to=to, text=text, id=client_id)
+        return await self._ask(wire.SendOut, _path("send"), method="POST", body=body)
+
+    async def places(self, *, limit: int, after: str | None) -> wire.PlacesOut:
+        return await self._ask(wire.PlacesOut, _path("places", limit=limit, cursor=after))
+
+    async def pairings(self) -> wire.PairingsOut:
+        return await self._ask(wire.PairingsOut, _path("pairings"))
+
+    async def approve(self, code: str) -> wire.PairingOut:
+        path, body = _path("pairings", "approve"), wire.ApproveIn(code=code)
+        return await self._ask(wire.PairingOut, path, method="POST", body=body)
+
+    async def unpair(self, pairing: str) -> wire.PairingOut:
+        return await self._ask(wire.PairingOut, _path("pairings", pairing), method="DELETE")
+
+    async def parked(self, *, limit: int, after: str | None) -> wire.ParkedOut:
+        return await self._ask(wire.ParkedOut, _path("parked", limit=limit, cursor=after))
+
+    async def parked_part(self, part: str) -> wire.PartOut:
+        return await self._ask(wire.PartOut, _path("parked", part))
+
+    async def replay(self, part: str, *, force: bool) -> wire.PartOut:
+        path, body = _path("parked", part, "replay"), wire.ReplayIn(force=force)
+        return await self._ask(wire.PartOut, path, method="POST", body=body)
+
+    async def drop(self, part: str) -> wire.PartOut:
+        return await self._ask(wire.PartOut, _path("parked", part), method="DELETE")
+
     async def tokens(self) -> wire.TokensOut:
         return await self._ask(wire.TokensOut, _path("tokens"))
 

@@ -11,10 +11,8 @@ from typing import Final
 
 from perdure.app.config_checks import findings
 from perdure.app.config_values import (
-    ADAPTERS,
     MAIN,
     AcpAgent,
-    AdapterConfig,
     AgentConfig,
     Budget,
     BudgetPeriods,
@@ -33,21 +31,22 @@ from perdure.app.config_values import (
     ServerConfig,
     SessionsConfig,
     StoreConfig,
-    TelegramConfig,
     ToolsConfig,
+    TranscriberConfig,
     TurnsConfig,
 )
-from perdure.app.secret import Secret
+from perdure.app.platforms import settings_by_name, without_terms
 from perdure.app.toml_errors import ConfigError, Problem, malformed
 from perdure.app.toml_positions import Positions
 from perdure.app.toml_reading import Reader, Source
+from perdure.domain.secret import Secret
+from perdure.ports.settings import AdapterSettings
 
 __all__ = [
-    "ADAPTERS",
     "FILE_NAME",
     "MAIN",
     "AcpAgent",
-    "AdapterConfig",
+    "AdapterSettings",
     "AgentConfig",
     "Budget",
     "BudgetPeriods",
@@ -69,8 +68,8 @@ __all__ = [
     "ServerConfig",
     "SessionsConfig",
     "StoreConfig",
-    "TelegramConfig",
     "ToolsConfig",
+    "TranscriberConfig",
     "TurnsConfig",
     "load",
     "parse",
@@ -122,7 +121,7 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([malformed(path, text, error)]) from error
     source = Source(file=path, positions=Positions(text), environ=environ)
-    reader = Reader(source, named={AdapterConfig: ADAPTERS})
+    reader = Reader(source, named={AdapterSettings: _platforms(document)})
     config = reader.table(Config, document, ())
     if config is not None:
         for key, complaint in findings(config):
@@ -132,10 +131,19 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
     return config
 
 
+def _platforms(document: Mapping[str, object]) -> Mapping[str, type[AdapterSettings]]:
+    """The platforms that may stand in the file, and the keys each takes."""
+    configured = document.get("adapters")
+    return settings_by_name(configured) if isinstance(configured, dict) else {}
+
+
 def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
     """The changed sections that a running node cannot take over, for the notice that says so."""
-    sections = [name for name in Config.__struct_fields__ if name != "agents"]
-    return tuple(f"[{name}]" for name in sections if getattr(before, name) != getattr(after, name))
+    sections = [name for name in Config.__struct_fields__ if name not in ("agents", "adapters")]
+    changed = [name for name in sections if getattr(before, name) != getattr(after, name)]
+    if without_terms(before.adapters) != without_terms(after.adapters):
+        changed.append("adapters")
+    return tuple(f"[{name}]" for name in changed)
 
 
 def _decoded(content: bytes, path: Path) -> str:

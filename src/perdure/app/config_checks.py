@@ -13,6 +13,7 @@ from perdure.app.config_values import (
     AgentConfig,
     Config,
     McpServer,
+    TranscriberConfig,
 )
 from perdure.app.toml_errors import instead, nearest, quoted
 from perdure.app.toml_positions import KeyPath
@@ -26,6 +27,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _store(config)
     for name, agent in config.agents.items():
         yield from _agent(config, name, agent)
+    yield from _transcriber(config.transcriber)
     for name, server in config.tools.mcp.items():
         yield from _mcp(name, server)
     for name, adapter in config.adapters.items():
@@ -87,6 +89,15 @@ def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[Finding]:
     if name not in known:
         advice = instead(name, known, noun="agents")
         yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
+
+
+def _transcriber(transcriber: TranscriberConfig) -> Iterator[Finding]:
+    path: KeyPath = ("transcriber",)
+    if transcriber.command and transcriber.url:
+        yield path, f"{shown(path)} takes either command or url, and has both"
+    if transcriber.command and not any("{file}" in word for word in transcriber.command):
+        at = (*path, "command")
+        yield at, f'{shown(at)} must name the file to read: ["program", "{{file}}"]'
 
 
 def _mcp(name: str, server: McpServer) -> Iterator[Finding]:

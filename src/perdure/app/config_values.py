@@ -1,8 +1,6 @@
 """The configuration as values.
 
-Each struct is one section of `perdure.toml`; a field's type says what is accepted, its default
-what holds when the key is left out. A type's description completes the sentence "it must be ...",
-so the complaint about a wrong value is written here, beside the rule.
+Each struct is one section of `perdure.toml`, made of the types of `ports/settings.py`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +10,22 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from perdure.app.secret import Secret
+from perdure.domain.secret import Secret
+from perdure.ports.settings import (
+    AdapterSettings,
+    Amount,
+    Busy,
+    Command,
+    Count,
+    Days,
+    Name,
+    Patience,
+    Port,
+    Seconds,
+    Section,
+    Text,
+    Url,
+)
 
 MAIN: Final = "main"
 MEMORY: Final = "memory"
@@ -20,43 +33,10 @@ MEMORY: Final = "memory"
 TOOLS: Final = (MEMORY, "sessions")
 TOOLS_TO_COME: Final = ("schedule", "send")
 
-Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z",
-        description="a name of letters, digits and . _ : - (at most 64)",
-    ),
-]
-Url = Annotated[
-    str,
-    Meta(
-        pattern=r"^https?://(?:[^\s/@]+@)?(?:\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]?#]+)(?::[0-9]{1,5})?"
-        r"(?:/[^\s?#]*)?\Z",
-        description='an address such as "http://127.0.0.1:11434/v1"',
-    ),
-]
-Port = Annotated[int, Meta(ge=0, le=65_535, description="a whole number from 0 to 65535")]
-# Sizes fit the signed 64 bits of both stores, and a century of seconds does so in milliseconds.
-Count = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of at least 1")]
-Amount = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
-Seconds = Annotated[float, Meta(ge=0, le=3.2e9, description="a number of seconds, 0 or more")]
-Patience = Annotated[float, Meta(gt=0, le=3.2e9, description="a number of seconds above 0")]
-Days = Annotated[float, Meta(ge=0, le=36_525, description="a number of days, 0 or more")]
 Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
-Command = Annotated[
-    tuple[Text, ...], Meta(min_length=1, description='a list such as ["program", "argument"]')
-]
-
-Busy = Literal["interrupt", "queue", "steer"]
-
 _NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of the file. Unknown keys are refused by the reader."""
 
 
 class ServerConfig(Section, frozen=True, kw_only=True):
@@ -107,6 +87,7 @@ class ChatAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="
     headers: Mapping[Text, Secret] = _NOTHING
     max_tokens: Count | None = None
     temperature: Temperature | None = None
+    vision: bool = True
     connect_timeout_s: Patience = 10.0
     first_token_timeout_s: Patience = 120.0
     silence_timeout_s: Patience = 60.0
@@ -157,29 +138,6 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     mcp: Mapping[Name, McpServer] = MappingProxyType({})
 
 
-class AdapterConfig(Section, frozen=True, kw_only=True):
-    """What every platform takes. No `agent` means the default one."""
-
-    token: Secret | None = None
-    api_url: Url | None = None
-    allow: tuple[Text, ...] = ()
-    pairing: bool = True
-    agent: Name | None = None
-    busy: Busy = "interrupt"
-    stream: bool = True
-    groups: Literal["shared", "person"] = "shared"
-    mention: bool = True
-
-
-class TelegramConfig(AdapterConfig, frozen=True, kw_only=True):
-    token: Secret
-    api_url: Url = "https://api.telegram.org"
-
-
-# A platform whose section may stand in the file, and the keys it takes.
-ADAPTERS: Final[Mapping[str, type[AdapterConfig]]] = {"telegram": TelegramConfig}
-
-
 class PersonaConfig(Section, frozen=True, kw_only=True):
     """How an agent answers where /persona has chosen it."""
 
@@ -214,6 +172,20 @@ class DeliveryConfig(Section, frozen=True, kw_only=True):
 class LimitsConfig(Section, frozen=True, kw_only=True):
     body_bytes: Count = 10_000_000
     queued_per_conversation: Count = 100
+    media_bytes: Count = 20_000_000
+    private_urls: bool = False
+
+
+class TranscriberConfig(Section, frozen=True, kw_only=True):
+    """Who understands speech: a server that speaks OpenAI's audio wire, or a program that prints
+    what is said in the file that stands for {file}. Without either nobody does."""
+
+    url: Url | None = None
+    model: Text = "whisper-1"
+    api_key: Secret | None = None
+    language: str = ""
+    command: Command | None = None
+    timeout_s: Patience = 60.0
 
 
 class RetentionConfig(Section, frozen=True, kw_only=True):
@@ -245,13 +217,14 @@ class Config(Section, frozen=True, kw_only=True):
     agents: Mapping[Name, AgentConfig] = MappingProxyType({})
     personas: Mapping[Name, PersonaConfig] = MappingProxyType({})
     tools: ToolsConfig = ToolsConfig()
-    adapters: Mapping[Name, AdapterConfig] = MappingProxyType({})
+    adapters: Mapping[Name, AdapterSettings] = MappingProxyType({})
     recovery: RecoveryConfig = RecoveryConfig()
     drain: DrainConfig = DrainConfig()
     sessions: SessionsConfig = SessionsConfig()
     turns: TurnsConfig = TurnsConfig()
     delivery: DeliveryConfig = DeliveryConfig()
     limits: LimitsConfig = LimitsConfig()
+    transcriber: TranscriberConfig = TranscriberConfig()
     retention: RetentionConfig = RetentionConfig()
     budgets: BudgetsConfig = BudgetsConfig()
 

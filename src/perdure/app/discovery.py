@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from perdure.app.config_values import MAIN, MAKERS, AgentConfig, ChatAgent, Config, DemoAgent
-from perdure.app.secret import Secret
+from perdure.domain.secret import Secret
 
 SWITCH: Final = "PERDURE_DISCOVER"
 ANTHROPIC_MODEL: Final = "claude-sonnet-4-5"

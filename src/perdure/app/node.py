@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,9 +10,11 @@ import msgspec
 
 from perdure import __version__
 from perdure.app.config import Config
+from perdure.app.file_reading import FileReader
 from perdure.app.verify import verify
+from perdure.domain.access import Terms
 from perdure.domain.budgets import DailyBudgets
-from perdure.domain.delivery import READ_BY_CLIENTS, Capabilities
+from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
@@ -21,27 +23,39 @@ from perdure.engine.budget import Budgets
 from perdure.engine.desk import Desk, Limits
 from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
+from perdure.engine.fetching import FetchPump, NothingFetched, Sources
 from perdure.engine.gateway import Gateway
+from perdure.engine.giving import Files
 from perdure.engine.inbox import Door
+from perdure.engine.inlet import Inlet
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.prompts import Prompts
 from perdure.engine.reaper import Reaper
+from perdure.engine.receivers import Receiver, Receivers
 from perdure.engine.roster import Roster
 from perdure.engine.scribe import Flusher
+from perdure.engine.stage import Stage
 from perdure.engine.supervisor import Start, Supervisor
+from perdure.engine.surfaces import Surfaces
+from perdure.engine.sweeping import Sweeper
 from perdure.engine.turns import TurnPump
 from perdure.engine.watch import Watchers
-from perdure.ports.adapter import Adapter
+from perdure.ports.adapter import Adapter, Platform
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
-from perdure.ports.gateway import AgentView
+from perdure.ports.gateway import AgentView, PlatformView
+from perdure.ports.media import Fetcher, Reader
 from perdure.store.store import Store
 from perdure.web.health import Tally
 from perdure.web.services import NodeInfo, Services
 
 POLL_S = 1.0
 NO_ADAPTERS: Mapping[str, Adapter] = {}
+NO_PLATFORMS: Mapping[str, Platform] = {}
 NO_PERSONAS: Mapping[str, str] = {}
+NO_DISPLAYS: Mapping[str, Display] = {}
+NO_SOURCES: Mapping[str, Fetcher] = {}
+NOBODY_TO_ASK = FileReader()
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +69,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     budgets: DailyBudgets = DailyBudgets()
     personas: Mapping[str, str] = NO_PERSONAS
     adapters: Mapping[str, Adapter] = NO_ADAPTERS
+    platforms: Mapping[str, Platform] = NO_PLATFORMS
+    terms: Callable[[str], Terms] = lambda _: Terms()
+    displays: Mapping[str, Display] = NO_DISPLAYS
+    sources: Mapping[str, Fetcher] = NO_SOURCES
+    web: Fetcher = NothingFetched()
+    reader: Reader = NOBODY_TO_ASK
     is_shared: bool = False
 
 
@@ -63,10 +83,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     turns: TurnPump
     outbox: OutboxPump
+    fetching: FetchPump
     reaper: Reaper
     gateway: Gateway
     door: Door
     watchers: Watchers
+    receivers: Receivers
 
 
 def limits_of(config: Config) -> Limits:
@@ -84,47 +106,104 @@ def limits_of(config: Config) -> Limits:
         delivery_expire_s=int(config.delivery.expire_s),
         has_titles=config.sessions.titles,
         idle_reset_ms=int(config.sessions.idle_reset_s * 1000),
+        media_bytes=config.limits.media_bytes,
     )
 
 
 def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
     store, clock, limits = around.store, around.clock, around.limits
-    outbox = OutboxPump(
-        store.outbox, around.adapters, clock=clock, expire_s=limits.delivery_expire_s
+    surfaces = Surfaces(
+        {**around.adapters, **around.platforms},
+        clock=clock,
+        display=lambda name: around.displays.get(name, Display()),
     )
+    stage = Stage(store.outbox, feed, clock=clock, start=start)
+    outbox = OutboxPump(
+        store.outbox,
+        surfaces,
+        media=store.media,
+        stage=stage,
+        clock=clock,
+        start=start,
+        expire_s=limits.delivery_expire_s,
+        is_shared=around.is_shared,
+    )
+    stage.wake = outbox.wake
     reaper = Reaper(store.nodes, feed, policy=limits.recovery)
     turns = TurnPump(
         _desk(around, feed, outbox, start, wake=lambda: turns.wake()),  # noqa: PLW0108 - not yet
         reaper=reaper,
         start=start,
-        capabilities=lambda adapter: _capabilities(around.adapters, adapter),
+        surfaces=surfaces,
+        stage=stage,
         poll_s=POLL_S if around.is_shared else None,
     )
+    fetching = _fetching(around, feed, start, surfaces, wakes=(turns.wake, outbox.wake))
     gateway = Gateway(
         nodes=store.nodes,
         turns=turns,
         outbox=outbox,
+        fetching=fetching,
+        sweeper=Sweeper(store.media),
         reaper=reaper,
         feed=feed,
         limits=limits,
         start=start,
         is_shared=around.is_shared,
     )
+    receivers = {
+        name: Receiver(platform, surfaces.named(name), clock=clock)
+        for name, platform in around.platforms.items()
+    }
     return Parts(
         turns=turns,
         outbox=outbox,
+        fetching=fetching,
         reaper=reaper,
         gateway=gateway,
         door=Door(
             store.inbox,
+            store.places,
             feed,
             turns,
             queue_max=limits.queue_max,
             menu=lambda: _menu(around),
             restart=gateway.request_restart,
             outbox_wake=outbox.wake,
+            fetch_wake=fetching.wake,
         ),
         watchers=Watchers(feed, store.conversations, store.archive),
+        receivers=Receivers(receivers, start=start),
+    )
+
+
+def _fetching(
+    around: Surroundings,
+    feed: Feed,
+    start: Start,
+    surfaces: Surfaces,
+    *,
+    wakes: Sequence[Callable[[], None]],
+) -> FetchPump:
+    def changed() -> None:
+        for wake in wakes:
+            wake()
+
+    return FetchPump(
+        around.store.fetches,
+        Sources(
+            platforms={**around.platforms, **around.sources},
+            is_open=lambda name: surfaces.named(name).is_open,
+            web=around.web,
+            reader=around.reader,
+        ),
+        library=around.store.media,
+        feed=feed,
+        clock=around.clock,
+        start=start,
+        bytes_max=around.limits.media_bytes,
+        changed=changed,
+        is_shared=around.is_shared,
     )
 
 
@@ -141,6 +220,7 @@ def _desk(
         turns=store.turns,
         conversations=store.conversations,
         prompts=Prompts(store.conversations, store.media, personas=lambda: around.personas),
+        files=Files(store.media, clock=clock, bytes_max=around.limits.media_bytes),
         roster=around.roster,
         flusher=Flusher(store.turns, clock=clock, start=start),
         feed=feed,
@@ -163,10 +243,26 @@ def _menu(around: Surroundings) -> Menu:
     )
 
 
-def _capabilities(adapters: Mapping[str, Adapter], name: str) -> Capabilities:
-    """Over HTTP clients read the journal; nothing is pushed."""
-    adapter = adapters.get(name)
-    return adapter.capabilities if adapter else READ_BY_CLIENTS
+def begin_receiving(around: Surroundings, parts: Parts) -> None:
+    """From now on what people do on the platforms is taken."""
+
+    def inlet(receiver: Receiver) -> Inlet:
+        return Inlet(
+            receiver.name,
+            terms=partial(around.terms, receiver.name),
+            door=parts.door,
+            access=around.store.access,
+            principals=around.store.principals,
+            entropy=around.entropy,
+            heard=receiver.heard,
+            outbox_wake=parts.outbox.wake,
+        )
+
+    def opened() -> None:
+        parts.outbox.wake()
+        parts.fetching.wake()
+
+    parts.receivers.begin(inlet, opened=opened)
 
 
 class Node:
@@ -175,6 +271,7 @@ class Node:
     def __init__(self, parts: Parts, roster: Roster) -> None:
         self._gateway = parts.gateway
         self._turns = parts.turns
+        self._receivers = parts.receivers
         self.roster = roster
 
     @property
@@ -200,6 +297,12 @@ class Node:
     def agents(self) -> list[AgentView]:
         return [AgentView(name=seat.name, kind=seat.kind) for seat in self.roster.seats]
 
+    def platforms(self) -> list[PlatformView]:
+        return self._receivers.views()
+
+    async def take_again(self, adapter: str, payload: str) -> None:
+        await self._receivers.take_again(adapter, payload)
+
     def resolve_agent(self, name: str) -> str:
         return self.roster.resolve(name)
 
@@ -213,7 +316,9 @@ class Node:
         self._gateway.hurry()
 
     async def drain(self) -> None:
+        """What people say meanwhile is still taken, and answered after the restart."""
         await self._gateway.drain()
+        await self._receivers.stop()
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -230,10 +335,12 @@ async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Ru
         parts = put_together(around, supervisor.start, feed=Feed(tally.observe))
         node = Node(parts, around.roster)
         await parts.gateway.begin(name=os.uname().nodename)
+        begin_receiving(around, parts)
         try:
             yield Running(node, _services(around, parts, node, config), tally)
         finally:
             await node.drain()
+            await parts.receivers.close()
 
 
 def _services(around: Surroundings, parts: Parts, node: Node, config: Config) -> Services:
@@ -255,4 +362,9 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         verify=partial(verify, store.archive, store.diagnostics),
         busy=Busy(config.server.busy),
         body_bytes_max=config.limits.body_bytes,
+        hooks=parts.receivers.hooks(),
+        access=store.access,
+        places=store.places,
+        parked=store.parked,
+        outbox_wake=parts.outbox.wake,
     )

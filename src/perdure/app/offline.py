@@ -14,11 +14,18 @@ from perdure.app import config, environment, storage
 from perdure.app.environment import OPERATOR
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
-from perdure.domain.ids import SessionId
+from perdure.domain.ids import PartId, SessionId
+from perdure.domain.records import LETTER
+from perdure.domain.text import storable
 from perdure.ports.history import Page
+from perdure.ports.places import Sending
+from perdure.ports.principals import Principal
 from perdure.store.store import Store
 from perdure.web import wire
+from perdure.web.native import client_id as checked_id
 from perdure.web.native import turn_out
+from perdure.web.pairings import pairing_out
+from perdure.web.places import place_out, sayable, sent_out
 from perdure.web.records import (
     NAME_MAX,
     TOKEN_BYTES,
@@ -61,8 +68,9 @@ def is_store_shared(home: Path, environ: Mapping[str, str]) -> bool:
 
 
 class StoreAnswers:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: config.Config) -> None:
         self._store = store
+        self._settings = settings
 
     async def sessions(self, *, limit: int, after: str | None) -> wire.SessionsOut:
         page = Page(limit=limit, after=_cursor(after) if after else None)
@@ -76,7 +84,7 @@ class StoreAnswers:
 
     async def session_of(self, conversation: str) -> str:
         """The live session of one of the operator's own conversations."""
-        operator = await self._store.principals.ensure(OPERATOR, role="operator")
+        operator = await self._operator()
         found = await self._store.conversations.find(conversation, principal=operator.id)
         return found.view.standing.session
 
@@ -104,6 +112,59 @@ class StoreAnswers:
             parts=[part_out(each) for each in found.parts],
         )
 
+    async def _operator(self) -> Principal:
+        return await self._store.principals.ensure(OPERATOR, role="operator")
+
+    async def send(self, to: str, text: str, *, client_id: str | None) -> wire.SendOut:
+        """It is kept, and goes out at the next start."""
+        given = client_id or SystemEntropy().random_bytes(16).hex()
+        sending = Sending(
+            to=storable(to.strip()),
+            text=sayable(text),
+            external_id=checked_id(given),
+            by=await self._operator(),
+            accounts=dict.fromkeys(self._settings.adapters, ""),
+        )
+        queue_max = self._settings.limits.queued_per_conversation
+        return sent_out(await self._store.places.send(sending, queue_max=queue_max))
+
+    async def places(self, *, limit: int, after: str | None) -> wire.PlacesOut:
+        page = Page(limit=limit, after=_cursor(after) if after else None)
+        views = await self._store.places.known(principal=None, page=page)
+        last = views[-1] if len(views) == limit else None
+        more = f"{last.at}:{last.id}" if last else None
+        return wire.PlacesOut(places=[place_out(view) for view in views], next=more)
+
+    async def pairings(self) -> wire.PairingsOut:
+        views = await self._store.access.pairings()
+        return wire.PairingsOut(pairings=[pairing_out(view) for view in views])
+
+    async def approve(self, code: str) -> wire.PairingOut:
+        by = await self._operator()
+        return pairing_out(await self._store.access.approve(code, by=by.id))
+
+    async def unpair(self, pairing: str) -> wire.PairingOut:
+        by = await self._operator()
+        return pairing_out(await self._store.access.revoke(pairing, by=by.id))
+
+    async def parked(self, *, limit: int, after: str | None) -> wire.ParkedOut:
+        page = Page(limit=limit, after=_cursor(after) if after else None)
+        parts = await self._store.parked.page(page)
+        last = parts[-1] if len(parts) == limit else None
+        more = f"{last.at}:{last.id}" if last else None
+        return wire.ParkedOut(parked=[part_out(part) for part in parts], next=more)
+
+    async def parked_part(self, part: str) -> wire.PartOut:
+        return part_out(await self._store.parked.part(PartId(part)))
+
+    async def replay(self, part: str, *, force: bool) -> wire.PartOut:
+        if (await self._store.parked.part(PartId(part))).step == LETTER:
+            raise Rejected("a letter is taken again by a running node; start it: perdure serve")
+        return part_out(await self._store.parked.replay(PartId(part), force=force))
+
+    async def drop(self, part: str) -> wire.PartOut:
+        return part_out(await self._store.parked.drop(PartId(part)))
+
     async def tokens(self) -> wire.TokensOut:
         views = await self._store.principals.tokens()
         return wire.TokensOut(tokens=[token_out(view) for view in views])
@@ -115,7 +176,7 @@ class StoreAnswers:
         secret = SystemEntropy().random_bytes(TOKEN_BYTES)
         token = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
         # In a new store the operator's name must not become a member's.
-        await self._store.principals.ensure(OPERATOR, role="operator")
+        await self._operator()
         principal = await self._store.principals.ensure(name, role="member")
         view = await self._store.principals.grant(principal.id, token)
         return token_out(view, token=token)

@@ -1,7 +1,7 @@
 """Applying a changed `perdure.toml` to a running node.
 
-A change is applied where it can be (the agents), named where it needs a restart, and refused whole
-where it is invalid: then everything stays as it was.
+A change is applied where it can be (the agents, who may speak where), named where it needs a
+restart, and refused whole where it is invalid: then everything stays as it was.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import structlog
 
 from perdure.app import agents, config, discovery
 from perdure.app.config import Config
+from perdure.app.platforms import Hosts
 from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
@@ -27,13 +28,14 @@ class Reloading:
     Who asks for a look gets it at once, and `shown` is around it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a change may reach
         self,
         path: Path,
         current: Config,
         *,
         roster: Roster,
         seating: agents.Seating,
+        hosts: Hosts,
         environ: Mapping[str, str],
         shown: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -41,6 +43,7 @@ class Reloading:
         self._current = current
         self._roster = roster
         self._seating = seating
+        self._hosts = hosts
         self._environ = environ
         self._shown = shown
         self._seen = _stamp(path)
@@ -92,6 +95,7 @@ class Reloading:
         needs_restart = config.restart_keys(self._current, changed)
         self._current = changed
         self._roster.replace(seats)
+        self._hosts.replace(changed.adapters)
         warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,16 +16,19 @@ import msgspec
 from aiohttp import web
 
 from perdure import __version__
-from perdure.app import agents, config, discovery, environment, logs, storage
+from perdure.app import agents, config, discovery, environment, logs, platforms, storage
 from perdure.app.budgets import budgets_of
 from perdure.app.client import ServerFile, hint
 from perdure.app.environment import OPERATOR, SERVER_FILE
+from perdure.app.file_reading import FileReader
 from perdure.app.node import Running, Surroundings, limits_of, running_node
 from perdure.app.reload import Reloading, warn_of_what_has_no_effect
 from perdure.app.replace import lock_of, make_way
 from perdure.app.signals import Signals
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.app.systemd import Notifier
+from perdure.app.transcribing import transcriber_of
+from perdure.app.web_fetching import WebFetcher
 from perdure.domain.errors import Rejected
 from perdure.engine.roster import Roster
 from perdure.store.store import Store
@@ -90,18 +94,9 @@ async def _life(
             lock = lock_of(home / storage.DATABASE) if settings.store.is_sqlite else None
             kept = await make_way(home, environ, lock=lock, clock=clock) or kept
         store = await stack.enter_async_context(_opened(unopened))
-        operator = await store.principals.ensure(OPERATOR, role="operator")
-        await store.principals.grant(operator.id, token)
-        around = Surroundings(
-            store=store,
-            roster=roster,
-            clock=clock,
-            entropy=entropy,
-            limits=limits_of(settings),
-            budgets=budgets_of(settings),
-            personas={name: each.instructions for name, each in settings.personas.items()},
-            is_shared=not settings.store.is_sqlite,
-        )
+        await _admit_operator(store, token)
+        hosts = platforms.Hosts(settings.adapters)
+        around = _surroundings(options, settings, store, roster, hosts=hosts)
         running = await stack.enter_async_context(running_node(around, settings))
         url = await stack.enter_async_context(_listening(running, *_place(options, settings, kept)))
         stack.callback(_remove_server_file, home / SERVER_FILE)
@@ -111,6 +106,7 @@ async def _life(
             settings,
             roster=roster,
             seating=seating,
+            hosts=hosts,
             environ=environ,
             shown=notifier.reloading,
         )
@@ -128,6 +124,44 @@ async def _life(
         await running.node.drain()
         is_restart = running.node.is_restarting and not signals.is_for_good
         return Again(_port_of(url)) if is_restart else None
+
+
+async def _admit_operator(store: Store, token: str) -> None:
+    operator = await store.principals.ensure(OPERATOR, role="operator")
+    await store.principals.grant(operator.id, token)
+
+
+def _surroundings(
+    options: ServeOptions,
+    settings: config.Config,
+    store: Store,
+    roster: Roster,
+    *,
+    hosts: platforms.Hosts,
+) -> Surroundings:
+    entropy, clock = SystemEntropy(), SystemClock()
+    return Surroundings(
+        store=store,
+        roster=roster,
+        clock=clock,
+        entropy=entropy,
+        limits=limits_of(settings),
+        budgets=budgets_of(settings),
+        personas={name: each.instructions for name, each in settings.personas.items()},
+        platforms=platforms.platforms(
+            settings.adapters,
+            home=options.home,
+            clock=clock,
+            entropy=entropy,
+            hook_url=partial(_hook_url, options, settings),
+            answers=lambda name: partial(store.archive.answer, adapter=name),
+        ),
+        terms=hosts.terms,
+        displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
+        web=WebFetcher(with_private=settings.limits.private_urls),
+        reader=FileReader(transcriber_of(settings.transcriber)),
+        is_shared=not settings.store.is_sqlite,
+    )
 
 
 def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
@@ -155,6 +189,13 @@ def _place(
     host = options.host or settings.server.host
     port = settings.server.port if options.port is None else options.port
     return host, [kept, 0] if port == 0 and kept else [port]
+
+
+def _hook_url(options: ServeOptions, settings: config.Config, adapter: str) -> str:
+    """Where the world reaches an adapter; behind a proxy only the configuration knows."""
+    host, ports = _place(options, settings, None)
+    base = settings.server.base_url or f"http://{host}:{ports[0]}"
+    return f"{base.rstrip('/')}/hooks/{adapter}"
 
 
 @asynccontextmanager

@@ -16,7 +16,6 @@ from typing import Literal, TypeVar, Union, cast, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from perdure.app.secret import Secret
 from perdure.app.toml_errors import Problem, instead, nearest, quoted
 from perdure.app.toml_positions import KeyPath, Positions
 from perdure.app.toml_words import (
@@ -29,6 +28,7 @@ from perdure.app.toml_words import (
     shown_value,
     stripped,
 )
+from perdure.domain.secret import Secret
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from perdure.app.secret import Secret
 from perdure.app.toml_errors import quoted
 from perdure.app.toml_positions import KeyPath
+from perdure.domain.secret import Secret
 
 SECRET_WORDS: Final = 'text, { env = "NAME" } or { file = "PATH" }'  # noqa: S105 - words, no secret
 

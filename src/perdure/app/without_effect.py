@@ -13,7 +13,6 @@ from perdure.app.toml_errors import quoted
 
 def settings_without_effect(config: Config) -> Iterator[str]:
     """Each as it is written in the file."""
-    yield from (f"[adapters.{name}]" for name in config.adapters)
     yield from (f"[tools.mcp.{name}]" for name in config.tools.mcp)
     if config.retention.closed_days > 0:
         yield "[retention] closed_days"

@@ -52,11 +52,12 @@ async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answer
 
 @asynccontextmanager
 async def _store(place: Place, *, make: bool) -> AsyncIterator["StoreAnswers"]:
+    from perdure.app import config  # noqa: PLC0415
     from perdure.app.offline import StoreAnswers, opened_store  # noqa: PLC0415
 
     try:
         async with opened_store(place.home, place.environ, make=make) as store:
-            yield StoreAnswers(store)
+            yield StoreAnswers(store, config.load(place.home, place.environ))
     except Rejected as error:
         if error.code != "in_use":
             raise

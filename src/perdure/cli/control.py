@@ -40,6 +40,14 @@ async def status(place: Place) -> None:
     print(f"  agents  {clean(agents)}")
     print(f"  turns   {_counts(found.turns)}")
     print(f"  outbox  {_counts(found.outbox)}")
+    for adapter in found.adapters:
+        print(f"  {_adapter(adapter)}")
+
+
+def _adapter(adapter: wire.AdapterOut) -> str:
+    account = f" as {adapter.account}" if adapter.account else ""
+    error = f": {adapter.error}" if adapter.error else ""
+    return clean(f"{adapter.name}{account} is {adapter.health}{error}")
 
 
 def _counts(counts: dict[str, int]) -> str:

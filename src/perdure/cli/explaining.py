@@ -12,6 +12,9 @@ from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
     InterruptionAcknowledged,
+    MediaFetched,
+    MediaLost,
+    MessageJoined,
     ToolFinished,
     ToolStarted,
     TurnQueued,
@@ -68,7 +71,7 @@ def _ending(turn: wire.TurnOut) -> str:
 def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
     """One journalled fact; `names` remembers what the calls of this turn are called."""
     match event:
-        case TurnQueued():
+        case TurnQueued() | MessageJoined():
             return _line(f"message {event.message}", event.text)
         case AssistantSaid():
             names.update({call.id: call.name for call in event.calls})
@@ -80,12 +83,22 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
         case ToolFinished():
             head = f"call {names.get(event.call, '')} {event.ending}"
             return _line(head, f"{event.call} {event.result}", style="cyan")
+        case MediaFetched() | MediaLost():
+            return _file(event)
         case TurnSettled():
             return _settled(event)
         case AttemptInterrupted() | InterruptionAcknowledged() | TurnRequeued():
             return _interruption(event)
         case _:
             return None
+
+
+def _file(event: MediaFetched | MediaLost) -> Text:
+    place = f"{event.message} file {event.index + 1}"
+    if isinstance(event, MediaLost):
+        return _line(f"{place} lost", event.reason, style="red")
+    told = event.problem or event.text
+    return _line(f"{place} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
 
 
 def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:

@@ -105,6 +105,9 @@ def command() -> Parser:
     _add_node(verbs)
     _add_reading(verbs)
     _add_sessions(verbs)
+    _add_places(verbs)
+    _add_parked(verbs)
+    _add_pair(verbs)
     _add_token(verbs)
     return parser
 
@@ -157,6 +160,47 @@ def _add_sessions(verbs: Verbs) -> None:
     )
     search.add_argument("words", nargs="+", metavar="WORDS", help="all must be there")
     _add_limit(search, default=20)
+
+
+def _add_places(verbs: Verbs) -> None:
+    text = "Say something in a place, such as telegram:123."
+    send = verbs.add("send", text, _send, example="perdure send home The backup is done.")
+    send.add_argument("to", metavar="TO", help="an address, home, or a conversation over HTTP")
+    send.add_argument("text", nargs="+", metavar="TEXT", help="what to say")
+    send.add_argument("--id", help="yours; the same one again sends nothing twice")
+    places = verbs.add("places", "List the places that are known.", _list_places)
+    _add_limit(places, default=50)
+    places.add_argument("--after", help="go on from an earlier page")
+
+
+def _add_parked(verbs: Verbs) -> None:
+    parked = Verbs(
+        verbs.add("parked", "See to what could not be delivered.", None), is_required=True
+    )
+    listing = parked.add(
+        "list", "List what could not be delivered, the latest first.", _list_parked
+    )
+    _add_limit(listing, default=50)
+    listing.add_argument("--after", help="go on from an earlier page")
+    for name, text, run in (
+        ("show", "Print one of them whole.", _show_parked),
+        ("replay", "Send it after all.", _replay_parked),
+        ("drop", "Take it off the list.", _drop_parked),
+    ):
+        parser = parked.add(name, text, run)
+        parser.add_argument("id", metavar="ID", help="as in the list")
+        if name == "replay":
+            parser.add_argument("--yes", action="store_true", help="though it may show twice")
+
+
+def _add_pair(verbs: Verbs) -> None:
+    pairs = Verbs(verbs.add("pair", "Say who may speak.", None), is_required=True)
+    pairs.add("list", "List who asked to be let in, and who was.", _list_pairings)
+    text = "Let in who got this code from the bot."
+    approve = pairs.add("approve", text, _approve_pairing, example="perdure pair approve K7WQ2MZR")
+    approve.add_argument("code", metavar="CODE", help="as the person got it")
+    revoke = pairs.add("revoke", "Let somebody in no more.", _revoke_pairing)
+    revoke.add_argument("id", metavar="ID", help="as in the list")
 
 
 def _add_token(verbs: Verbs) -> None:
@@ -284,6 +328,63 @@ def _search_sessions(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
     _ask(arguments, partial(records.search, words=arguments.words, limit=arguments.limit))
+
+
+def _send(arguments: Arguments) -> NoReturn:
+    from perdure.cli import across
+
+    text, own_id = " ".join(arguments.text), arguments.id
+    _ask(arguments, partial(across.send, to=arguments.to, text=text, own_id=own_id))
+
+
+def _list_places(arguments: Arguments) -> NoReturn:
+    from perdure.cli import across
+
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(across.list_places, limit=limit, after=after))
+
+
+def _list_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli import parked
+
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(parked.list_parked, limit=limit, after=after))
+
+
+def _show_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli import parked
+
+    _ask(arguments, partial(parked.show, part=arguments.id))
+
+
+def _replay_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli import parked
+
+    _ask(arguments, partial(parked.replay, part=arguments.id, force=arguments.yes))
+
+
+def _drop_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli import parked
+
+    _ask(arguments, partial(parked.drop, part=arguments.id))
+
+
+def _list_pairings(arguments: Arguments) -> NoReturn:
+    from perdure.cli import pairings
+
+    _ask(arguments, pairings.list_pairings)
+
+
+def _approve_pairing(arguments: Arguments) -> NoReturn:
+    from perdure.cli import pairings
+
+    _ask(arguments, partial(pairings.approve, code=arguments.code))
+
+
+def _revoke_pairing(arguments: Arguments) -> NoReturn:
+    from perdure.cli import pairings
+
+    _ask(arguments, partial(pairings.revoke, pairing=arguments.id))
 
 
 def _list_tokens(arguments: Arguments) -> NoReturn:

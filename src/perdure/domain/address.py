@@ -4,9 +4,14 @@ An address is five typed columns, never a positional string: two chats can share
 separator or a topic and still be two addresses.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 HTTP = "http"
+GROUP = "group"
+# No platform's ids have as many colons as this.
+WORDS_MAX = 12
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,3 +34,21 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return self.place
         rest = [part for part in (self.place, self.thread, self.person) if part]
         return ":".join([self.adapter, *rest])
+
+
+def is_shared(address: Address, kind: str) -> bool:
+    """Whether several people take part: a group whose members are not kept apart."""
+    return kind == GROUP and not address.person
+
+
+def readings(rest: str) -> Iterator[tuple[str, str, str]]:
+    """The (place, thread, person) that a name may stand for, without its adapter. Ids may hold
+    colons themselves, so there are several: the longest place first."""
+    yield rest, "", ""
+    words = rest.split(":")[:WORDS_MAX]
+    for end in range(len(words) - 1, 0, -1):
+        place, tail = ":".join(words[:end]), words[end:]
+        yield place, ":".join(tail), ""
+        yield place, "", ":".join(tail)
+        for middle in range(1, len(tail)):
+            yield place, ":".join(tail[:middle]), ":".join(tail[middle:])

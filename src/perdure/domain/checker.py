@@ -7,6 +7,7 @@ with what the journal says they should be, and the journal with the machines of 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from perdure.domain.attachments import unread_count
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AssistantSaid,
@@ -44,7 +45,8 @@ def violations(record: SessionRecord) -> list[str]:
     found = [
         *_journal_is_gapless(record),
         *_rows_follow_the_journal(record, by_turn),
-        *_session_follows_the_journal(record),
+        *_files_follow_the_journal(record, by_turn),
+        *_session_follows_the_journal(record, by_turn),
         *_calls_are_answered(by_turn),
         *_endings_are_honest(by_turn),
         *_interruptions_are_told_once(record, by_turn),
@@ -117,7 +119,22 @@ def _differs(row: TurnView, turn: Turn) -> bool:
     )
 
 
-def _session_follows_the_journal(record: SessionRecord) -> Iterator[str]:
+def _files_follow_the_journal(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
+    """A turn that waits counts the files that are to come; nobody brings any to one that began."""
+    open_rows = dict(record.fetches)
+    for turn in record.turns:
+        waits = turn.outcome is None and not turn.attempts
+        to_come = unread_count(by_turn.get(turn.id, [])) if waits else 0
+        counted = (turn.fetching, open_rows.get(turn.id, 0))
+        if counted != (to_come, to_come):
+            yield f"{turn.id} waits for {to_come} files, the rows say {counted}"
+
+
+def _session_follows_the_journal(
+    record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
+) -> Iterator[str]:
     standing = Standing(session=record.session.id)
     strikes = 0
     for recorded in record.events:
@@ -135,7 +152,9 @@ def _session_follows_the_journal(record: SessionRecord) -> Iterator[str]:
         yield f"{record.strikes} strikes are counted, by the journal {strikes}"
     waits = bool(standing.queued)
     blocked = any(turn.state is not State.QUEUED for turn in standing.open_turns)
-    should_be_ready = waits and not blocked and record.session.state == "open"
+    first = next((turn for turn in record.turns if turn.state == State.QUEUED), None)
+    has_files = first is None or not unread_count(by_turn.get(first.id, []))
+    should_be_ready = waits and not blocked and has_files and record.session.state == "open"
     if should_be_ready != (record.ready_at is not None):
         yield f"ready is {record.ready_at is not None}, by the journal {should_be_ready}"
 

@@ -164,6 +164,12 @@ _ALL: Final = (
     ),
     Command(name="home", usage="/home", help="make this your home conversation"),
     Command(
+        name="link",
+        usage="/link [CODE | off]",
+        help="go on with this conversation in another place of yours, or end that",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(
         name="memory",
         usage="/memory [add TEXT | here TEXT | edit N TEXT | forget N | forget all]",
         help="what is remembered about you; add to it, correct it, erase it",

@@ -4,20 +4,33 @@ pending ──▶ attempting ──▶ sent
    ▲            │─────────▶ unknown   it may have arrived: reconcile or show, never resend
    │            │─────────▶ failed    it never will
    └────────────┘ (definite failure)  pending ──▶ expired
+
+While a turn runs its text is shown in bubbles. A bubble is a part like any other, put down and
+marked attempting before its first words are posted; what it shows after that is no row, for it
+only renders text that is durable already. The reply's own parts stand behind the bubbles in the
+same line, and edit those that have a receipt.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from perdure.domain.markdown.units import Unit
+
 
 class Step(StrEnum):
-    """What a platform is asked to do: show something, or take away what it shows."""
+    """What a platform is asked to do: show something, show it while it grows, change or take away
+    what it shows, send a file, mark a message."""
 
     POST = "post"
+    BUBBLE = "bubble"
+    EDIT = "edit"
     DELETE = "delete"
+    UPLOAD = "upload"
+    REACT = "react"
 
 
 class PartState(StrEnum):
@@ -40,6 +53,8 @@ LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
     PartState.EXPIRED: frozenset({PartState.PENDING}),
 }
 
+# The mark on a message that waits, or that was passed on to the turn at work.
+HEARD: Final = "👀"
 # Why a part that was never sent never will be: its turn was taken back.
 WITHDRAWN: Final = "withdrawn"
 # The receipt of a deletion, or of there being nothing that could be deleted.
@@ -49,25 +64,85 @@ KEPT: Final = "kept"
 BACKOFF_S: Final = (1, 2, 5, 15, 60, 300)
 
 
+class Streaming(StrEnum):
+    """How a platform can show an answer while it grows, best first. NATIVE: it takes text as it
+    comes. DRAFT: a preview that leaves no message behind. EDIT: a message that is changed. NONE:
+    people see it when it is whole."""
+
+    NATIVE = "native"
+    DRAFT = "draft"
+    EDIT = "edit"
+    NONE = "none"
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """At most `count` requests in any `per_s` seconds."""
+
+    count: int
+    per_s: float
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform publishes as its limits; the waits that it names itself come on top. What is
+    not named is as good as unlimited."""
+
+    account: Rate = Rate(1_000, 1)
+    place: Rate = Rate(1_000, 1)
+    # The least time between two previews of one bubble.
+    preview_s: float = 1.0
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a surface can do with a reply, as data for the planner."""
+    """What a place of a platform can do with a reply, as data for the planner."""
 
     is_pushed: bool = True  # False: clients read the journal, nothing is sent
     takes_key: bool = False  # repeats under one idempotency key arrive once
+    key_s: float = math.inf  # for how long a key is remembered there
     can_find: bool = False  # can be asked whether a key arrived
+    can_edit: bool = False
     can_delete: bool = False  # can take away what it shows
+    can_react: bool = False
+    streaming: Streaming = Streaming.NONE
     text_max: int = 4096
+    unit: Unit = Unit.CHARS
+    typing_s: float = 0  # how long one typing signal lasts; 0: there is none
+    choices_max: int = 0  # buttons under a message
+    upload_bytes_max: int = 0  # 0: no files
+    pace: Pace = Pace()
+
+
+class Display(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the work people want to see beside the answer."""
+
+    has_stream: bool = True
+    has_tools: bool = True  # which tools are at work, while they are
+    has_reasoning: bool = True  # that the model thinks, while it says nothing
+    has_footer: bool = False  # agent, time and tokens under each answer
 
 
 READ_BY_CLIENTS: Final = Capabilities(is_pushed=False)
 
 
-def plan(text: str, capabilities: Capabilities) -> tuple[str, ...]:
-    """The text of each part of a reply, in order. The parts joined are the text."""
-    if not capabilities.is_pushed or not text:
+def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Capabilities:
+    """The next best way to stream, where a server has said that it does not know the best one."""
+    if capabilities.streaming not in unsupported:
+        return capabilities
+    fallback = Streaming.EDIT if capabilities.can_edit else Streaming.NONE
+    streaming = Streaming.NONE if fallback in unsupported else fallback
+    return msgspec.structs.replace(capabilities, streaming=streaming)
+
+
+def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -> tuple[str, ...]:
+    """The markdown of each part of a reply, in order. `size` is how long a text becomes in the
+    platform's own form and unit."""
+    if not capabilities.is_pushed or not text.strip():
         return ()
-    size = capabilities.text_max
-    return tuple(text[start : start + size] for start in range(0, len(text), size))
+    if size(text) <= capabilities.text_max:
+        return (text,)
+    # Its parser takes a while to import, and most answers are short.
+    from perdure.domain.markdown.split import split  # noqa: PLC0415
+
+    return split(text, size=size, limit=capabilities.text_max)
 
 
 def backoff_s(attempts: int) -> int:

@@ -8,13 +8,16 @@ comes back in the transaction that settles it.
 What the model is told to do is a note that the kind implies: no journal holds it.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from perdure.domain.events import TurnQueued
+from perdure.domain.events import SENT, Recorded, TurnQueued
 from perdure.domain.prompt import Message, Note, Role
 
 RESULT: Final = "result"
+# Kinds of turns that are said as they are, without asking a model.
+UNASKED: Final = (RESULT, SENT)
 TITLE_MAX: Final = 80
 
 
@@ -52,6 +55,12 @@ _INSTRUCTIONS: Final = {
 def errand_of(kind: str) -> Errand | None:
     """The errand that turns of this kind run, if it is one."""
     return _BY_KIND.get(kind)
+
+
+def is_errand(turn: Sequence[Recorded]) -> bool:
+    """Whether a turn, by its own events, runs an errand."""
+    queued = turn[0].event
+    return isinstance(queued, TurnQueued) and errand_of(queued.kind) is not None
 
 
 def instruction(queued: TurnQueued) -> Message | None:

@@ -10,17 +10,38 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.ids import CallId, MediaId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import (
+    CallId,
+    ConversationId,
+    MediaId,
+    MessageId,
+    NodeId,
+    PrincipalId,
+    SessionId,
+    TurnId,
+)
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+
+# The kind of turns that say what somebody has sent here from elsewhere.
+SENT: Final = "sent"
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that came with a message: stored here (`media`), or still elsewhere (`url`)."""
+    """A file that came with a message: stored here (`media`), still elsewhere (`url`), or on the
+    platform it came by (`reference`), until it was fetched. `is_voice`: it was spoken to us, and
+    took so many `seconds`, as far as that is known. `text` is what it says, where that could be
+    found out; `problem` is why it could not."""
 
     media: MediaId | None = None
     url: str | None = None
     mime: str = ""
     name: str = ""
+    reference: str = ""
+    size: int = 0
+    is_voice: bool = False
+    text: str = ""
+    problem: str = ""
+    seconds: int = 0
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +105,10 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     `instructions`, `context` and `tools` serve calls that bring their own: a system message for
     this call only, the earlier messages of a call without a conversation, and the caller's tools
     (the last two as the JSON text that came). `origin` is the turn it repeats or the errand whose
-    result it brings; `answer` is that result, said without asking a model.
+    result it brings; `answer` is that result, or what was sent here from elsewhere (`SENT`), said
+    without asking a model, and `files` come with it. `by` is its sender, the session's own
+    principal if None; `sender` is what the platform calls them, where several people talk; `via` is
+    the conversation it was said in, where that is linked to this one.
     """
 
     turn: TurnId
@@ -99,6 +123,10 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     persona: str = ""
     origin: TurnId | None = None
     answer: str = ""
+    by: PrincipalId | None = None
+    sender: str = ""
+    via: ConversationId | None = None
+    files: tuple[Attachment, ...] = ()
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -109,7 +137,8 @@ class TurnStarted(Event, frozen=True, kw_only=True):
 
 
 class AssistantSaid(Event, frozen=True, kw_only=True):
-    """One assistant message. `is_interrupted`: it is what had been shown when the attempt ended."""
+    """One assistant message, and the files that were given with it. `is_interrupted`: it is what
+    had been shown when the attempt ended. `origin` is `SENT` where no model has said it."""
 
     turn: TurnId
     attempt: int
@@ -117,6 +146,8 @@ class AssistantSaid(Event, frozen=True, kw_only=True):
     text: str
     calls: tuple[ToolCall, ...] = ()
     is_interrupted: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    origin: str = ""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True):
@@ -158,6 +189,8 @@ class SteerAccepted(Event, frozen=True, kw_only=True):
     message: MessageId
     text: str
     attachments: tuple[Attachment, ...] = ()
+    by: PrincipalId | None = None
+    sender: str = ""
 
 
 class SteerTaken(Event, frozen=True, kw_only=True):
@@ -165,6 +198,7 @@ class SteerTaken(Event, frozen=True, kw_only=True):
     message: MessageId
     text: str
     attachments: tuple[Attachment, ...] = ()
+    sender: str = ""
 
 
 class TurnAmended(Event, frozen=True, kw_only=True):
@@ -259,6 +293,39 @@ class CompactionDropped(Event, frozen=True, kw_only=True):
     compaction: MessageId
 
 
+class MessageJoined(Event, frozen=True, kw_only=True):
+    """A message that was sent as one with those of a turn that still waits."""
+
+    turn: TurnId
+    message: MessageId
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class MediaFetched(Event, frozen=True, kw_only=True):
+    """The attachment number `index` of a message is here, and was read as far as it can be."""
+
+    turn: TurnId
+    message: MessageId
+    index: int
+    media: MediaId
+    mime: str
+    name: str
+    size: int
+    text: str = ""
+    problem: str = ""
+    seconds: int = 0
+
+
+class MediaLost(Event, frozen=True, kw_only=True):
+    """The attachment number `index` of a message could not be brought here; nobody tries again."""
+
+    turn: TurnId
+    message: MessageId
+    index: int
+    reason: str
+
+
 TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
 AnyEvent = (
     SessionOpened
@@ -283,6 +350,9 @@ AnyEvent = (
     | Compacted
     | CompactionFailed
     | CompactionDropped
+    | MessageJoined
+    | MediaFetched
+    | MediaLost
 )
 
 KINDS: Final[Mapping[str, type[AnyEvent]]] = {
@@ -308,6 +378,9 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "compacted": Compacted,
     "compaction_failed": CompactionFailed,
     "compaction_dropped": CompactionDropped,
+    "message_joined": MessageJoined,
+    "media_fetched": MediaFetched,
+    "media_lost": MediaLost,
 }
 KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 

@@ -16,12 +16,15 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.attachments import Places, as_fetched, given_in_words, places_of
 from perdure.domain.compaction import background
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
+    SENT,
     AssistantSaid,
     Attachment,
     Compacted,
+    MessageJoined,
     Recorded,
     SteerTaken,
     ToolFinished,
@@ -76,6 +79,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STRETCH_BYTES: Final = 64 * 1024
+# Before what no model has said: a request begins with a user's message, and this says whose it is.
+FROM_ELSEWHERE: Final = "[The following was sent here from elsewhere.]"
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,14 +132,13 @@ def messages_of(turn: Iterable[Recorded]) -> list[Message]:
     messages: list[Message] = []
     events = list(turn)
     amended = {r.event.message: r.event.text for r in events if isinstance(r.event, TurnAmended)}
+    places = places_of(events)
     for recorded in events:
         match recorded.event:
-            case TurnQueued() | SteerTaken() as spoken:
-                _add(messages, Role.USER, _user_blocks(spoken, amended))
-            case AssistantSaid(text=text, calls=calls):
-                said: list[Block] = [TextBlock(text)] if text.strip() else []
-                said += [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
-                _add(messages, Role.ASSISTANT, said)
+            case TurnQueued() | MessageJoined() | SteerTaken() as spoken:
+                _add(messages, Role.USER, _user_blocks(spoken, amended, places))
+            case AssistantSaid() as said:
+                _add(messages, Role.ASSISTANT, _assistant_blocks(said))
             case Compacted(summary=summary):
                 _add(messages, Role.USER, [TextBlock(background(summary))])
             case ToolFinished(call=call, ending=ending, result=result):
@@ -145,10 +149,26 @@ def messages_of(turn: Iterable[Recorded]) -> list[Message]:
     return messages
 
 
-def _user_blocks(spoken: TurnQueued | SteerTaken, amended: Mapping[MessageId, str]) -> list[Block]:
+def _assistant_blocks(said: AssistantSaid) -> list[Block]:
+    blocks: list[Block] = [TextBlock(said.text)] if said.text.strip() else []
+    blocks += [TextBlock(given_in_words(attachment)) for attachment in said.attachments]
+    calls = [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in said.calls]
+    return [*blocks, *calls]
+
+
+def _user_blocks(
+    spoken: TurnQueued | MessageJoined | SteerTaken,
+    amended: Mapping[MessageId, str],
+    places: Places,
+) -> list[Block]:
+    if isinstance(spoken, TurnQueued) and spoken.kind == SENT:
+        return [TextBlock(FROM_ELSEWHERE)]
     text = amended.get(spoken.message, spoken.text)
+    if not isinstance(spoken, MessageJoined) and spoken.sender:
+        # A line of ours before each message: who speaks is a fact, what they say is not.
+        text = f"[{spoken.sender}]\n{text}"
     blocks: list[Block] = [TextBlock(text)] if text.strip() else []
-    return blocks + [MediaBlock(attachment=attachment) for attachment in spoken.attachments]
+    return blocks + [MediaBlock(attachment=each) for each in as_fetched(spoken, places)]
 
 
 def _add(messages: list[Message], role: Role, blocks: Sequence[Block]) -> None:
@@ -201,8 +221,8 @@ def _tokens(block: Block) -> int:
             return tokens_of(text)
         case CallBlock(name=name, arguments=arguments):
             return tokens_of(name) + tokens_of(arguments)
-        case MediaBlock(data=data):
-            return IMAGE_TOKENS if data else MESSAGE_TOKENS
+        case MediaBlock(data=data, attachment=attachment):
+            return IMAGE_TOKENS if data else MESSAGE_TOKENS + tokens_of(attachment.text)
 
 
 def assemble(

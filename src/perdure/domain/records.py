@@ -1,9 +1,11 @@
 """Stored rows as values: what the history port shows and the checker judges."""
 
+from typing import Final, Literal
+
 import msgspec
 
 from perdure.domain.events import Recorded
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.ids import MediaId, MessageId, SessionId, TurnId
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +21,7 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     queued_at: int
     started_at: int | None
     settled_at: int | None
+    fetching: int = 0
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +39,13 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
+# The step of what came in and could not be taken, among parts that could not go out.
+LETTER: Final = "letter"
+
+
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """`at` is when its state changed last."""
+
     id: str
     message: str
     turn: TurnId | None
@@ -48,6 +57,17 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     text: str
     step: str = "post"
+    address: str = ""
+    at: int = 0
+    choices: tuple[str, ...] = ()
+    media: MediaId | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a message so far. Of a failed one the text says why, after what there is."""
+
+    state: Literal["pending", "done", "failed"]
+    text: str = ""
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +80,9 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything stored of one session, for the checker. `summaries_under_way` counts the errands
-    that write one for it."""
+    """Everything stored of one session, for the checker. Its turns stand as they do in line;
+    `fetches` counts the files that are still to come, by turn; `summaries_under_way` counts the
+    errands that write one for it."""
 
     session: SessionView
     epoch: int
@@ -75,3 +96,4 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     updates: tuple[tuple[str, TurnId | None, MessageId], ...]
     summaries: tuple[SummaryView, ...] = ()
     summaries_under_way: int = 0
+    fetches: tuple[tuple[TurnId, int], ...] = ()

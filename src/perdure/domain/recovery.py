@@ -18,6 +18,7 @@ from perdure.domain.events import (
     AttemptInterrupted,
     InterruptionAcknowledged,
     Recorded,
+    SteerAccepted,
     SteerTaken,
     ToolCall,
     ToolFinished,
@@ -145,6 +146,13 @@ def untold(turns: Iterable[Sequence[Recorded]]) -> tuple[Recorded, ...]:
         if isinstance(recorded.event, AttemptInterrupted)
         and (recorded.session, recorded.seq) not in told
     )
+
+
+def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
+    """Did messages for this turn come before its attempt began?"""
+    taken = {r.event.message for r in turn if isinstance(r.event, SteerTaken)}
+    accepted = [r.event.message for r in turn if isinstance(r.event, SteerAccepted)]
+    return any(message not in taken for message in accepted)
 
 
 def acknowledgements(turn_id: str, interruptions: Iterable[Recorded]) -> list[AnyEvent]:

@@ -46,8 +46,9 @@ def _cut_block(block: Block, limit: int) -> Block:
             return msgspec.structs.replace(block, text=_ends(text, limit // 2))
         case TextBlock(text=text):
             return TextBlock(_ends(text, limit))
-        case MediaBlock():
-            return msgspec.structs.replace(block, data=None)
+        case MediaBlock(attachment=attachment):
+            told = msgspec.structs.replace(attachment, text=_ends(attachment.text, limit))
+            return msgspec.structs.replace(block, data=None, attachment=told)
         case _:
             return block
 

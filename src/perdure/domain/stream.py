@@ -14,6 +14,18 @@ class Text(msgspec.Struct, frozen=True):
     text: str
 
 
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file for the person. It stands where it came: between the text before it and after it."""
+
+    name: str
+    mime: str
+    data: bytes
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """The model is at work and says nothing yet. What it thinks is nobody's to read."""
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A whole tool call: the fragments are put together by the agent's wire."""
 
@@ -33,4 +45,4 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-AgentEvent = Text | Call | Spent | Stopped
+AgentEvent = Text | File | Thinking | Call | Spent | Stopped

@@ -1,7 +1,8 @@
 """From journal to what a person reads.
 
 Entries are what stands at the head: user messages, assistant messages with their tool calls, tool
-results, oldest first. Turns that only wait, command replies and summaries are not in it. The last
+results, oldest first. Turns that only wait, command replies and summaries are not in it. What was
+sent here from elsewhere is an assistant entry with an `origin`, and nobody's message. The last
 assistant entry of a settled turn carries the turn's outcome; a turn that ended without text is an
 empty assistant entry, so that no ending is invisible.
 """
@@ -10,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from perdure.domain.attachments import NOWHERE, Places, Spoken, as_fetched, places_of, shown
 from perdure.domain.events import (
+    SENT,
     AssistantSaid,
     Attachment,
+    MessageJoined,
     Recorded,
-    SteerAccepted,
     SteerTaken,
     ToolCall,
     ToolFinished,
@@ -41,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     choices: tuple[str, ...] = ()
+    origin: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +67,11 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
         for call in recorded.event.calls
     }
     amended = {r.event.message: r.event.text for r in turn if isinstance(r.event, TurnAmended)}
+    places = places_of(turn)
     entries = [
         msgspec.structs.replace(entry, text=amended.get(MessageId(entry.id), entry.text))
         for recorded in turn
-        for entry in _entries(recorded, names)
+        for entry in _entries(recorded, names, places)
     ]
     settled = next((r for r in turn if isinstance(r.event, TurnSettled)), None)
     if settled is not None:
@@ -84,14 +89,14 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
     return entries
 
 
-def user_entry(spoken: TurnQueued | SteerAccepted | SteerTaken, at: int) -> Entry:
+def user_entry(spoken: Spoken, at: int, places: Places = NOWHERE) -> Entry:
     return Entry(
         id=spoken.message,
         role="user",
         text=spoken.text,
         turn=spoken.turn,
         at=at,
-        attachments=spoken.attachments,
+        attachments=shown(as_fetched(spoken, places)),
     )
 
 
@@ -103,14 +108,18 @@ def assistant_entry(said: AssistantSaid, at: int) -> Entry:
         turn=said.turn,
         at=at,
         tool_calls=said.calls,
+        attachments=said.attachments,
         outcome=Outcome.INTERRUPTED if said.is_interrupted else None,
+        origin=said.origin,
     )
 
 
-def _entries(recorded: Recorded, names: Mapping[CallId, str]) -> Iterable[Entry]:
+def _entries(recorded: Recorded, names: Mapping[CallId, str], places: Places) -> Iterable[Entry]:
     match recorded.event:
-        case TurnQueued() | SteerTaken() as spoken:
-            yield user_entry(spoken, recorded.at)
+        case TurnQueued(kind=kind) if kind == SENT:
+            return
+        case TurnQueued() | MessageJoined() | SteerTaken() as spoken:
+            yield user_entry(spoken, recorded.at, places)
         case AssistantSaid() as said:
             yield assistant_entry(said, recorded.at)
         case ToolFinished() as tool:
@@ -173,4 +182,23 @@ def reply_text(turn: Iterable[Recorded]) -> str:
                 said.append(detail)
             case _:
                 pass
-    return "\n\n".join(text for text in said if text.strip())
+    return joined(said)
+
+
+def joined(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text.strip())
+
+
+def ending_text(outcome: Outcome, detail: str, *, is_silent: bool) -> str:
+    """What people on a platform are told of a turn's end beside its text: over HTTP they see the
+    outcome itself. `is_silent`: it has no text."""
+    match outcome:
+        case Outcome.REFUSED:
+            return detail
+        case Outcome.FAILED:
+            lead = "There is no answer" if is_silent else "The answer ends here"
+            return f"⚠️ {lead}: {detail or 'the agent failed'}. /retry tries again."
+        case Outcome.DONE if is_silent:
+            return "(The agent has answered nothing.)"
+        case _:
+            return ""

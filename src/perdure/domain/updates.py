@@ -22,6 +22,7 @@ class Effect(StrEnum):
     """What accepting a message did, so that people are told what happened, not what was meant."""
 
     QUEUED = "queued"
+    JOINED = "joined"
     SUPERSEDED = "superseded"
     STEERED = "steered"
     CONTINUED = "continued"
@@ -38,7 +39,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
     (adapter, account, external id, kind) is its identity: the same one again is the same update.
     Of an edit or a deletion, `target` is the external id of the message it speaks of, and its own
-    external id is the event's: a message may be edited more than once.
+    external id is the event's: a message may be edited more than once. `sender` names them where
+    several people talk; `place_kind` and `label` are what the platform tells of the place;
+    what has the same `album` was sent as one.
     """
 
     address: Address
@@ -54,6 +57,10 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     tools: str = ""
     is_listed: bool = True
     target: str = ""
+    sender: str = ""
+    place_kind: str = ""
+    label: str = ""
+    album: str = ""
 
     @property
     def takes_commands(self) -> bool:
@@ -61,8 +68,10 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == MESSAGE or (self.kind == CALL and self.is_listed)
 
     def digest(self) -> str:
-        """Tells a repeat of the same message from a different one under the same id."""
-        said = [self.text, self.attachments, self.agent]
+        """Tells a repeat of the same message from a different one under the same id. A platform
+        may sign the reference of the same file anew each time."""
+        files = [msgspec.structs.replace(each, reference="") for each in self.attachments]
+        said = [self.text, files, self.agent]
         brought = [self.instructions, self.context, self.tools]
         body = msgspec.json.encode([*said, *brought, self.target])
         return hashlib.sha256(body).hexdigest()
@@ -70,7 +79,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """The update is committed. `is_duplicate`: it had been before, and these are its ids. `ended`
-    are turns that this message ended; `command` and `reply` are set where it was a command."""
+    are turns that this message ended; `command` and `reply` are set where it was a command; `moved`
+    are other conversations that go on in another session now."""
 
     conversation: ConversationId
     session: SessionId
@@ -83,3 +93,4 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     reply: str = ""
     recorded: tuple[Recorded, ...] = ()
+    moved: tuple[tuple[ConversationId, SessionId], ...] = ()

@@ -13,9 +13,11 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
+    SENT,
     AssistantSaid,
     AttemptInterrupted,
     CommandTaken,
+    MessageJoined,
     NoticePosted,
     Recorded,
     SteerAccepted,
@@ -99,8 +101,9 @@ def position(text: str) -> Position:
 def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
     """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
     match recorded.event:
-        case TurnQueued() | SteerAccepted() as spoken:
-            return [user_entry(spoken, recorded.at)]
+        case TurnQueued() | MessageJoined() | SteerAccepted() as spoken:
+            is_sent = isinstance(spoken, TurnQueued) and spoken.kind == SENT
+            return [] if is_sent else [user_entry(spoken, recorded.at)]
         case TurnAmended() as amended:
             return [
                 Entry(

@@ -8,6 +8,7 @@ from perdure.domain.recovery import Policy
 from perdure.engine.budget import Budgets
 from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
+from perdure.engine.giving import Files
 from perdure.engine.prompts import Prompts
 from perdure.engine.roster import Roster
 from perdure.engine.scribe import Flusher
@@ -26,12 +27,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delivery_expire_s: int = 86_400
     has_titles: bool = False
     idle_reset_ms: int = 0
+    media_bytes: int = 20_000_000
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
     turns: Turns
     conversations: Conversations
     prompts: Prompts
+    files: Files
     roster: Roster
     flusher: Flusher
     feed: Feed

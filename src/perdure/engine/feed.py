@@ -20,8 +20,8 @@ BACKLOG_MAX = 1_000
 class Subscription:
     """One watcher's queue. `is_behind`: items were dropped, read the store again."""
 
-    def __init__(self, conversation: ConversationId, session: SessionId) -> None:
-        self.conversation = conversation
+    def __init__(self, session: SessionId, conversations: Sequence[ConversationId]) -> None:
+        self.conversations = conversations
         self.session = session
         self.is_behind = False
         self._items: deque[Item] = deque()
@@ -33,6 +33,10 @@ class Subscription:
             self.fall_behind()
             return
         self._items.append(item)
+        self._tell()
+
+    def nudge(self) -> None:
+        """Let the watcher look up, though nothing came."""
         self._tell()
 
     def fall_behind(self) -> None:
@@ -78,15 +82,18 @@ class Feed:
         self._by_session: dict[SessionId, set[Subscription]] = {}
         self._by_conversation: dict[ConversationId, set[Subscription]] = {}
 
-    def subscribe(self, conversation: ConversationId, session: SessionId) -> Subscription:
-        subscription = Subscription(conversation, session)
+    def subscribe(self, session: SessionId, *conversations: ConversationId) -> Subscription:
+        """To what happens in the session, as long as each of the conversations goes on in it."""
+        subscription = Subscription(session, conversations)
         self._by_session.setdefault(session, set()).add(subscription)
-        self._by_conversation.setdefault(conversation, set()).add(subscription)
+        for conversation in conversations:
+            self._by_conversation.setdefault(conversation, set()).add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         _discard(self._by_session, subscription.session, subscription)
-        _discard(self._by_conversation, subscription.conversation, subscription)
+        for conversation in subscription.conversations:
+            _discard(self._by_conversation, conversation, subscription)
 
     def publish(self, session: SessionId, items: Sequence[Item]) -> None:
         for observe in self._observers:

@@ -15,14 +15,17 @@ from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import shutdown_text
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
+from perdure.engine.fetching import FetchPump
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.reaper import Reaper
 from perdure.engine.supervisor import Start
+from perdure.engine.sweeping import Sweeper
 from perdure.engine.turns import TurnPump
 from perdure.ports.turns import Nodes
 
 BEAT_SHARED_S = 4.0
 BEAT_ALONE_S = 30.0  # only how old an interruption is depends on it
+SEND_S = 3.0
 log = structlog.get_logger("gateway")
 
 
@@ -33,6 +36,8 @@ class Gateway:
         nodes: Nodes,
         turns: TurnPump,
         outbox: OutboxPump,
+        fetching: FetchPump,
+        sweeper: Sweeper,
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
@@ -42,6 +47,8 @@ class Gateway:
         self._nodes = nodes
         self._turns = turns
         self._outbox = outbox
+        self._fetching = fetching
+        self._sweeper = sweeper
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
@@ -66,6 +73,8 @@ class Gateway:
         self._feed.publish_recorded(await self._nodes.greet())
         self._claiming = self._start(self._turns.run(), name="turn pump")
         self._start(self._outbox.run(), name="outbox pump")
+        self._start(self._fetching.run(), name="fetch pump")
+        self._start(self._sweeper.run(), name="sweeper")
         self._start(self._watch_over(), name="heartbeat")
         self.is_ready = True
 
@@ -116,6 +125,7 @@ class Gateway:
         self.is_ready = False
         self.is_draining = True
         self._turns.stop_claiming()
+        self._fetching.stop()
         if self._claiming is not None:
             # A claim may be under way: its turns count among those to wait for.
             await asyncio.wait({self._claiming})
@@ -127,8 +137,22 @@ class Gateway:
             self._turns.interrupt_all(reason)
             await self._turns.finished()
         self._over.set()
-        self._outbox.stop()
+        self._sweeper.stop()
+        await self._let_files_go()
+        await self._finish_sending()
         await self._nodes.leave(restart_session=self._restart_session)
+
+    async def _let_files_go(self) -> None:
+        try:
+            await self._fetching.finish()
+        except (Transient, Ambiguous) as error:
+            log.warning("files under way could not be given back", error=error.message)
+
+    async def _finish_sending(self) -> None:
+        try:
+            await self._outbox.finish(0 if self._hurry.is_set() else SEND_S)
+        except (Transient, Ambiguous) as error:
+            log.warning("the outbox cannot be read", error=error.message)
 
     async def _tell(self) -> None:
         """Active conversations hear what is about to happen, and it is what will happen."""

@@ -9,6 +9,7 @@ from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.feed import Feed
 from perdure.engine.turns import TurnPump
 from perdure.ports.inbox import Inbox
+from perdure.ports.places import Places, Sending, Sent
 
 
 class Door:
@@ -18,6 +19,7 @@ class Door:
     def __init__(  # noqa: PLR0913 - whoever is to be woken
         self,
         inbox: Inbox,
+        places: Places,
         feed: Feed,
         pump: TurnPump,
         *,
@@ -25,14 +27,17 @@ class Door:
         menu: Callable[[], Menu] = Menu,
         restart: Callable[[SessionId], None],
         outbox_wake: Callable[[], None],
+        fetch_wake: Callable[[], None],
     ) -> None:
         self._inbox = inbox
+        self._places = places
         self._feed = feed
         self._pump = pump
         self._queue_max = queue_max
         self._menu = menu
         self._restart = restart
         self._outbox_wake = outbox_wake
+        self._fetch_wake = fetch_wake
 
     async def accept(self, update: Update) -> Accepted:
         with self._pump.seat() as has_seat:
@@ -56,6 +61,7 @@ class Door:
             # The first answer may have been lost, and the wake-up with it.
             self._pump.wake()
             self._outbox_wake()
+            self._fetch_wake()
             self._feed.moved(accepted.conversation, accepted.session)
             return
         for turn in accepted.ended:
@@ -63,14 +69,23 @@ class Door:
         self._feed.publish_recorded(accepted.recorded)
         if not is_claimed:
             self._pump.wake()
+        if any(getattr(r.event, "attachments", ()) for r in accepted.recorded):
+            self._fetch_wake()
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
-        if has_notice or accepted.command or accepted.effect is not Effect.QUEUED:
+        is_plain = accepted.effect is Effect.QUEUED and not accepted.queue_position
+        if has_notice or accepted.command or not is_plain:
             self._outbox_wake()  # words of ours, or bubbles that are to go away
-        self._feed.moved(accepted.conversation, accepted.session)
+        for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
+            self._feed.moved(conversation, session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
             self._pump.steer(accepted.turn)
         if accepted.effect is Effect.RESTARTING:
             self._restart(accepted.session)
+
+    async def send(self, sending: Sending) -> Sent:
+        sent = await self._places.send(sending, queue_max=self._queue_max)
+        self._tell(sent.accepted, is_claimed=False)
+        return sent
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
         recorded = await self._inbox.stop(turn, by=by)

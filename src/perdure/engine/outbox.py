@@ -2,45 +2,79 @@
 
 A part is marked attempting before the platform is called and gets its receipt after. If we die in
 between, the next life finds it attempting: where the platform can be asked or takes our key, it is
-reconciled; elsewhere it becomes unknown and is shown, never blindly sent again. Deleting what was
-shown can be repeated, so it is, until it has worked or never will.
+reconciled; elsewhere it becomes unknown and is shown, never blindly sent again. What may be
+repeated (edits, deletions, marks) is, until it has worked or never will.
+
+Parts of different conversations go out side by side, so that a slow place holds up nobody else; the
+account's pacer decides when each may go.
 """
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
 
-from perdure.domain.delivery import GONE, KEPT, PartState, Step, backoff_s
-from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
+from perdure.domain.delivery import GONE, KEPT, Capabilities, PartState, Step, backoff_s
+from perdure.domain.errors import Ambiguous, Conflict, NotFound, Permanent, Rejected, Transient
+from perdure.domain.ids import PartId
+from perdure.engine.pace import Rank
 from perdure.engine.persist import persist
-from perdure.engine.supervisor import attempt
-from perdure.ports.adapter import Adapter, Post
+from perdure.engine.stage import Stage
+from perdure.engine.supervisor import Start, attempt
+from perdure.engine.surfaces import Surface, Surfaces
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    React,
+    Receipt,
+    Upload,
+)
 from perdure.ports.clock import Clock
+from perdure.ports.media import MediaLibrary
 from perdure.ports.outbox import Outbox, Part
 
 TAKE_MAX = 64
+LAST_TAKE = 8
+RECOVER_S = 5.0
+# A longer wait is not worth holding a row for.
+PATIENCE_S = 2.0
 _DIED_SENDING = "the gateway died while sending; it may have arrived"
+_REPEATABLE = (Step.EDIT, Step.DELETE, Step.REACT)
 log = structlog.get_logger("outbox")
 
 
 class OutboxPump:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a part may need on its way
         self,
         outbox: Outbox,
-        adapters: Mapping[str, Adapter],
+        surfaces: Surfaces,
         *,
+        media: MediaLibrary,
+        stage: Stage,
         clock: Clock,
+        start: Start,
         expire_s: int,
+        is_shared: bool = False,
         poll_s: float = 30,
     ) -> None:
         self._outbox = outbox
-        self._adapters = adapters
+        self._surfaces = surfaces
+        self._media = media
+        self._stage = stage
         self._clock = clock
+        self._start = start
         self._expire_s = expire_s
         self._poll_s = poll_s
         self._wake = asyncio.Event()
+        self._is_shared = is_shared
+        self._recover_at: dict[str, float] = {}
+        self._in_flight: dict[PartId, str] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._is_draining = False
 
     def wake(self) -> None:
@@ -50,26 +84,55 @@ class OutboxPump:
         self._is_draining = True
         self.wake()
 
+    async def finish(self, within_s: float) -> None:
+        """Before the end: what is due goes out. Nothing begins after that time; what has begun is
+        never cut short, or nobody would know whether it arrived."""
+        deadline_s = self._clock.monotonic_s() + within_s
+        while self._surfaces and self._clock.monotonic_s() < deadline_s:
+            taken = await self._take_due(limit=LAST_TAKE)
+            await asyncio.gather(*(self._send_safely(*each) for each in taken))
+            if not taken:
+                break
+        self.stop()
+        await self._idle.wait()
+
     async def run(self) -> None:
-        if not self._adapters:
+        if not self._surfaces:
             return
-        await self.recover()
         while not self._is_draining:
             self._wake.clear()
             try:
-                busy = await self.step()
+                if not await self._begin():
+                    await self._wait_until_due()
             except (Transient, Ambiguous) as error:
                 log.warning("outbox cannot be read", error=error.message)
                 await self._clock.sleep(1)
-                continue
-            if not busy:
-                await self._wait_until_due()
+
+    async def _begin(self) -> bool:
+        """Start sending what is due, side by side. False when nothing was."""
+        taken = await self._take_due()
+        for surface, part in taken:
+            self._in_flight[part.id] = surface.name
+            self._idle.clear()
+            task = self._start(self._send_safely(surface, part), name=f"send {part.id}")
+            # From outside: cancelled before its first step, a task runs no `finally` of its own.
+            task.add_done_callback(partial(self._sent_beside, part))
+        return bool(taken)
+
+    def _sent_beside(self, part: Part, _: object) -> None:
+        self._in_flight.pop(part.id, None)
+        if not self._in_flight:
+            self._idle.set()
+        self.wake()  # the next part of its conversation may go
 
     async def _wait_until_due(self) -> None:
         due_ms = await self._outbox.next_due_ms()
-        wait_s = self._poll_s
+        wait_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
         if due_ms is not None:
-            wait_s = min(wait_s, max((due_ms - self._clock.now_ms()) / 1000, 0.01))
+            # What is due and was not taken waits for something that will wake us, or for its
+            # platform to be reached again.
+            left_s = (due_ms - self._clock.now_ms()) / 1000
+            wait_s = min(wait_s, left_s if left_s > 0 else 1.0)
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
@@ -77,90 +140,225 @@ class OutboxPump:
             return
 
     async def recover(self) -> None:
-        """Settle the fate of parts that an owner who is gone left attempting."""
-        for name, adapter in self._adapters.items():
-            for part in await self._outbox.stranded(adapter=name):
-                await self._reconcile(adapter, part)
+        """Settle the fate of parts that an owner who is gone left attempting. Where others share
+        the store, an owner may go at any time, and its lease outlives it for a while."""
+        now_s = self._clock.monotonic_s()
+        for surface in self._surfaces:
+            if not surface.is_open or now_s < self._recover_at.get(surface.name, 0):
+                continue
+            stranded = await self._outbox.stranded(adapter=surface.name)
+            for part in stranded:
+                await attempt(
+                    self._reconcile(surface, part),
+                    partial(self._unforeseen, part),
+                    foreseen=(Transient, Ambiguous),
+                )
+            is_again = self._is_shared or bool(stranded)
+            self._recover_at[surface.name] = now_s + RECOVER_S if is_again else math.inf
 
-    async def _reconcile(self, adapter: Adapter, part: Part) -> None:
-        if part.step is Step.DELETE:
-            await self._record(part, PartState.PENDING)  # safe to repeat
-        elif adapter.capabilities.can_find:
+    async def _reconcile(self, surface: Surface, part: Part) -> None:
+        can = surface.capabilities(part.address)
+        if part.step in _REPEATABLE:
+            await self._record(part, PartState.PENDING)
+        elif can.can_find:
             try:
-                receipt = await adapter.find(part.id)
-            except (Transient, Ambiguous) as error:
+                receipt = await surface.adapter.find(part.id, part.address)
+            except (Transient, Ambiguous, Permanent, Rejected) as error:
                 await self._record(part, PartState.UNKNOWN, error=error.message)
                 return
             if receipt is not None:
                 await self._record(part, PartState.SENT, receipt=receipt.external_id)
             else:
                 await self._record(part, PartState.PENDING)
-        elif adapter.capabilities.takes_key:
+        elif can.takes_key and self._clock.now_ms() - part.changed_at < can.key_s * 1000:
             await self._record(part, PartState.PENDING)  # repeating the key cannot show it twice
         else:
             await self._record(part, PartState.UNKNOWN, error=_DIED_SENDING)
 
     async def step(self) -> bool:
-        """Send what is due, one part of a conversation at a time. False when nothing was."""
+        """Send what is due, one part after another. False when nothing was."""
+        taken = await self._take_due()
+        for surface, part in taken:
+            await self._send_safely(surface, part)
+        return bool(taken)
+
+    async def _take_due(self, *, limit: int = TAKE_MAX) -> list[tuple[Surface, Part]]:
+        """Each platform has room of its own: one that hangs takes none from the others."""
+        await self.recover()
         await self._outbox.expire(older_than_s=self._expire_s)
-        taken = False
-        for name, adapter in self._adapters.items():
-            for part in await self._take(name):
-                taken = True
-                effect = self._delete if part.step is Step.DELETE else self._send
-                await attempt(effect(adapter, part), partial(self._unforeseen, part))
+        taken: list[tuple[Surface, Part]] = []
+        for surface in self._surfaces:
+            held = sum(name == surface.name for name in self._in_flight.values())
+            room = min(TAKE_MAX - held, limit)
+            if surface.is_open and room > 0:
+                taken += [(surface, part) for part in await self._take(surface.name, room)]
         return taken
+
+    async def _take(self, adapter: str, room: int) -> list[Part]:
+        """If the answer is lost we hold parts we do not know, none of them sent: give them back."""
+        try:
+            return await self._outbox.take(adapter=adapter, limit=room)
+        except Ambiguous:
+            keep = tuple(self._in_flight)
+            release = partial(self._outbox.release, adapter=adapter, keep=keep)
+            await persist(release, clock=self._clock)
+            return []
+
+    async def _send_safely(self, surface: Surface, part: Part) -> None:
+        await attempt(self._send(surface, part), partial(self._unforeseen, part))
 
     async def _unforeseen(self, part: Part, error: Exception) -> None:
         """An adapter broke in a way nobody foresaw: the part may have arrived, so it is shown."""
         await self._record(part, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
 
-    async def _take(self, adapter: str) -> list[Part]:
-        """If the answer is lost we hold parts we do not know, none of them sent: give them back."""
-        try:
-            return await self._outbox.take(adapter=adapter, limit=TAKE_MAX)
-        except Ambiguous:
-            await persist(partial(self._outbox.release, adapter=adapter), clock=self._clock)
-            return []
-
-    async def _send(self, adapter: Adapter, part: Part) -> None:
-        post = Post(key=part.id, address=part.address, text=part.text)
-        try:
-            receipt = await adapter.perform(post)
-        except Transient as error:
-            wait_s = error.retry_after_s or backoff_s(part.attempts)
-            await self._record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
-        except Ambiguous as error:
-            await self._settle_unknown(adapter, part, error)
-        except (Permanent, Rejected, Conflict) as error:
-            await self._record(part, PartState.FAILED, error=error.message)
-        else:
-            await self._record(part, PartState.SENT, receipt=receipt.external_id)
-
-    async def _delete(self, adapter: Adapter, part: Part) -> None:
-        """What cannot be deleted stays: nobody is waiting for it to go."""
-        if not part.text or not adapter.capabilities.can_delete:
-            await self._record(part, PartState.SENT, receipt=KEPT)
+    async def _send(self, surface: Surface, part: Part) -> None:
+        wait_s = await self._wait_for_turn(surface, part)
+        if wait_s:
+            await self._record(part, PartState.PENDING, due_in_s=wait_s)
             return
         try:
-            await adapter.delete(part.text, part.address)
-        except (Transient, Ambiguous) as error:
-            named_s = error.retry_after_s if isinstance(error, Transient) else None
-            wait_s = named_s or backoff_s(part.attempts)
-            await self._record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
-        except (Permanent, Rejected, Conflict) as error:
-            await self._record(part, PartState.SENT, receipt=KEPT, error=error.message)
+            if await self._is_divided(surface, part):
+                return
+            shown = await self._quiet(part)
+            effect = await self._effect(surface, part, shown)
+            receipt = await surface.adapter.perform(effect) if effect else Receipt(external_id=KEPT)
+        except (Transient, Ambiguous, Permanent, Rejected, Conflict) as error:
+            await self._failed(surface, part, error)
         else:
-            await self._record(part, PartState.SENT, receipt=GONE)
+            await self._sent(part, receipt)
 
-    async def _settle_unknown(self, adapter: Adapter, part: Part, error: Ambiguous) -> None:
-        if adapter.capabilities.can_find:
-            await self._reconcile(adapter, part)
-        elif adapter.capabilities.takes_key:
+    async def _quiet(self, part: Part) -> str:
+        """The final words of a turn wait for its last preview. What only speaks of a turn must not:
+        that may still run for long."""
+        is_final = part.turn is not None and part.message.startswith(part.turn)
+        if part.turn is None or not is_final or part.step is Step.BUBBLE:
+            return ""
+        return await self._stage.quiet(part.turn, part.receipt)
+
+    async def _is_divided(self, surface: Surface, part: Part) -> bool:
+        """Replies to commands and notices were put down by those who do not know what fits."""
+        if part.step is not Step.POST:
+            return False
+        texts = await surface.plan(part.text, part.address)
+        if len(texts) < 2:
+            return False
+        divide = partial(self._outbox.divide, part.id, texts, attempt=part.attempts)
+        await self._unless_taken(divide, part)
+        return True
+
+    async def _sent(self, part: Part, receipt: Receipt) -> None:
+        is_gone = part.step is Step.DELETE and receipt.external_id != KEPT
+        proof = GONE if is_gone else receipt.external_id
+        await self._record(part, PartState.SENT, receipt=proof or KEPT)
+
+    async def _effect(self, surface: Surface, part: Part, shown: str) -> Effect | None:
+        """What to ask of the platform; None where it cannot do it, and nobody waits for it."""
+        can = surface.capabilities(part.address)
+        match part.step:
+            case Step.POST | Step.BUBBLE:
+                return self._post(part, can)
+            case Step.EDIT:
+                return Edit(
+                    key=part.id,
+                    address=part.address,
+                    receipt=part.receipt,
+                    text=part.text,
+                    shown=shown,
+                )
+            case Step.DELETE:
+                is_there = part.receipt not in ("", KEPT)
+                wanted = Delete(address=part.address, receipt=part.receipt)
+                return wanted if is_there and can.can_delete else None
+            case Step.UPLOAD:
+                return await self._upload(surface, part)
+            case Step.REACT:
+                mark = React(address=part.address, external_id=part.reply_to, emoji=part.text)
+                return mark if can.can_react and part.reply_to else None
+
+    def _post(self, part: Part, can: Capabilities, text: str = "") -> Post:
+        """Where there are no buttons, the words to choose from are named."""
+        has_buttons = len(part.choices) <= can.choices_max
+        named = "" if has_buttons else f"\n\n(Answer: {' / '.join(part.choices)})"
+        return Post(
+            key=part.id,
+            address=part.address,
+            text=(text or part.text) + named,
+            reply_to=part.reply_to,
+            choices=part.choices if has_buttons else (),
+        )
+
+    async def _upload(self, surface: Surface, part: Part) -> Effect:
+        """A file that cannot be sent is named to the person instead."""
+        assert part.media is not None
+        media = await self._media.get(part.media, principal=None)
+        can = surface.capabilities(part.address)
+        limit = can.upload_bytes_max
+        if media.size > limit:
+            why = "files cannot be sent here" if not limit else f"the limit is {limit:,} bytes"
+            named = f"(The file {media.name}, {media.size:,} bytes, could not be sent: {why}.)"
+            return self._post(part, can, named)
+        return Upload(
+            key=part.id,
+            address=part.address,
+            name=media.name,
+            mime=media.mime,
+            data=await self._media.read(part.media),
+            caption=part.text,
+        )
+
+    async def _wait_for_turn(self, surface: Surface, part: Part) -> float:
+        """Until the pace allows it: 0 then. A longer wait is returned: the row can wait better."""
+        pace = surface.capabilities(part.address).pace
+        place = part.address.place
+        wait_s = surface.pacer.wait_s(place, pace, Rank.FINAL)
+        if not wait_s:
+            return 0.0
+        surface.pacer.await_turn(place, is_waiting=True)
+        try:
+            while wait_s:
+                if wait_s > PATIENCE_S or self._is_draining:
+                    return wait_s
+                await self._clock.sleep(wait_s)
+                wait_s = surface.pacer.wait_s(place, pace, Rank.FINAL)
+        finally:
+            surface.pacer.await_turn(place, is_waiting=False)
+        return 0.0
+
+    async def _failed(
+        self,
+        surface: Surface,
+        part: Part,
+        error: Transient | Ambiguous | Permanent | Rejected | Conflict,
+    ) -> None:
+        match error:
+            case Transient():
+                wait_s = error.retry_after_s or backoff_s(part.attempts)
+                surface.heed(error, part.address)
+                await self._record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
+            case Ambiguous():
+                await self._settle_unknown(surface, part, error)
+            case NotFound() if part.step is Step.EDIT:
+                await self._post_instead(part, error.message)
+            case _ if part.step in (Step.DELETE, Step.REACT):
+                # What cannot be deleted stays, and a mark is no news: nobody waits for it.
+                await self._record(part, PartState.SENT, receipt=KEPT, error=error.message)
+            case _:
+                log.warning("a part cannot be delivered", part=part.id, error=error.message)
+                await self._record(part, PartState.FAILED, error=error.message)
+
+    async def _settle_unknown(self, surface: Surface, part: Part, error: Ambiguous) -> None:
+        can = surface.capabilities(part.address)
+        if can.can_find and part.step not in _REPEATABLE:
+            await self._reconcile(surface, part)
+        elif can.takes_key or part.step in _REPEATABLE:
             wait_s = backoff_s(part.attempts)
             await self._record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
         else:
             await self._record(part, PartState.UNKNOWN, error=error.message)
+
+    async def _post_instead(self, part: Part, error: str) -> None:
+        post = partial(self._outbox.post_instead, part.id, error=error, attempt=part.attempts)
+        await self._unless_taken(post, part)
 
     async def _record(
         self,
@@ -179,9 +377,13 @@ class OutboxPump:
             receipt=receipt,
             error=error,
             due_in_s=due_in_s,
+            attempt=part.attempts,
         )
+        await self._unless_taken(record, part)
+
+    async def _unless_taken(self, write: Callable[[], Awaitable[None]], part: Part) -> None:
         try:
-            await persist(record, clock=self._clock)
+            await persist(write, clock=self._clock)
         except Conflict as conflict:
             # We were away for so long that another node has settled the part's fate.
             log.warning("a part is no longer ours", part=part.id, error=conflict.message)

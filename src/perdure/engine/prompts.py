@@ -86,7 +86,7 @@ class Prompts:
             window = await self._window(seat, claimed)
         noted = messages_with_notes(turn, telling.interruptions, telling.before)
         ordered = instruction(queued)
-        messages = await self._with_media([*noted, ordered] if ordered else noted)
+        messages = await self._with_media(seat, [*noted, ordered] if ordered else noted)
         tools = "" if errand in _WITHOUT_TOOLS else queued.tools or seat.tools.schemas()
         persona = self._personas().get(queued.persona, "")
         spoken = "\n\n".join(t for t in (seat.instructions, persona, queued.instructions) if t)
@@ -122,7 +122,7 @@ class Prompts:
             return known[1]
         chain = await self._conversations.window(turn, limit=CHAIN_MAX)
         messages = [message for events in chain for message in messages_of(events)]
-        window = extend(Window(), await self._with_media(messages), encode=seat.agent.encode)
+        window = extend(Window(), await self._with_media(seat, messages), encode=seat.agent.encode)
         self._keep((seat.name, turn), view, window)
         return window
 
@@ -149,7 +149,7 @@ class Prompts:
         if errand_of(queued.kind):
             return  # nobody follows it, and its parent's window is another session's
         own = [recorded for recorded in turn if recorded.turn == queued.turn]
-        messages = await self._with_media(messages_of(own))
+        messages = await self._with_media(seat, messages_of(own))
         self._forget((seat.name, parent) if parent else None)
         grown = extend(known[1], messages, encode=seat.agent.encode)
         self._keep((seat.name, queued.turn), view, grown)
@@ -167,8 +167,10 @@ class Prompts:
         if dropped is not None:
             self._bytes -= dropped[1].size
 
-    async def _with_media(self, messages: Sequence[Message]) -> list[Message]:
-        """Fill in the bytes of images, which models see; other files are named to them."""
+    async def _with_media(self, seat: Seat, messages: Sequence[Message]) -> list[Message]:
+        """Fill in the bytes of pictures, for models that see; other files are told in words."""
+        if not seat.has_vision:
+            return list(messages)
         filled = []
         for message in messages:
             if not any(isinstance(block, MediaBlock) for block in message.blocks):

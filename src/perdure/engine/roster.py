@@ -23,6 +23,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...] = ()
     tariff: Tariff = Tariff()
     has_memory: bool = False
+    has_vision: bool = True
     context_tokens: int = 128_000
     compact_at: float = 0.75
     compact_agent: str = ""

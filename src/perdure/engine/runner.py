@@ -7,21 +7,21 @@ moved the epoch has already written the ending.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
 import msgspec
 import structlog
 
-from perdure.domain.delivery import Capabilities, plan
+from perdure.domain.attachments import given_in
 from perdure.domain.errands import errand_of
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
+    Attachment,
     Recorded,
-    SteerAccepted,
     SteerTaken,
     ToolCall,
     ToolFinished,
@@ -32,45 +32,46 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
-from perdure.domain.prefix import break_between, written
 from perdure.domain.recovery import (
     acknowledgements,
     closing_text,
+    has_untaken_steers,
     may_have_happened,
     untold,
 )
-from perdure.domain.stream import Call, Spent, Stopped, Text
-from perdure.domain.tokens import tokens_of
-from perdure.domain.transcript import reply_text
+from perdure.domain.stream import Call, File, Spent, Stopped, Text, Thinking
 from perdure.engine.budget import Spending
 from perdure.engine.desk import Desk
 from perdure.engine.persist import persist
 from perdure.engine.prompts import Prompted, Telling
+from perdure.engine.replying import measured, reply_parts, with_files
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
+from perdure.engine.step import Step
+from perdure.engine.surfaces import Surface
 from perdure.ports.tools import Caller
 from perdure.ports.turns import Claimed, Settled, Settlement
 
 log = structlog.get_logger("turn")
 
 
-class Step(msgspec.Struct, kw_only=True):
-    """What one model call gave."""
-
-    stopped: Stopped
-    seat: Seat
-    scribe: Scribe
-    text: str = ""
-    calls: tuple[ToolCall, ...] = ()
-
-
 class Runner:
     """One attempt. `interruption` is set by the pump before it cancels us at a drain."""
 
-    def __init__(self, desk: Desk, claimed: Claimed, capabilities: Capabilities) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        claimed: Claimed,
+        surface: Surface | None,
+        *,
+        thinks: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`thinks` is told while the model is at work and says nothing."""
         self._desk = desk
         self._claimed = claimed
-        self._capabilities = capabilities
+        self._surface = surface
+        self._thinks = thinks
+        self._began_s = desk.clock.monotonic_s()
         self._lease = claimed.lease
         self._events: list[Recorded] = list(claimed.events)
         self._spending = Spending()
@@ -122,18 +123,7 @@ class Runner:
             if step.stopped.reason is not StopReason.TOOL_CALLS or not is_ours:
                 await self._settle(step)
                 return
-            await self._append(
-                [
-                    *self._acknowledged(step.scribe),
-                    AssistantSaid(
-                        turn=self._lease.turn,
-                        attempt=self._lease.attempt,
-                        message=step.scribe.message,
-                        text=step.text,
-                        calls=step.calls,
-                    ),
-                ]
-            )
+            await self._say(step.scribe, step.text, calls=step.calls)
             self._scribe = None
             for call in step.calls:
                 await self._call_tool(step.seat, call)
@@ -154,6 +144,35 @@ class Runner:
     def _queued(self) -> TurnQueued:
         return next(r.event for r in self._events if isinstance(r.event, TurnQueued))
 
+    async def _say(
+        self,
+        scribe: Scribe,
+        text: str,
+        *,
+        calls: tuple[ToolCall, ...] = (),
+        attachments: tuple[Attachment, ...] = (),
+    ) -> None:
+        """A message is final, and the turn goes on."""
+        said = AssistantSaid(
+            turn=self._lease.turn,
+            attempt=self._lease.attempt,
+            message=scribe.message,
+            text=text,
+            calls=calls,
+            attachments=attachments,
+        )
+        await self._append([*self._acknowledged(scribe), said])
+
+    async def _give(self, scribe: Scribe, file: File, scribbling: asyncio.TaskGroup) -> Scribe:
+        """A file stands where it came: what was said before it is final with it."""
+        given = await self._desk.files.take(file, self._claimed.principal, so_far=self._events)
+        if isinstance(given, str):
+            scribe.add(given)
+            return scribe
+        await self._say(scribe, await scribe.finish(), attachments=(given,))
+        self._scribe = self._new_scribe(scribbling)
+        return self._scribe
+
     async def _step_with_fallbacks(
         self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup
     ) -> Step:
@@ -161,7 +180,7 @@ class Runner:
         for seat in seats:
             step = await self._step(seat, scribbling)
             reason = step.stopped.reason
-            is_silent = not step.text and not step.calls and reason is not StopReason.BUDGET
+            is_silent = not step.has_spoken and reason is not StopReason.BUDGET
             if reason.is_finish or not is_silent or seat is seats[-1]:
                 return step
             log.warning(
@@ -198,12 +217,17 @@ class Runner:
         self._prompted = prompted
         self._context_tokens = prompted.tokens
         calls: list[ToolCall] = []
+        known = len(self._events)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
         async with aclosing(seat.agent.run(prompted.request)) as stream:
             async for event in stream:
                 match event:
                     case Text(text=text):
                         scribe.add(text)
+                    case File() as file:
+                        scribe = await self._give(scribe, file, scribbling)
+                    case Thinking():
+                        self._thinks()
                     case Call() as call:
                         calls.append(self._tool_call(seat, call))
                     case Spent(usage=usage):
@@ -211,7 +235,14 @@ class Runner:
                     case Stopped():
                         stopped = event
         text = await scribe.finish()
-        return Step(stopped=stopped, seat=seat, scribe=scribe, text=text, calls=tuple(calls))
+        return Step(
+            stopped=stopped,
+            seat=seat,
+            scribe=scribe,
+            text=text,
+            calls=tuple(calls),
+            has_given=any(given_in(self._events[known:])),
+        )
 
     def _spent(self, seat: Seat, usage: Usage) -> None:
         """What the provider has counted is better than what we have estimated."""
@@ -261,6 +292,7 @@ class Runner:
             conversation=self._claimed.conversation,
             session=self._lease.session,
             turn=self._lease.turn,
+            is_shared=self._claimed.is_shared,
         )
         result = await seat.tools.call(call, caller)
         assert result.ending in (Ending.RETURNED, Ending.FAILED)
@@ -279,7 +311,7 @@ class Runner:
         self._has_steers = True
 
     async def _take_steers(self) -> None:
-        if not self._has_steers and not self._waits_for_steers():
+        if not self._has_steers and not has_untaken_steers(self._events):
             return
         self._has_steers = False
         taken = await persist(
@@ -292,14 +324,6 @@ class Runner:
     async def _find_taken(self) -> list[Recorded] | None:
         new = await self._stored_since()
         return new if any(isinstance(each.event, SteerTaken) for each in new) else None
-
-    def _waits_for_steers(self) -> bool:
-        """Steers that came before this attempt began."""
-        taken = {r.event.message for r in self._events if isinstance(r.event, SteerTaken)}
-        return any(
-            isinstance(recorded.event, SteerAccepted) and recorded.event.message not in taken
-            for recorded in self._events
-        )
 
     async def _append(self, events: Sequence[AnyEvent]) -> None:
         recorded = await persist(
@@ -329,24 +353,7 @@ class Runner:
         self._desk.feed.publish_recorded(recorded)
 
     async def _settle(self, step: Step) -> None:
-        stopped = step.stopped
-        is_reached = stopped.reason.is_finish or bool(step.text or step.calls)
-        is_asked = not self._queued.answer
-        outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
-        if stopped.reason is StopReason.BUDGET:
-            outcome = Outcome.REFUSED
-        settlement = Settlement(
-            outcome=outcome,
-            reason=stopped.reason,
-            detail=stopped.detail,
-            agent=step.seat.name,
-            usage=self._spending.usage,
-            message=step.scribe.message,
-            text=step.text,
-            calls=step.calls,
-            acknowledgements=step.scribe.acknowledgements if is_reached and is_asked else (),
-        )
-        await self._commit(settlement, step.seat)
+        await self._commit(step.settlement(self._queued, self._spending.usage), step.seat)
 
     async def _fail(self, reason: StopReason, detail: str) -> None:
         """End the turn as failed, keeping what was said."""
@@ -372,14 +379,18 @@ class Runner:
 
     async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
         queued = self._queued
-        said = [reply_text(self._events), settlement.text.strip() and settlement.text]
-        if settlement.outcome is Outcome.REFUSED:
-            said.append(settlement.detail)
-        whole = "\n\n".join(text for text in said if text)
         # What an errand says is for those who sent it.
-        parts = () if errand_of(queued.kind) else plan(whole, self._capabilities)
+        surface = None if errand_of(queued.kind) else self._surface
+        settlement = with_files(surface, self._events, settlement)
+        parts = await reply_parts(
+            surface,
+            self._claimed.address,
+            self._events,
+            settlement,
+            seconds=self._desk.clock.monotonic_s() - self._began_s,
+        )
         final = msgspec.structs.replace(
-            self._measured(settlement),
+            measured(settlement, self._prompted, self._context_tokens, self._claimed.prefix),
             parts=parts,
             cost=self._spending.cost,
             is_reserved=self._desk.budgets.is_limited,
@@ -393,7 +404,7 @@ class Runner:
         )
         self.leaves_more = settled.has_more
         self._took_effect(settled.recorded)
-        if parts or errand_of(queued.kind):  # an errand may have left a notice
+        if parts or final.files or errand_of(queued.kind):  # an errand may have left a notice
             self._desk.outbox_wake()
         if seat is None or errand_of(queued.kind):
             return
@@ -404,19 +415,6 @@ class Runner:
             queued=queued,
             outcome=final.outcome,
             context_tokens=final.context_tokens,
-        )
-
-    def _measured(self, settlement: Settlement) -> Settlement:
-        """With how much the model reads to know all this, and what its request began with."""
-        prompted = self._prompted
-        if prompted is None:
-            return settlement
-        return msgspec.structs.replace(
-            settlement,
-            agent=settlement.agent or prompted.prefix.agent,
-            context_tokens=self._context_tokens + tokens_of(settlement.text),
-            prefix=written(prompted.prefix),
-            prefix_break=break_between(self._claimed.prefix, prompted.prefix),
         )
 
     async def _find_settled(self) -> Settled | None:

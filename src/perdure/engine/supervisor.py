@@ -55,11 +55,17 @@ class Supervisor:
 
 
 async def attempt(
-    work: Awaitable[None], on_failure: Callable[[Exception], Awaitable[None]]
+    work: Awaitable[None],
+    on_failure: Callable[[Exception], Awaitable[None]],
+    *,
+    foreseen: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Do a unit of work; what nobody foresaw becomes its owner's business, not a dead pump."""
+    """Do a unit of work; what nobody foresaw becomes its owner's business, not a dead pump. What is
+    `foreseen` is the caller's."""
     try:
         await work
+    except foreseen:
+        raise
     except Exception as error:
         log.exception("unforeseen failure")
         await on_failure(error)

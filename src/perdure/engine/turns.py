@@ -1,19 +1,22 @@
 """The turn pump: takes queued turns as long as there is room, and lets runners run them."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 
-from perdure.domain.delivery import Capabilities
+from perdure.domain.errands import is_errand
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Interruption
 from perdure.engine.desk import Desk
 from perdure.engine.reaper import Reaper
 from perdure.engine.runner import Runner
+from perdure.engine.stage import Stage
 from perdure.engine.supervisor import Start, attempt
+from perdure.engine.surfaces import Surfaces
 from perdure.ports.turns import Claimed
 
 CLAIM_MAX = 64
@@ -31,13 +34,15 @@ class TurnPump:
         *,
         reaper: Reaper,
         start: Start,
-        capabilities: Callable[[str], Capabilities],
+        surfaces: Surfaces,
+        stage: Stage,
         poll_s: float | None = None,
     ) -> None:
         self._desk = desk
         self._reaper = reaper
         self._start = start
-        self._capabilities = capabilities
+        self._surfaces = surfaces
+        self._stage = stage
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
@@ -130,7 +135,8 @@ class TurnPump:
         self._idle.clear()
         try:
             yield is_free
-        except Ambiguous:
+        except (Ambiguous, asyncio.CancelledError):
+            # Committed or not, we shall not hear of it: it may have given us a turn.
             self._is_unsure = True
             self.wake()
             raise
@@ -146,9 +152,11 @@ class TurnPump:
         """Run a turn that is ours, unless it was ended while its claim was on the way to us."""
         if claimed.lease.turn in self._abandoned:
             return
-        capabilities = self._capabilities(claimed.address.adapter)
-        runner = Runner(self._desk, claimed, capabilities)
+        surface = self._surfaces.of(claimed.address)
         turn = claimed.lease.turn
+        runner = Runner(self._desk, claimed, surface, thinks=partial(self._stage.think, turn))
+        if surface is not None and not is_errand(claimed.events):
+            self._stage.begin(surface, claimed)
         started = claimed.events[-1:]
         self._desk.feed.publish(claimed.lease.session, started)
         task = self._start(self._run(runner), name=turn)
@@ -165,6 +173,7 @@ class TurnPump:
         found = self._running.get(turn)
         if found is not None and found[0] is runner:
             del self._running[turn]
+            self._stage.end(turn)
         self._note_idle()
         if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
             self.wake()

@@ -43,11 +43,12 @@ class Watchers:
     ) -> AsyncGenerator[tuple[Position, News] | None, None]:
         position = after
         while True:
-            session = (await self._conversations.snapshot(conversation)).view.standing.session
-            subscription = self._feed.subscribe(conversation, session)
+            seen = (await self._conversations.snapshot(conversation)).view
+            linked = (seen.linked,) if seen.linked else ()
+            subscription = self._feed.subscribe(seen.standing.session, conversation, *linked)
             try:
                 snapshot = await self._conversations.snapshot(conversation)
-                if snapshot.view.standing.session != session:
+                if snapshot.view.standing.session != seen.standing.session:
                     continue
                 view = ConversationView(snapshot)
                 async for told in self._catch_up(view, position):
@@ -103,7 +104,7 @@ class Watchers:
 
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         assert accepted.turn is not None
-        subscription = self._feed.subscribe(accepted.conversation, accepted.session)
+        subscription = self._feed.subscribe(accepted.session, accepted.conversation)
         try:
             view = TurnView(accepted.turn)
             view.is_sound = is_fresh

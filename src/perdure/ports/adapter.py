@@ -1,21 +1,67 @@
-"""A chat platform, as the outbox sees it."""
+"""A chat platform, in three seams: what goes out, what comes in, and both together."""
 
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.delivery import Capabilities
+from perdure.domain.arrivals import Arrival
+from perdure.domain.delivery import Capabilities, Streaming
+from perdure.domain.errors import Permanent
 from perdure.domain.ids import PartId
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """One part to send. `key` is the same at every try: where the platform takes one, it is the
-    idempotency key."""
+    """One part to show, as markdown. `key` is the same at every try: where the platform takes one,
+    it is the idempotency key. `reply_to` is the external id of the message that it answers;
+    `choices` are words to offer as buttons, a click on which arrives as a message of that word."""
 
     key: PartId
     address: Address
     text: str
+    reply_to: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """Show `text` in the place of what `receipt` stands for. `shown` is what a native stream has
+    been given so far; the edit also ends that stream."""
+
+    key: PartId
+    address: Address
+    receipt: str
+    text: str
+    shown: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Take away what `receipt` stands for; it is no failure if that is gone already."""
+
+    address: Address
+    receipt: str
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    key: PartId
+    address: Address
+    name: str
+    mime: str
+    data: bytes
+    caption: str = ""
+    reply_to: str = ""
+
+
+class React(msgspec.Struct, frozen=True, kw_only=True):
+    """Mark a person's message, named by its external id. An empty `emoji` takes the mark away."""
+
+    address: Address
+    external_id: str
+    emoji: str
+
+
+Effect = Post | Edit | Delete | Upload | React
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,24 +70,125 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     external_id: str
 
 
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """A growing answer as it stands. `receipt` is empty the first time; `shown` is the text of the
+    last preview that worked; `streaming` is how to show it."""
+
+    key: PartId
+    address: Address
+    text: str
+    streaming: Streaming
+    receipt: str = ""
+    shown: str = ""
+    reply_to: str = ""
+
+
+# The code of a `Transient` whose wait is for the whole account, not for one place.
+ACCOUNT_WAIT: Final = "account_wait"
+
+
+class Unsupported(Permanent):
+    """The server does not know this way of streaming: the gateway takes the next best from now
+    on."""
+
+    default_code = "unsupported"
+
+
 class Adapter(Protocol):
     """Performs one platform effect at a time.
 
-    Guarantees: `perform` returns only with the platform's receipt; `find` asks the platform whether
-    a key arrived and returns its receipt, or None when it certainly did not; `delete` takes away
-    what a receipt stands for, and is content when that is gone already.
-    Requires: `capabilities` hold for the place addressed; `find` is called only where `can_find`,
-    `delete` only where `can_delete`.
-    Raises: `Transient` (not sent, try later), `Permanent` (never), `Ambiguous` (may have arrived).
-    After a crash: the same key may be offered again only where `takes_key`, or after `find`; a
-    deletion may always be repeated.
+    Guarantees: `perform` returns only with the platform's receipt (of an edit: the same one; of
+    what leaves none: any word); `find` asks the platform whether a key arrived and returns its
+    receipt, or None when it certainly did not; `preview` returns the receipt of the bubble, empty
+    for drafts; `size` is how long a text becomes in the platform's form, in the unit of its
+    capabilities; nothing in a text can address people as a group (`@everyone`, `<!channel>`).
+    Requires: `capabilities` hold for the place addressed and are cheap to ask; `find` is called
+    only where `can_find`, `Edit` only where `can_edit`, and so on.
+    Raises: `Transient` (not sent, try later; `retry_after_s` where the platform named it),
+    `Permanent` (never), `NotFound` (what was to be edited is gone), `Ambiguous` (may have arrived),
+    `Unsupported` (`preview` only).
+    After a crash: the same key may be offered again only where `takes_key`, or after `find`; edits,
+    deletions and reactions may always be repeated.
     """
 
     name: str
-    capabilities: Capabilities
 
-    async def perform(self, post: Post) -> Receipt: ...
+    def capabilities(self, address: Address) -> Capabilities: ...
 
-    async def find(self, key: PartId) -> Receipt | None: ...
+    def size(self, text: str) -> int: ...
 
-    async def delete(self, receipt: str, address: Address) -> None: ...
+    async def perform(self, effect: Effect) -> Receipt: ...
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None: ...
+
+    async def preview(self, preview: Preview) -> str: ...
+
+    async def typing(self, address: Address) -> None: ...
+
+
+class Inlet(Protocol):
+    """Where a platform hands over what people do there.
+
+    Guarantees: `take` returns once the arrival is durable or is none of our business: only then may
+    the platform be told that we have it. The same arrival again changes nothing. `spoil` keeps
+    what no arrival can be made of, as it came, for a person to look at.
+    Requires: `alive` is called whenever anything at all came from the platform (an empty poll, a
+    heartbeat): health is proved by traffic.
+    Raises: `Transient` or `Ambiguous` when the store cannot take it: do not acknowledge, and offer
+    it again; `Rejected` when it can never be taken (the person was told): acknowledge.
+    After a crash: what was not acknowledged is offered again by the platform.
+    """
+
+    async def take(self, arrival: Arrival) -> None: ...
+
+    async def spoil(self, external_id: str, payload: str, why: str) -> None: ...
+
+    def alive(self) -> None: ...
+
+
+class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP request to `/hooks/{adapter}/{path}`. Header names are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+
+class HookResponse(msgspec.Struct, frozen=True, kw_only=True):
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    # Work that the platform must not wait for; done once the response went out.
+    afterwards: Callable[[], Awaitable[None]] | None = None
+
+
+class Receiver(Protocol):
+    """Where a platform's messages come from.
+
+    Guarantees: `connect` proves that the platform takes our credentials and returns the bot's
+    stable account id; `receive` hands over everything in order until it is cancelled, and raises
+    when the connection is lost; `answer` serves requests of the outside to our hook, verifying
+    their signature before anything else; `fetch` brings the bytes of a file by the reference that
+    came with an arrival; `close` lets go of everything.
+    Requires: `connect` before anything else, and again after `receive` has raised; the account id
+    never changes.
+    Raises: `Transient` when the platform cannot be reached now; `Permanent` when it refuses us (a
+    wrong token), with what to do; `fetch` also `Permanent` when the file is gone or too large.
+    After a crash: the platform offers again what was not acknowledged; nothing is kept here.
+    """
+
+    async def connect(self) -> str: ...
+
+    async def receive(self, inlet: Inlet) -> None: ...
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse: ...
+
+    def fetch(self, reference: str) -> AsyncIterator[bytes]: ...
+
+    async def close(self) -> None: ...
+
+
+class Platform(Adapter, Receiver, Protocol):
+    """One configured account of a platform."""

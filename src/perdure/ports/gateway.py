@@ -1,6 +1,7 @@
 """The running engine, as the surfaces see it."""
 
 from collections.abc import AsyncGenerator
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -10,18 +11,22 @@ from perdure.domain.ids import ConversationId, PrincipalId, TurnId
 from perdure.domain.outcomes import Outcome
 from perdure.domain.updates import Accepted, Update
 from perdure.domain.watching import News, Position
+from perdure.ports.places import Sending, Sent
 
 
 class Door(Protocol):
     """The one way in for every surface.
 
-    Guarantees and errors are those of the `Inbox` port; afterwards whoever has work is awake.
+    Guarantees and errors are those of the `Inbox` port, and of `Places` for `send`; afterwards
+    whoever has work is awake.
     Requires: text that passed `storable`.
     Raises: as `Inbox`.
     After a crash: as `Inbox`; the wake-up is not needed, the next start looks at the rows.
     """
 
     async def accept(self, update: Update) -> Accepted: ...
+
+    async def send(self, sending: Sending) -> Sent: ...
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
 
@@ -72,6 +77,25 @@ class Report(msgspec.Struct, frozen=True):
     violations: list[str]
 
 
+class Health(StrEnum):
+    """How a platform is doing, by what comes from it. SERVING: it talks to us. DEGRADED: it is
+    being connected. BLIND: it is lost, refuses us, or has said nothing for long."""
+
+    SERVING = "serving"
+    DEGRADED = "degraded"
+    BLIND = "blind"
+
+
+class PlatformView(msgspec.Struct, frozen=True, kw_only=True):
+    """`silent_s`: how long nothing at all has come from it."""
+
+    name: str
+    account: str
+    health: Health
+    error: str = ""
+    silent_s: int = 0
+
+
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
@@ -81,7 +105,7 @@ class Control(Protocol):
     """The node as a whole.
 
     Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
-    the process comes back after it.
+    the process comes back after it. `take_again` offers a letter of that adapter's once more.
     Requires: nothing.
     Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
     After a crash: nothing is kept.
@@ -97,6 +121,10 @@ class Control(Protocol):
     def running(self) -> int: ...
 
     def agents(self) -> list[AgentView]: ...
+
+    def platforms(self) -> list[PlatformView]: ...
+
+    async def take_again(self, adapter: str, payload: str) -> None: ...
 
     def resolve_agent(self, name: str) -> str: ...
 

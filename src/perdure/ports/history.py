@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.domain.address import Address
 from perdure.domain.events import Recorded
 from perdure.domain.ids import (
     ConversationId,
@@ -12,19 +13,25 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
-from perdure.domain.records import PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Running
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation is linked to another (`linked`), everything but its id, its name and
+    its last activity is that one's."""
+
     id: ConversationId
     name: str
+    address: Address
     principal: PrincipalId
     generation: int
     standing: Standing
     title: str
     at: int
+    linked: ConversationId | None = None
+    linked_name: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +76,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: int
     outbox_pending: int
     outbox_parked: int
+    # By adapter: what waits to be sent, or is being sent.
+    outbox_depths: tuple[tuple[str, int], ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +92,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class Conversations(Protocol):
     """What a person sees. `principal` None reads everything (operators).
 
-    Guarantees: each answer is one snapshot. `chain` is the turns from `head` back through their
+    Guarantees: each answer is one snapshot. `find` takes the name of a conversation of the
+    principal's over HTTP, or the address of one on a platform, which is theirs or, with `sees_all`,
+    anybody's. `chain` is the turns from `head` back through their
     parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
     `window` is the same as the model is told it: it begins with the newest summary on the chain.
     Requires: nothing.
@@ -91,7 +102,9 @@ class Conversations(Protocol):
     After a crash: nothing is kept.
     """
 
-    async def find(self, name: str, *, principal: PrincipalId) -> Snapshot: ...
+    async def find(
+        self, name: str, *, principal: PrincipalId, sees_all: bool = False
+    ) -> Snapshot: ...
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot: ...
 
@@ -107,7 +120,9 @@ class Conversations(Protocol):
 
 
 class Archive(Protocol):
-    """Sessions, turns and journals, live and closed. The parts of the contract are as above."""
+    """Sessions, turns and journals, live and closed. The parts of the contract are as above.
+    `answer` is what came of the message that this adapter took under an id, or was refused; None
+    where it never came."""
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
 
@@ -118,6 +133,8 @@ class Archive(Protocol):
     ) -> SessionView: ...
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
+
+    async def answer(self, external_id: str, *, adapter: str) -> Answer | None: ...
 
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int

@@ -1,17 +1,19 @@
 """The one way out."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import PartState, Step
-from perdure.domain.ids import MessageId, PartId, TurnId
+from perdure.domain.ids import MediaId, MessageId, PartId, SessionId, TurnId
+from perdure.ports.turns import Lease
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` is what to show or, of a deletion, the receipt of what to take away; empty where
-    nothing has arrived."""
+    """`receipt` is of what is to be edited or taken away; empty where nothing has arrived.
+    `reply_to` is the external id of the message that it answers, or that is to be marked."""
 
     id: PartId
     message: MessageId
@@ -20,19 +22,38 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     text: str
     attempts: int
+    changed_at: int = 0
     step: Step = Step.POST
+    receipt: str = ""
+    reply_to: str = ""
+    choices: tuple[str, ...] = ()
+    media: MediaId | None = None
+
+
+class Bubble(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a running turn's text is shown. With a receipt it is there already; `is_lost` where
+    nobody knows whether it is."""
+
+    part: Part
+    receipt: str = ""
+    is_lost: bool = False
 
 
 class Outbox(Protocol):
     """Parts of replies on their way to a platform.
 
     Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
-    for the ones before it), and gives each to one caller; `record` moves a part along the states of
-    `domain/delivery.py`, and may be repeated, except that what was withdrawn meanwhile expires
-    where it would become pending; `release` gives back what this node has taken;
-    `stranded` lists parts that an owner who is gone left attempting.
-    Requires: the effect is performed only between `take` and `record`.
-    Raises: `Conflict` when the part is no longer attempting.
+    for the ones before it), and gives each to one caller; an edit whose bubble never got a receipt
+    is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the one
+    that is there; `forget_bubble` says that this one, if it is ours, was never shown. `leave` puts
+    down the words of a turn that somebody else has ended, unless that was done. `record` moves a
+    part along the states of `domain/delivery.py`, and may be repeated, except that what was
+    withdrawn meanwhile expires where it would become pending; `post_instead` makes a pending post
+    of an edit whose bubble is gone; `divide` makes several parts of a text that is too long for its
+    platform; `release` gives back what this node has taken but for `keep`; `stranded` lists parts
+    that an owner who is gone left attempting. With `attempt`, only that try may say how it went.
+    Requires: the effect is performed only between `take` or `bubble`, and `record`.
+    Raises: `Conflict` when the part is no longer attempting; `Fenced` when the turn is not ours.
     After a crash: parts left attempting are reconciled where the platform can be asked, else they
     become unknown and are shown.
     """
@@ -47,9 +68,20 @@ class Outbox(Protocol):
         receipt: str = "",
         error: str = "",
         due_in_s: float = 0,
+        attempt: int = 0,
     ) -> None: ...
 
-    async def release(self, *, adapter: str) -> int: ...
+    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble: ...
+
+    async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
+
+    async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None: ...
+
+    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None: ...
+
+    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None: ...
+
+    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int: ...
 
     async def stranded(self, *, adapter: str) -> list[Part]: ...
 

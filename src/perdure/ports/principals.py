@@ -34,13 +34,16 @@ class Principals(Protocol):
     """Principals and the tokens that stand for them.
 
     Guarantees: a token is stored as a digest only; `by_token` returns None for unknown and revoked
-    ones. `ensure` makes the principal if it is not there.
+    ones. `ensure` makes the principal if it is not there; `appoint` does so too, and gives it this
+    role whatever it was.
     Requires: tokens of at least 128 random bits, made by the caller.
     Raises: `Conflict` when a principal of that name exists; `NotFound` for an unknown token id.
     After a crash: a token that was shown is valid.
     """
 
     async def ensure(self, name: str, *, role: str) -> Principal: ...
+
+    async def appoint(self, name: str, *, role: str) -> Principal: ...
 
     async def by_token(self, token: str) -> Principal | None: ...
 

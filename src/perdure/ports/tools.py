@@ -10,12 +10,14 @@ from perdure.domain.outcomes import Ending, Repeat
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """On whose behalf a tool runs: every call lands in its own conversation."""
+    """On whose behalf a tool runs: every call lands in its own conversation. `is_shared`: others
+    read along there, so nothing may come out that is the caller's alone."""
 
     principal: PrincipalId
     conversation: ConversationId
     session: SessionId
     turn: TurnId
+    is_shared: bool = False
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):

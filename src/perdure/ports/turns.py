@@ -6,8 +6,8 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.events import AnyEvent, Recorded, ToolCall, Usage
-from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.events import AnyEvent, Attachment, Recorded, ToolCall, Usage
+from perdure.domain.ids import ConversationId, MediaId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.memory import Memory
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.recovery import Policy
@@ -28,7 +28,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     `events` are the turn's own so far; `parent` is the head it stands on; `before` are the events
     of interrupted turns that it directly follows; `view` changes whenever the same turns are told
     in another way; `prefix` is what the last request began with; `memories` is what is kept about
-    the person, for here and for everywhere; `has_title` is the session's.
+    the person, for here and for everywhere; `has_title` is the session's. `principal` is the
+    sender, `address` where the answer goes; `is_shared`: several people read it there.
     """
 
     lease: Lease
@@ -36,6 +37,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     principal: PrincipalId
     address: Address
     parent: TurnId | None
+    is_shared: bool = False
     events: tuple[Recorded, ...]
     before: tuple[Recorded, ...] = ()
     view: str = ""
@@ -56,7 +58,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """How a turn ends: the final message if there is one, the outcome, the reply's parts.
     `context_tokens` is how much the model reads to know everything up to here; `is_reserved`: the
-    turn may hold room in a budget."""
+    turn may hold room in a budget; `origin`: `SENT` where nobody was asked."""
 
     outcome: Outcome
     reason: str
@@ -68,11 +70,14 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     acknowledgements: tuple[AnyEvent, ...] = ()
     parts: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    files: tuple[MediaId, ...] = ()
     context_tokens: int = 0
     prefix: str = ""
     prefix_break: str = ""
     cost: int = 0
     is_reserved: bool = False
+    origin: str = ""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):

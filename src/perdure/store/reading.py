@@ -5,10 +5,10 @@ from typing import Final
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
-from perdure.domain.records import PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
 from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
 from perdure.store.driver import Driver
-from perdure.store.operations import diagnostics, history, journal, search
+from perdure.store.operations import answers, diagnostics, history, journal, search
 
 INDEX_AT_ONCE: Final = 500
 
@@ -17,8 +17,10 @@ class StoredConversations:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    async def find(self, name: str, *, principal: PrincipalId) -> Snapshot:
-        return await self._driver.read(partial(history.find, name, principal=principal))
+    async def find(self, name: str, *, principal: PrincipalId, sees_all: bool = False) -> Snapshot:
+        return await self._driver.read(
+            partial(history.find, name, principal=principal, sees_all=sees_all)
+        )
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot:
         return await self._driver.read(partial(history.snapshot, conversation))
@@ -55,6 +57,9 @@ class StoredArchive:
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
         return await self._driver.read(partial(journal.since, session, after, limit=limit))
+
+    async def answer(self, external_id: str, *, adapter: str) -> Answer | None:
+        return await self._driver.read(partial(answers.answer, adapter, external_id))
 
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int

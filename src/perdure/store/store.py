@@ -5,10 +5,14 @@ from pathlib import Path
 from perdure.domain.ids import NodeId
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
+from perdure.store.admitting import StoredAccess
 from perdure.store.budgeting import StoredBudgets
+from perdure.store.directory import StoredPlaces
 from perdure.store.driver import Driver
+from perdure.store.fetching import StoredFetches
 from perdure.store.library import StoredMedia
 from perdure.store.mint import Mint
+from perdure.store.parking import StoredParked
 from perdure.store.reading import StoredArchive, StoredConversations, StoredDiagnostics
 from perdure.store.remembering import StoredMemory
 from perdure.store.sending import StoredErrands
@@ -35,12 +39,16 @@ class Store:
         self.nodes = StoredNodes(driver, mint, node)
         self.errands = StoredErrands(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
+        self.access = StoredAccess(driver, mint, node)
+        self.places = StoredPlaces(driver, mint, node)
+        self.parked = StoredParked(driver, mint)
         self.principals = StoredPrincipals(driver, mint)
         self.conversations = StoredConversations(driver)
         self.archive = StoredArchive(driver)
         self.diagnostics = StoredDiagnostics(driver)
         self.budgets = StoredBudgets(driver, mint)
         self.media = StoredMedia(driver, mint, media)
+        self.fetches = StoredFetches(driver, mint, node)
         self.memory = StoredMemory(driver, mint)
 
     async def open(self) -> None:

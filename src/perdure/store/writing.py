@@ -19,7 +19,7 @@ from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.inbox import Reception
-from perdure.ports.outbox import Part
+from perdure.ports.outbox import Bubble, Part
 from perdure.ports.principals import Principal, TokenView
 from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
 from perdure.store.driver import Driver
@@ -226,16 +226,50 @@ class StoredOutbox:
         receipt: str = "",
         error: str = "",
         due_in_s: float = 0,
+        attempt: int = 0,
     ) -> None:
         at = self._mint.now_ms()
         due_at = at + int(due_in_s * 1000)
         await self._driver.write(
-            partial(outbox.record, part, state, receipt=receipt, error=error, due_at=due_at, at=at)
+            partial(
+                outbox.record,
+                part,
+                state,
+                receipt=receipt,
+                error=error,
+                due_at=due_at,
+                at=at,
+                attempt=attempt,
+            )
         )
 
-    async def release(self, *, adapter: str) -> int:
+    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(outbox.bubble, lease, index, text, stamp))
+
+    async def forget_bubble(self, turn: TurnId, index: int) -> None:
         at = self._mint.now_ms()
-        return await self._driver.write(partial(outbox.release, adapter, self._node, at=at))
+        await self._driver.write(partial(outbox.forget_bubble, turn, index, self._node, at=at))
+
+    async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(outbox.leave, session, turn, parts, stamp))
+
+    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(
+            partial(outbox.post_instead, part, error=error, at=at, attempt=attempt)
+        )
+
+    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(outbox.divide, part, texts, stamp, attempt=attempt))
+
+    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(outbox.release, adapter, self._node, keep=keep, at=at)
+        )
 
     async def stranded(self, *, adapter: str) -> list[Part]:
         return await self._driver.read(partial(outbox.stranded, self._driver.dialect, adapter))
@@ -259,6 +293,11 @@ class StoredPrincipals:
         principal = PrincipalId(self._mint.id("prn"))
         at = self._mint.now_ms()
         return await self._driver.write(partial(principals.ensure, principal, name, role, at=at))
+
+    async def appoint(self, name: str, *, role: str) -> Principal:
+        principal = PrincipalId(self._mint.id("prn"))
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(principals.appoint, principal, name, role, at=at))
 
     async def by_token(self, token: str) -> Principal | None:
         return await self._driver.read(partial(principals.by_token, token))

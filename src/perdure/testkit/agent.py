@@ -7,7 +7,7 @@ import msgspec
 from perdure.domain.events import ToolCall, Usage
 from perdure.domain.outcomes import Ending, Repeat, StopReason
 from perdure.domain.prompt import Message, Request, ResultBlock, TextBlock
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
 from perdure.ports.tools import Caller, ToolResult
 
 Rule = Callable[[Request], Sequence[AgentEvent]]
@@ -20,7 +20,7 @@ def said(request: Request) -> str:
 
 
 def echo(request: Request) -> Sequence[AgentEvent]:
-    """Words of an answer, one by one. `tool NAME` calls a tool first."""
+    """Words of an answer, one by one. `tool NAME` calls a tool first, `file NAME` gives a file."""
     text = said(request)
     has_result = any(isinstance(b, ResultBlock) for b in request.messages[-1].blocks)
     if text.startswith("tool ") and not has_result:
@@ -30,6 +30,9 @@ def echo(request: Request) -> Sequence[AgentEvent]:
             Call(id="given-by-provider", name=name, arguments="{}"),
             Stopped(reason=StopReason.TOOL_CALLS),
         ]
+    if text.startswith("file "):
+        given = File(name=text.split()[1], mime="text/plain", data=b"words of the agent")
+        return [Text("Here "), given, Text("it is."), Stopped(reason=StopReason.STOP)]
     words = [Text(word + " ") for word in f"echo: {text}".split()]
     return [*words, Spent(Usage(output_tokens=len(words))), Stopped(reason=StopReason.STOP)]
 

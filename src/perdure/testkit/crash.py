@@ -6,6 +6,7 @@ code carries no hooks.
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from enum import StrEnum
 from functools import wraps
@@ -104,7 +105,7 @@ class Fused:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found):
+        if not inspect.iscoroutinefunction(found):
             return found
         method: Callable[..., Awaitable[object]] = found
         label = f"{type(self._inner).__name__}.{name}"
@@ -120,7 +121,8 @@ class Fused:
 
 
 PORTS: Final = (
-    "inbox", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
+    "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
+    "fetches",
 )  # fmt: skip
 
 
@@ -150,3 +152,18 @@ class FusedAgent:
         async for event in self._inner.run(request):
             await self._fuse.instant("agent event")
             yield event
+
+
+class FusedFetcher:
+    """A source of files that can be struck before it begins and between any two pieces."""
+
+    def __init__(self, inner: Any, fuse: Fuse) -> None:
+        self._inner = inner
+        self._fuse = fuse
+
+    async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
+        await self._fuse.before("fetch")
+        async for piece in self._inner.fetch(reference):
+            await self._fuse.instant("piece of a file")
+            yield piece
+        await self._fuse.after("fetch")

@@ -1,4 +1,5 @@
-"""Who is calling. Each token is a principal; health needs none on loopback."""
+"""Who is calling. Each token is a principal; health needs none on loopback, and requests to hooks
+are signed instead."""
 
 import ipaddress
 from typing import Final
@@ -8,6 +9,7 @@ from aiohttp import web
 from perdure.domain.errors import Rejected
 from perdure.ports.clock import Clock
 from perdure.ports.principals import Principal, Principals
+from perdure.web import hooks
 from perdure.web.answers import Handler
 
 PRINCIPAL: Final = web.RequestKey("principal", Principal)
@@ -30,8 +32,8 @@ class Access:
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         path = request.path
-        is_page = path == "/" or path.startswith("/static/")
-        if is_page or (path in OPEN and _is_loopback(request.remote)):
+        is_open = path == "/" or path.startswith(("/static/", hooks.PREFIX))
+        if is_open or (path in OPEN and _is_loopback(request.remote)):
             return await handler(request)
         request[PRINCIPAL] = await self._principal(request)
         return await handler(request)

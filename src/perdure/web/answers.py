@@ -22,6 +22,7 @@ log = structlog.get_logger("web")
 
 _STATUS_BY_CODE: Final = {
     "queue_full": 429,
+    "too_many_codes": 429,
     "no_agent": 404,
     "unauthorized": 401,
     "forbidden": 403,

@@ -1,13 +1,14 @@
 """Health, readiness and Prometheus metrics."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
 from perdure.domain.errands import errand_of
 from perdure.domain.events import AttemptInterrupted, Recorded, TurnQueued, TurnSettled
 from perdure.domain.ids import TurnId
+from perdure.ports.gateway import Health, PlatformView
 from perdure.web.answers import json_response, problem
 from perdure.web.services import Services
 
@@ -41,6 +42,14 @@ class Tally:
                 pass
 
 
+def _health(views: Sequence[PlatformView]) -> Health:
+    lost = [view for view in views if view.health is Health.BLIND]
+    if views and len(lost) == len(views):
+        return Health.BLIND
+    is_whole = all(view.health is Health.SERVING for view in views)
+    return Health.SERVING if is_whole else Health.DEGRADED
+
+
 class HealthApi:
     def __init__(self, services: Services, tally: Tally) -> None:
         self._services = services
@@ -54,10 +63,20 @@ class HealthApi:
         ]
 
     async def healthz(self, request: web.Request) -> web.Response:
-        """Alive, proved by traffic: the store answers a question."""
+        """Alive, proved by traffic: the store answers a question, and the platforms talk to us. A
+        platform that is lost makes the node degraded; if all are, it is blind. It still answers
+        200: a restart would not help."""
         await self._services.diagnostics.counts()
-        state = "draining" if self._services.control.is_draining else "serving"
-        return json_response({"status": state, "version": self._services.info.version})
+        control = self._services.control
+        views = control.platforms()
+        state = "draining" if control.is_draining else _health(views)
+        return json_response(
+            {
+                "status": state,
+                "version": self._services.info.version,
+                "adapters": {view.name: view.health for view in views},
+            }
+        )
 
     async def readyz(self, request: web.Request) -> web.Response:
         control = self._services.control
@@ -83,6 +102,7 @@ class HealthApi:
 
         counts = await self._services.diagnostics.counts()
         tally, running = self._tally, self._services.control.running
+        platforms = self._services.control.platforms()
 
         class Collector:
             def collect(self) -> Iterator[Metric]:
@@ -97,6 +117,18 @@ class HealthApi:
                 outbox.add_metric(["pending"], counts.outbox_pending)
                 outbox.add_metric(["parked"], counts.outbox_parked)
                 yield outbox
+                depths = GaugeMetricFamily(
+                    "perdure_outbox_depth", "Parts that wait to be sent", labels=["adapter"]
+                )
+                for adapter, count in counts.outbox_depths:
+                    depths.add_metric([adapter], count)
+                yield depths
+                up = GaugeMetricFamily(
+                    "perdure_adapter_up", "Whether a platform talks to us", labels=["adapter"]
+                )
+                for view in platforms:
+                    up.add_metric([view.name], int(view.health is Health.SERVING))
+                yield up
                 yield CounterMetricFamily(
                     "perdure_messages_accepted", "Messages accepted", value=tally.accepted
                 )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.commands import open_to
-from perdure.domain.errors import Rejected
+from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import Attachment
 from perdure.domain.ids import MediaId, PrincipalId, TurnId
 from perdure.domain.records import TurnView
@@ -44,13 +44,18 @@ def http_address(principal: Principal, name: str) -> Address:
     return Address(adapter=HTTP, account=principal.id, place=name)
 
 
-def external_id(name: str, client_id: str) -> str:
-    """Over HTTP a message is known by its conversation and the client's own id."""
-    if not client_id or len(client_id) > ID_MAX or _CONTROL.search(client_id):
+def client_id(given: str) -> str:
+    """The client's own id of a message."""
+    if not given or len(given) > ID_MAX or _CONTROL.search(given):
         raise Rejected(
             f"an id has 1 to {ID_MAX} characters and no control characters", code="invalid_id"
         )
-    return f"{storable(client_id)}\n{name}"
+    return storable(given)
+
+
+def external_id(name: str, given: str) -> str:
+    """Over HTTP a message is known by its conversation and the client's own id."""
+    return f"{client_id(given)}\n{name}"
 
 
 def cursor_page(request: web.Request) -> Page:
@@ -76,6 +81,7 @@ def conversation_out(view: ConversationView) -> wire.ConversationOut:
         at=view.at,
         title=view.title,
         resume_reason=standing.resume_reason,
+        linked=view.linked_name,
     )
 
 
@@ -118,12 +124,12 @@ class NativeApi:
         principal = request[PRINCIPAL]
         name = conversation_name(request.match_info["name"])
         body = await body_of(request, wire.MessageIn)
-        client_id = body.id or request.headers.get("Idempotency-Key")
+        given = body.id or request.headers.get("Idempotency-Key")
         if not body.text.strip() and not body.attachments:
             raise Rejected("a message needs `text` or `attachments`", code="empty_message")
         update = Update(
-            address=http_address(principal, name),
-            external_id=external_id(name, client_id or self._fresh_id()),
+            address=await self._address(principal, name),
+            external_id=external_id(name, given or self._fresh_id()),
             kind="message",
             principal=principal.id,
             text=storable(body.text),
@@ -143,6 +149,19 @@ class NativeApi:
             reply=accepted.reply or None,
         )
         return json_response(out, status=202)
+
+    async def _address(self, principal: Principal, name: str) -> Address:
+        """One's own conversation of that name, which need not be there yet. Operators may speak in
+        one on a platform, by its address; what is answered then is answered there."""
+        if ":" in name and principal.is_operator:
+            try:
+                found = await self._services.conversations.find(
+                    name, principal=principal.id, sees_all=True
+                )
+            except NotFound:
+                return http_address(principal, name)
+            return found.view.address
+        return http_address(principal, name)
 
     def _fresh_id(self) -> str:
         return self._services.entropy.random_bytes(16).hex()
@@ -165,7 +184,7 @@ class NativeApi:
             return Attachment(url=storable(given.url))
         assert given.media is not None
         media = await self._services.media.get(MediaId(given.media), principal=scope)
-        return Attachment(media=media.id, mime=media.mime, name=media.name)
+        return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
 
     async def list_conversations(self, request: web.Request) -> web.Response:
         asked = cursor_page(request)
@@ -188,7 +207,10 @@ class NativeApi:
 
     async def find(self, request: web.Request) -> Snapshot:
         name = conversation_name(request.match_info["name"])
-        return await self._services.conversations.find(name, principal=request[PRINCIPAL].id)
+        principal = request[PRINCIPAL]
+        return await self._services.conversations.find(
+            name, principal=principal.id, sees_all=principal.is_operator
+        )
 
     async def get_conversation(self, request: web.Request) -> web.Response:
         return json_response(conversation_out((await self.find(request)).view))

@@ -1,44 +1,26 @@
-"""The OpenAI-compatible surface: `/v1/chat/completions` and `/v1/models`.
+"""OpenAI's chat completions and models: `/v1/chat/completions` and `/v1/models`."""
 
-A call that names a conversation adds one message to it; history is the gateway's. A call that names
-none is a conversation of its own, with the messages it brought as context.
-"""
-
-from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from perdure.domain.commands import is_beside
-from perdure.domain.errors import Rejected
-from perdure.domain.events import Attachment, Usage
 from perdure.domain.outcomes import Outcome
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.gateway import Ended, Grown
-from perdure.ports.principals import Principal
-from perdure.web import chores
-from perdure.web.access import PRINCIPAL
-from perdure.web.answers import body_of, json_response, problem
-from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
-from perdure.web.native import conversation_name, external_id, http_address
-from perdure.web.openai_wire import Asked, Completion, CompletionIn, read
+from perdure.domain.updates import Accepted
+from perdure.ports.gateway import Ended
+from perdure.web.answers import body_of, json_response
+from perdure.web.calls import Call, Calls, is_answered, named_conversation
+from perdure.web.openai_wire import Completion, CompletionIn, read
+from perdure.web.replies import Failure, calls_of, encoder
 from perdure.web.services import Services
 
-HEADER: Final = "X-Perdure-Conversation"
-_FAILURES: Final = {
-    Outcome.FAILED: (502, "provider_failed", False),
-    Outcome.REFUSED: (403, "refused", False),
-    Outcome.INTERRUPTED: (503, "interrupted", True),
-    Outcome.SUSPENDED: (503, "suspended", True),
-}
-_encoder = msgspec.json.Encoder()
+_DONE: Final = b"data: [DONE]\n\n"
 
 
 class OpenAiApi:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._calls = Calls(services)
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -61,209 +43,62 @@ class OpenAiApi:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await body_of(request, CompletionIn)
-        conversation = self._conversation(request, body)
-        asked = read(body, has_conversation=conversation is not None)
+        conversation = named_conversation(request, body.metadata)
         agent = self._services.control.resolve_agent(body.model)
-        if chores.is_chore(asked.text):
-            text = chores.answer(asked.text)
-            return await self._say(request, body, "chatcmpl-chore", text, agent, {})
-        if body.tools and conversation is not None:
-            raise Rejected(
-                "`tools` are taken only by calls without a conversation; in a conversation the "
-                "agent has its own",
-                code="unsupported",
-            )
-        update = await self._update(request, body, asked, agent, conversation)
-        accepted = await self._services.door.accept(update)
-        if accepted.command and (accepted.turn is None or is_beside(accepted.command)):
-            name = f"chatcmpl-{accepted.message}"
-            headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
-            return await self._say(request, body, name, accepted.reply, agent, headers)
-        watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
-        answer = Answer(
-            accepted,
-            Completion(
-                id=f"chatcmpl-{accepted.turn}",
-                created=self._services.clock.now_ms() // 1000,
-                model=agent,
-            ),
-        )
-        async with aclosing(watching) as growing:
-            if body.stream:
-                wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-                return await answer.stream(request, growing, wants_usage=wants_usage)
-            return await answer.whole(growing)
-
-    def _conversation(self, request: web.Request, body: CompletionIn) -> str | None:
-        named = request.headers.get(HEADER)
-        if named is None and body.metadata is not None:
-            given = body.metadata.get("conversation")
-            if given is not None and not isinstance(given, str):
-                raise Rejected("`metadata.conversation` is a name", code="invalid_name")
-            named = given
-        return None if named is None else conversation_name(named)
-
-    async def _update(
-        self,
-        request: web.Request,
-        body: CompletionIn,
-        asked: Asked,
-        agent: str,
-        conversation: str | None,
-    ) -> Update:
-        principal = request[PRINCIPAL]
-        unique = self._services.entropy.random_bytes(16).hex()
-        key = request.headers.get("Idempotency-Key")
-        place = conversation or f"call-{unique}"
-        return Update(
-            address=http_address(principal, place),
-            external_id=external_id(conversation or "", key or unique),
-            kind="call",
-            busy=self._services.busy,
-            principal=principal.id,
-            text=asked.text,
-            attachments=await self._attachments(asked, principal),
+        call = Call(
+            asked=read(body.messages, has_conversation=conversation is not None),
             agent=agent if body.model else "",
-            instructions=asked.instructions,
-            context=asked.context,
-            tools=_encoder.encode(body.tools).decode() if body.tools else "",
-            is_listed=conversation is not None,
+            conversation=conversation,
+            tools=msgspec.json.encode(body.tools).decode() if body.tools else "",
+            is_streamed=bool(body.stream),
         )
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
 
-    async def _attachments(self, asked: Asked, principal: Principal) -> tuple[Attachment, ...]:
-        stored = [
-            await self._services.media.put(
-                picture.data, mime=picture.mime, name="", principal=principal.id
-            )
-            for picture in asked.pictures
-        ]
-        return (
-            *(Attachment(media=media.id, mime=media.mime, name=media.name) for media in stored),
-            *(Attachment(url=url) for url in asked.urls),
-        )
+        def new_form(accepted: Accepted | None, created: int) -> Chunks:
+            completion = Completion(id=_name(accepted), created=created, model=agent)
+            return Chunks(completion, wants_usage=wants_usage)
 
-    async def _say(
-        self,
-        request: web.Request,
-        body: CompletionIn,
-        name: str,
-        text: str,
-        agent: str,
-        headers: dict[str, str],
-    ) -> web.StreamResponse:
-        now_s = self._services.clock.now_ms() // 1000
-        completion = Completion(id=name, created=now_s, model=agent)
-        if not body.stream:
-            return json_response(completion.whole(text, "stop", (), Usage()), headers=headers)
-        response = web.StreamResponse(headers={**SSE_HEADERS, **headers})
-        await response.prepare(request)
-        await response.write(_data(completion.chunk({"role": "assistant", "content": text})))
-        await response.write(_data(completion.chunk({}, "stop")))
-        await response.write(b"data: [DONE]\n\n")
-        return response
+        return await self._calls.answer(request, call, new_form)
 
 
-class Answer:
-    """One turn's reply in OpenAI's shape. The turn goes on whether or not anyone listens."""
+def _name(accepted: Accepted | None) -> str:
+    if accepted is None:
+        return "chatcmpl-chore"
+    return f"chatcmpl-{accepted.message if is_answered(accepted) else accepted.turn}"
 
-    def __init__(self, accepted: Accepted, completion: Completion) -> None:
+
+class Chunks:
+    """A reply as chat completions tell it."""
+
+    def __init__(self, completion: Completion, *, wants_usage: bool) -> None:
         self._completion = completion
-        self._headers = {
-            "X-Perdure-Session": accepted.session,
-            "X-Perdure-Turn": accepted.turn or "",
-        }
+        self._wants_usage = wants_usage
 
-    async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
-        texts: list[str] = []
-        async for grown in growing:
-            texts.append(grown.text)
-            ended = grown.ended
-            if ended is None:
-                continue
-            if ended.outcome in _FAILURES:
-                return self._failed(ended)
-            headers = {**self._headers, **_outcome_header(ended)}
-            text = "".join(texts)
-            body = self._completion.whole(text, _finish(ended), ended.calls, ended.usage)
-            return json_response(body, headers=headers)
-        raise AssertionError("a turn's stream ends with its end")
+    def whole(self, text: str, ended: Ended) -> object:
+        return self._completion.whole(text, _finish(ended), calls_of(ended), ended.usage)
 
-    def _failed(self, ended: Ended) -> web.Response:
-        status, code, retryable = _FAILURES[ended.outcome]
-        if ended.reason == "budget":
-            status = 429
-        response = problem(
-            status, code, _words(ended), retryable=retryable, kind=ended.reason or code
-        )
-        response.headers.update(self._headers)
-        return response
-
-    async def stream(
-        self, request: web.Request, growing: AsyncIterator[Grown], *, wants_usage: bool
-    ) -> web.StreamResponse:
-        """Headers wait for the first text or the end, so that an early failure has its status."""
-        response: web.StreamResponse | None = None
-        async for grown in growing:
-            chunk = self._chunk(grown, wants_usage=wants_usage)
-            if response is None:
-                if not grown.text and grown.ended and grown.ended.outcome in _FAILURES:
-                    return self._failed(grown.ended)
-                response = await self._begin(request, grown)
-                chunk = self._first + chunk
-            # What is there at one time leaves at one time: each write is a packet.
-            write = response.write_eof if grown.ended else response.write
-            with suppress(ConnectionResetError):  # the turn goes on without its listener
-                await write(chunk)
-        assert response is not None
-        return response
-
-    def _chunk(self, grown: Grown, *, wants_usage: bool) -> bytes:
-        text = _data(self._completion.chunk({"content": grown.text})) if grown.text else b""
-        if grown.ended:
-            return text + self._ending(grown.ended, wants_usage=wants_usage)
-        return text or KEEP_ALIVE
-
-    async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
-        # With text the headers are those of an answer under way, however soon its end came.
-        more = _outcome_header(grown.ended) if grown.ended and not grown.text else {}
-        response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
-        await response.prepare(request)
-        return response
-
-    @property
-    def _first(self) -> bytes:
+    def begin(self) -> bytes:
         return _data(self._completion.chunk({"role": "assistant", "content": ""}))
 
-    def _ending(self, ended: Ended, *, wants_usage: bool) -> bytes:
-        if ended.outcome in _FAILURES:
-            _, code, retryable = _FAILURES[ended.outcome]
-            error = {"code": code, "message": _words(ended), "retryable": retryable}
-            return _data({"error": {**error, "type": ended.reason, "param": None}})
+    def grow(self, text: str) -> bytes:
+        return _data(self._completion.chunk({"content": text}))
+
+    def end(self, ended: Ended) -> bytes:
         completion = self._completion
-        chunks = [completion.calls_chunk(ended.calls)] if ended.calls else []
+        calls = calls_of(ended)
+        chunks = [completion.calls_chunk(calls)] if calls else []
         chunks.append(completion.chunk({}, _finish(ended)))
-        if wants_usage:
+        if self._wants_usage:
             chunks.append(completion.usage_chunk(ended.usage))
-        return b"".join(_data(chunk) for chunk in chunks) + b"data: [DONE]\n\n"
+        return b"".join(_data(chunk) for chunk in chunks) + _DONE
 
-
-class _Stream(web.StreamResponse):
-    """Its headers leave with its first chunk; alone they would be one more packet."""
-
-    _send_headers_immediately = False
+    def fail(self, ended: Ended, failure: Failure) -> bytes:
+        return _data({"error": failure.body()})
 
 
 def _data(body: object) -> bytes:
-    return b"data: " + _encoder.encode(body) + b"\n\n"
+    return b"data: " + encoder.encode(body) + b"\n\n"
 
 
 def _finish(ended: Ended) -> str:
     return ended.reason if ended.outcome is Outcome.DONE else "stop"
-
-
-def _outcome_header(ended: Ended) -> dict[str, str]:
-    return {} if ended.outcome is Outcome.DONE else {"X-Perdure-Outcome": ended.outcome}
-
-
-def _words(ended: Ended) -> str:
-    return ended.detail or f"the turn ended as {ended.outcome} ({ended.reason})"

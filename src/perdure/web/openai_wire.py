@@ -43,12 +43,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: str
 
 
-def read(body: CompletionIn, *, has_conversation: bool) -> Asked:
+def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:
     """Take a request apart. Within a conversation history is ours and only the last message new."""
-    system = [m for m in body.messages if m.get("role") in ("system", "developer")]
-    rest = [m for m in body.messages if m.get("role") not in ("system", "developer")]
+    system = [m for m in messages if m.get("role") in ("system", "developer")]
+    rest = [m for m in messages if m.get("role") not in ("system", "developer")]
     if not rest:
-        raise Rejected("`messages` needs a message from the user", code="invalid_messages")
+        raise Rejected("a call needs a message from the user; add one", code="invalid_messages")
     last = rest[-1]
     if last.get("role") == "user":
         text, pictures, urls = _content(last.get("content"))
@@ -124,7 +124,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     ) -> dict[str, object]:
         message: dict[str, object] = {"role": "assistant", "content": text or None}
         if calls:
-            message["tool_calls"] = [_call(call) for call in calls]
+            message["tool_calls"] = [call_out(call) for call in calls]
         elif not text:
             message["content"] = ""
         choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
@@ -136,7 +136,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     def calls_chunk(self, calls: tuple[ToolCall, ...]) -> dict[str, object]:
         return self.chunk(
-            {"tool_calls": [{"index": n, **_call(call)} for n, call in enumerate(calls)]}
+            {"tool_calls": [{"index": n, **call_out(call)} for n, call in enumerate(calls)]}
         )
 
     def usage_chunk(self, usage: Usage) -> dict[str, object]:
@@ -147,7 +147,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-def _call(call: ToolCall) -> dict[str, object]:
+def call_out(call: ToolCall) -> dict[str, object]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 

@@ -49,8 +49,19 @@ CALLS: Final = (
          query=("q", "limit", "before")),
     Call("get", "/api/explain/{id}", "The whole chain of one message, turn or part",
          wire.ExplanationOut),
+    Call("post", "/api/send", "Say something in a place, from elsewhere", wire.SendOut,
+         wire.SendIn, 202),
+    Call("get", "/api/places", "Places that are known, those active last first", wire.PlacesOut,
+         query=("limit", "cursor")),
     Call("get", "/api/parked", "Parts that could not be delivered", wire.ParkedOut,
-         query=("limit",)),
+         query=("limit", "cursor")),
+    Call("get", "/api/parked/{id}", "One such part", wire.PartOut),
+    Call("post", "/api/parked/{id}/replay", "Send it after all", wire.PartOut, wire.ReplayIn),
+    Call("delete", "/api/parked/{id}", "Take it off the list", wire.PartOut),
+    Call("get", "/api/pairings", "Who asked to be let in, and who was", wire.PairingsOut),
+    Call("post", "/api/pairings/approve", "Let in who got this code", wire.PairingOut,
+         wire.ApproveIn),
+    Call("delete", "/api/pairings/{id}", "Let them in no more", wire.PairingOut),
     Call("get", "/api/status", "What runs and what waits", wire.StatusOut),
     Call("get", "/api/verify", "Check everything stored against the rules", Report),
     Call("post", "/api/drain", "Finish what runs, take no more turns, exit", None, status=202),
@@ -60,14 +71,19 @@ CALLS: Final = (
          wire.TokenIn, 201),
     Call("delete", "/api/tokens/{id}", "Revoke a token", wire.TokenOut),
     Call("post", "/v1/chat/completions", "OpenAI-compatible chat completions", None),
+    Call("post", "/v1/responses", "OpenAI-compatible responses", None),
+    Call("get", "/v1/responses/{id}", "One response, finished or not", None),
     Call("get", "/v1/models", "Agents as models", None),
     Call("get", "/v1/models/{id}", "One agent as a model", None),
+    Call("get", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
+    Call("post", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
+    Call("put", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
     Call("get", "/healthz", "Alive", None),
     Call("get", "/readyz", "Ready to run turns", None),
     Call("get", "/metrics", "Prometheus metrics", None, media="text/plain"),
 )  # fmt: skip
 _EVENTS: Final = (Delta, ToolNews, OutcomeNews, StateNews)
-_OPEN: Final = ("/healthz", "/readyz", "/metrics")
+_OPEN: Final = ("/hooks/{adapter}/{path}", "/healthz", "/readyz", "/metrics")
 
 
 def document(version: str) -> dict[str, Any]:

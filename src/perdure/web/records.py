@@ -5,10 +5,13 @@ import base64
 import msgspec
 from aiohttp import web
 
+from perdure.domain.attachments import SHOWN_TEXT_MAX
 from perdure.domain.codec import encode
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
     AssistantSaid,
+    MediaFetched,
+    MessageJoined,
     Recorded,
     SteerTaken,
     TurnAmended,
@@ -51,14 +54,15 @@ def session_out(view: SessionView) -> wire.SessionOut:
 
 def hit_out(hit: Hit) -> wire.HitOut:
     event = hit.recorded.event
-    assert isinstance(event, TurnQueued | SteerTaken | TurnAmended | AssistantSaid)
+    user = TurnQueued | MessageJoined | MediaFetched | SteerTaken | TurnAmended
+    assert isinstance(event, user | AssistantSaid)
     return wire.HitOut(
         conversation=hit.conversation,
         session=hit.recorded.session,
         turn=event.turn,
         message=event.message,
         role="assistant" if isinstance(event, AssistantSaid) else "user",
-        text=event.text,
+        text=event.text[:SHOWN_TEXT_MAX] if isinstance(event, MediaFetched) else event.text,
         at=hit.recorded.at,
     )
 
@@ -90,7 +94,6 @@ class RecordsApi:
             web.get("/api/sessions/{id}/journal", self.journal),
             web.get("/api/search", self.search),
             web.get("/api/explain/{id}", self.explain),
-            web.get("/api/parked", self.parked),
             web.get("/api/status", self.status),
             web.get("/api/verify", self.verify),
             web.post("/api/drain", self.drain),
@@ -158,12 +161,6 @@ class RecordsApi:
         )
         return json_response(out)
 
-    async def parked(self, request: web.Request) -> web.Response:
-        operator_of(request)
-        limit = number(request, "limit", default=50, low=1, high=1000)
-        parts = await self._services.diagnostics.parked(limit=limit)
-        return json_response(wire.ParkedOut(parked=[part_out(part) for part in parts]))
-
     async def status(self, request: web.Request) -> web.Response:
         services, principal = self._services, request[PRINCIPAL]
         counts = await services.diagnostics.counts()
@@ -183,6 +180,12 @@ class RecordsApi:
                 "interrupted": counts.interrupted,
             },
             outbox={"pending": counts.outbox_pending, "parked": counts.outbox_parked},
+            adapters=[
+                wire.AdapterOut(
+                    name=view.name, account=view.account, health=view.health, error=view.error
+                )
+                for view in control.platforms()
+            ],
         )
         return json_response(out)
 

@@ -42,6 +42,7 @@ class ConversationOut(msgspec.Struct, omit_defaults=True):
     at: int
     title: str = ""
     resume_reason: str = ""
+    linked: str = ""
 
 
 class ConversationsOut(msgspec.Struct):
@@ -155,6 +156,13 @@ class AgentOut(msgspec.Struct):
     kind: str
 
 
+class AdapterOut(msgspec.Struct):
+    name: str
+    account: str
+    health: str
+    error: str
+
+
 class StatusOut(msgspec.Struct):
     version: str
     state: str
@@ -166,6 +174,7 @@ class StatusOut(msgspec.Struct):
     agents: list[AgentOut]
     turns: dict[str, int]
     outbox: dict[str, int]
+    adapters: list[AdapterOut] = []
 
 
 class PartOut(msgspec.Struct):
@@ -179,10 +188,69 @@ class PartOut(msgspec.Struct):
     receipt: str
     error: str
     text: str
+    step: str = "post"
+    address: str = ""
+    at: int = 0
+    choices: tuple[str, ...] = ()
+    media: str | None = None
 
 
 class ParkedOut(msgspec.Struct):
     parked: list[PartOut]
+    next: str | None = None
+
+
+class ReplayIn(msgspec.Struct, forbid_unknown_fields=True):
+    force: bool = False
+
+
+class SendIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    to: str
+    text: str
+    id: str | None = None
+
+
+class SendOut(msgspec.Struct):
+    message: str
+    turn: str | None
+    conversation: str
+    session: str
+    duplicate: bool
+
+
+class PlaceOut(msgspec.Struct, omit_defaults=True):
+    adapter: str
+    address: str
+    label: str
+    kind: str
+    active_at: int
+    linked: str = ""
+
+
+class PlacesOut(msgspec.Struct):
+    places: list[PlaceOut]
+    next: str | None
+
+
+class PairingOut(msgspec.Struct):
+    id: str
+    adapter: str
+    account: str
+    sender: str
+    name: str
+    place: str
+    state: str
+    asked_at: int
+    expires_at: int
+    decided_at: int | None
+
+
+class PairingsOut(msgspec.Struct):
+    pairings: list[PairingOut]
+
+
+class ApproveIn(msgspec.Struct, forbid_unknown_fields=True):
+    code: str
 
 
 class ArrivalOut(msgspec.Struct):

@@ -18,7 +18,7 @@ from perdure.agents.chat.wire import Wire
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Message, Request
-from perdure.domain.stream import AgentEvent, Spent, Stopped, Text
+from perdure.domain.stream import AgentEvent, Spent, Stopped, Text, Thinking
 from perdure.ports.clock import Clock
 
 _FIRST_WAIT_S: Final = 0.5
@@ -49,10 +49,15 @@ class ChatAgent:
         if isinstance(exchange, Failure):
             yield Stopped(reason=exchange.reason, detail=exchange.detail)
             return
+        is_told = False
         try:
             while (text := await exchange.next_text()) is not None:
                 if text:
+                    exchange.answer.is_thinking = is_told = False
                     yield Text(text)
+                elif exchange.answer.is_thinking and not is_told:
+                    is_told = True
+                    yield Thinking()
         finally:
             exchange.close()
         for event in _ending(exchange, request):

@@ -25,7 +25,8 @@ class Garbage(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """`has_begun`: a first token of any sort was seen. `is_over`: nothing more will come."""
+    """`has_begun`: a first token of any sort was seen. `is_thinking`: thoughts came, and no text
+    after them. `is_over`: nothing more will come."""
 
     texts: list[str] = field(default_factory=list)
     calls: CallSlots = field(default_factory=CallSlots)
@@ -34,6 +35,7 @@ class Answer:
     detail: str = ""
     error: str = ""
     has_begun: bool = False
+    is_thinking: bool = False
     is_over: bool = False
 
     def drain(self) -> str:

@@ -28,6 +28,7 @@ _EMPTY: Final = (b"", b"{}", b"null")
 
 class _Delta(msgspec.Struct):
     text: str = ""
+    thinking: msgspec.Raw = _NOTHING
     partial_json: str = ""
     stop_reason: str | None = None
 
@@ -113,6 +114,8 @@ def _take_delta(index: int, delta: _Delta, answer: Answer) -> None:
         answer.texts.append(delta.text)
     elif delta.partial_json and answer.calls.has(index):
         answer.calls.add(index=index, arguments=delta.partial_json)
+    elif delta.thinking is not _NOTHING:
+        answer.is_thinking = True
 
 
 def _take_content(index: int, content: _Content, answer: Answer) -> None:

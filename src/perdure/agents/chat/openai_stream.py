@@ -133,7 +133,8 @@ def _take_rest(delta: _Delta, answer: Answer) -> None:
     """A piece without text: a refusal in words, or thoughts, which only show that it works."""
     if delta.refusal:
         answer.texts.append(delta.refusal)
-    if delta.refusal or _holds(delta.reasoning_content) or _holds(delta.reasoning):
+    answer.is_thinking = _holds(delta.reasoning_content) or _holds(delta.reasoning)
+    if delta.refusal or answer.is_thinking:
         answer.has_begun = True
 
 

@@ -13,7 +13,7 @@ from perdure.domain.errands import Errand
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
 from perdure.ports.clock import Clock
 
 # Quotes within JSON text are escaped, so these bytes stand for a call and for nothing else.
@@ -50,6 +50,8 @@ class DemoAgent:
             if number:
                 await self._clock.sleep(self._delay_s(answer))
             yield Text(piece)
+        if answer.file:
+            yield File(name=answer.file, mime="text/plain", data=answer.content.encode())
         if answer.tool:
             yield Call(id=_next_id(request, heard), name=answer.tool, arguments=answer.arguments)
         yield Spent(_usage(request, answer))

@@ -4,6 +4,7 @@
     demo fail                  no word, then a provider's error
     demo cut                   some words, then the stream breaks off
     demo tool NAME {json}      a tool call; its result is quoted in the next answer
+    demo file NAME words...    a file of that name that holds these words
     anything else              is said back
 
 The last text that a person wrote is the question; notes are not. Words of the assistant that
@@ -18,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.attachments import GIVEN
 from perdure.domain.prompt import CallBlock, MediaBlock, Message, ResultBlock, Role, TextBlock
 
 WORDS_MAX: Final = 100_000
@@ -30,6 +32,9 @@ _SYLLABLES: Final = (
 )  # fmt: skip
 _OPTION: Final = re.compile(r"(?:(words|delay_ms)=(\d{1,9})|(fail|cut))")
 _TOOL: Final = re.compile(r"demo\s+tool\s+(\S+)\s*(.*)", re.DOTALL)
+_FILE: Final = re.compile(r"demo\s+file\s+(\S+)\s*(.*)", re.DOTALL)
+# Where several people talk, a line of the gateway's names the sender.
+_SENDER: Final = re.compile(r"\A\[[^\]\n]*\]\n")
 _PIECE: Final = re.compile(r"\S+\s*")
 _OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
 
@@ -41,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None = None
     tool: str = ""
     arguments: str = ""
+    file: str = ""
+    content: str = ""
     fails: bool = False
     is_cut: bool = False
 
@@ -53,6 +60,7 @@ class Heard:
     files: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     words_said: int = 0
+    has_given: bool = False
     call_ids: set[str] = field(default_factory=set)
 
 
@@ -62,7 +70,10 @@ def hear(messages: Iterable[Message]) -> Heard:
         for block in message.blocks:
             match block:
                 case TextBlock(text) if message.role is Role.USER:
-                    heard = Heard(question=text.strip(), call_ids=heard.call_ids)
+                    question = _SENDER.sub("", text, count=1).strip()
+                    heard = Heard(question=question, call_ids=heard.call_ids)
+                case TextBlock(text) if text.startswith(GIVEN):
+                    heard.has_given = True
                 case TextBlock(text):
                     heard.words_said += len(text.split())
                 case MediaBlock(attachment=attachment):
@@ -84,6 +95,10 @@ def plan(heard: Heard) -> Plan:
         return _rest(Plan(pieces=_pieces(f"The tool {tool[1]} answered: {quoted}.")), heard)
     if tool:
         return Plan(tool=tool[1], arguments=tool[2].strip() or "{}")
+    file = _FILE.fullmatch(heard.question)
+    if file:
+        whole = Plan(pieces=_pieces(f"Here is {file[1]}."), file=file[1], content=file[2])
+        return _rest(whole, heard)
     return _rest(_options(heard.question) or Plan(pieces=_pieces(_echo(heard))), heard)
 
 
@@ -129,4 +144,5 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 
 def _rest(whole: Plan, heard: Heard) -> Plan:
-    return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :])
+    file = "" if heard.has_given else whole.file
+    return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :], file=file)

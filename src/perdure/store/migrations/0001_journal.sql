@@ -40,6 +40,11 @@ CREATE TABLE conversations (
     -- Grows each time another session becomes the live one; orders the conversation's events.
     generation BIGINT NOT NULL,
     is_listed BIGINT NOT NULL CHECK (is_listed IN (0, 1)),
+    -- What the platform calls the place, and whether others read along there: `group`.
+    label TEXT NOT NULL DEFAULT '',
+    kind TEXT NOT NULL DEFAULT '',
+    -- The conversation that is continued from here, if its person has linked the two.
+    linked_id TEXT,
     -- What /agent and /persona chose here; empty for the default.
     agent TEXT NOT NULL DEFAULT '',
     persona TEXT NOT NULL DEFAULT '',
@@ -48,6 +53,26 @@ CREATE TABLE conversations (
     UNIQUE (adapter, account, place, thread, person)
 ) /* keyed */;
 CREATE INDEX conversations_of ON conversations (principal_id, active_at);
+CREATE INDEX conversations_recent ON conversations (active_at) WHERE is_listed = 1;
+CREATE INDEX conversations_linked ON conversations (linked_id) WHERE linked_id IS NOT NULL;
+
+-- Codes that link another place to a conversation, each for one use. Known by their digest only.
+CREATE TABLE links (
+    digest TEXT NOT NULL PRIMARY KEY,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id),
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    expires_at BIGINT NOT NULL
+) /* keyed */;
+CREATE INDEX links_of ON links (conversation_id);
+
+-- Codes that did not fit, so that nobody guesses on: what they were for, and by whom.
+CREATE TABLE wrong_codes (
+    id TEXT NOT NULL PRIMARY KEY,
+    purpose TEXT NOT NULL CHECK (purpose IN ('link', 'pairing')),
+    who TEXT NOT NULL,
+    at BIGINT NOT NULL
+) /* keyed */;
+CREATE INDEX wrong_codes_of ON wrong_codes (purpose, who, at);
 
 CREATE TABLE sessions (
     id TEXT NOT NULL PRIMARY KEY,
@@ -88,6 +113,9 @@ CREATE TABLE turns (
     message_id TEXT NOT NULL,
     -- `message`: a person waits for it; anything else is always resumed.
     kind TEXT NOT NULL,
+    -- Its sender, and the conversation to answer in where that is another one, linked to this.
+    principal_id TEXT NOT NULL REFERENCES principals (id),
+    via_id TEXT,
     state TEXT NOT NULL
         CHECK (state IN ('queued', 'running', 'waiting', 'interrupted', 'settled')),
     outcome TEXT
@@ -112,6 +140,11 @@ CREATE TABLE turns (
     prefix TEXT NOT NULL DEFAULT '',
     -- The turn whose message it asks again, or the errand whose result it brings.
     origin_id TEXT,
+    -- It waits for so many files, and until then for what was sent as one with it: its album.
+    fetching BIGINT NOT NULL DEFAULT 0 CHECK (fetching >= 0),
+    not_before BIGINT NOT NULL DEFAULT 0,
+    album TEXT NOT NULL DEFAULT '',
+    CHECK (fetching = 0 OR attempts = 0),
     CHECK ((state = 'settled') = (outcome IS NOT NULL)),
     CHECK (state NOT IN ('running', 'waiting') OR node_id IS NOT NULL)
 ) /* keyed */;
@@ -173,9 +206,14 @@ CREATE TABLE outbox (
     adapter TEXT NOT NULL,
     -- Order within the conversation: a part waits for those before it.
     place_in_line BIGINT NOT NULL,
-    step TEXT NOT NULL DEFAULT 'post' CHECK (step IN ('post', 'delete')),
-    -- Of a deletion: the receipt of the part to delete, empty while that has none.
+    step TEXT NOT NULL
+        CHECK (step IN ('post', 'bubble', 'edit', 'delete', 'upload', 'react')),
+    -- The part whose receipt an edit or a deletion needs.
+    target TEXT,
     text TEXT NOT NULL,
+    -- Words offered as buttons, as JSON; the file of an upload.
+    choices TEXT NOT NULL DEFAULT '',
+    media_id TEXT,
     state TEXT NOT NULL
         CHECK (state IN ('pending', 'attempting', 'sent', 'unknown', 'failed', 'expired')),
     attempts BIGINT NOT NULL,
@@ -185,6 +223,9 @@ CREATE TABLE outbox (
     error TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     changed_at BIGINT NOT NULL,
+    -- When a person last had it sent after all, or decided that it never will be.
+    replayed_at BIGINT,
+    dropped_at BIGINT,
     UNIQUE (message_id, part),
     UNIQUE (conversation_id, place_in_line),
     CHECK (state <> 'sent' OR receipt <> '')
@@ -194,6 +235,60 @@ CREATE INDEX outbox_open ON outbox (conversation_id, place_in_line)
     WHERE state IN ('pending', 'attempting');
 CREATE INDEX outbox_attempting ON outbox (adapter) WHERE state = 'attempting';
 CREATE INDEX outbox_turn ON outbox (turn_id);
+-- What could not be delivered and waits for a person. A preview that failed was never seen, and
+-- its words came by the reply.
+CREATE INDEX outbox_parked ON outbox (changed_at)
+    WHERE state IN ('unknown', 'failed', 'expired') AND error <> 'withdrawn'
+      AND dropped_at IS NULL AND (step <> 'bubble' OR state = 'unknown');
+CREATE INDEX outbox_target ON outbox (target) WHERE target IS NOT NULL;
+
+-- What strangers sent and nobody answered: that it came, not what it said.
+CREATE TABLE refusals (
+    external_id TEXT NOT NULL,
+    adapter TEXT NOT NULL,
+    account TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    place TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    PRIMARY KEY (external_id, adapter, account, kind)
+) /* keyed */;
+CREATE INDEX refusals_at ON refusals (adapter, account, at);
+
+-- What came in and broke us: kept whole, so that it can be taken again once we are mended.
+CREATE TABLE letters (
+    id TEXT NOT NULL PRIMARY KEY,
+    external_id TEXT NOT NULL,
+    adapter TEXT NOT NULL,
+    account TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    error TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('parked', 'replayed', 'dropped')),
+    at BIGINT NOT NULL,
+    UNIQUE (external_id, adapter, account, kind)
+) /* keyed */;
+CREATE INDEX letters_of ON letters (adapter, account, at);
+CREATE INDEX letters_parked ON letters (at) WHERE state = 'parked';
+
+-- People who asked to be let in, and those who were. A code is known by its digest only.
+CREATE TABLE pairings (
+    id TEXT NOT NULL PRIMARY KEY,
+    adapter TEXT NOT NULL,
+    account TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    name TEXT NOT NULL,
+    place TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('asked', 'approved', 'revoked')),
+    asked_at BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    decided_at BIGINT,
+    decided_by TEXT
+) /* keyed */;
+CREATE INDEX pairings_of ON pairings (adapter, account, sender, asked_at);
+CREATE INDEX pairings_asked ON pairings (digest) WHERE state = 'asked';
 
 CREATE TABLE media (
     id TEXT NOT NULL PRIMARY KEY,
@@ -206,6 +301,35 @@ CREATE TABLE media (
 ) /* keyed */;
 CREATE INDEX media_digest ON media (digest);
 
+-- Files of messages that are still elsewhere, or not yet read. `adapter` is where one is fetched
+-- from; empty: the gateway does it itself, from `url`, or from the bytes of `media_id`.
+CREATE TABLE fetches (
+    id TEXT NOT NULL PRIMARY KEY,
+    turn_id TEXT NOT NULL REFERENCES turns (id),
+    message_id TEXT NOT NULL,
+    place BIGINT NOT NULL,
+    adapter TEXT NOT NULL,
+    reference TEXT NOT NULL,
+    url TEXT NOT NULL,
+    mime TEXT NOT NULL,
+    name TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    is_voice BIGINT NOT NULL CHECK (is_voice IN (0, 1)),
+    state TEXT NOT NULL CHECK (state IN ('pending', 'attempting', 'done', 'lost')),
+    attempts BIGINT NOT NULL,
+    node_id TEXT,
+    due_at BIGINT NOT NULL,
+    media_id TEXT,
+    error TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    UNIQUE (turn_id, message_id, place),
+    CHECK (state <> 'done' OR media_id IS NOT NULL),
+    CHECK ((state = 'attempting') = (node_id IS NOT NULL))
+) /* keyed */;
+CREATE INDEX fetches_due ON fetches (adapter, due_at) WHERE state = 'pending';
+CREATE INDEX fetches_attempting ON fetches (changed_at) WHERE state = 'attempting';
+
 -- What agents keep about people; `conversation_id` where it is meant for one conversation only.
 CREATE TABLE memories (
     id TEXT NOT NULL PRIMARY KEY,
@@ -216,6 +340,7 @@ CREATE TABLE memories (
     changed_at BIGINT NOT NULL
 ) /* keyed */;
 CREATE INDEX memories_of ON memories (principal_id, created_at);
+CREATE INDEX memories_in ON memories (conversation_id) WHERE conversation_id IS NOT NULL;
 
 -- What was spent, by day (UTC, as 20261231). `money` is in millionths.
 CREATE TABLE spending (

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.domain.address import Address
 from perdure.domain.commands import given
+from perdure.domain.delivery import HEARD, Step
 from perdure.domain.errors import Conflict
-from perdure.domain.events import CommandTaken, Recorded, SessionOpened
-from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.events import CommandTaken, Recorded
+from perdure.domain.ids import TurnId
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome
 from perdure.domain.recovery import CONTINUE, DROP, IDLE, PERSONAL, SUSPENDED
@@ -21,14 +21,13 @@ from perdure.domain.turn import State
 from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
 from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
-from perdure.store.operations import amending, errands, journal, queueing
+from perdure.store.operations import amending, journal, places, queueing
 from perdure.store.operations.commands import rotation, taking
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
-from perdure.store.operations.outbox import put_unless_read
+from perdure.store.operations.outbox import Line, Words, put, put_unless_read
 from perdure.store.operations.recovery import requeue
-from perdure.store.operations.sessions import make_live, open_session
-from perdure.store.operations.setting import Fresh, Place, Setting, Stamp
+from perdure.store.operations.setting import Fresh, Setting, Stamp
 from perdure.store.statement import Op, RaceLost, Row, row, rows, run
 
 _KNOWN = """
@@ -39,23 +38,14 @@ _REMEMBER = """
                        turn_id, message_id, principal_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING message_id"""
-_FIND_CONVERSATION = """
-    SELECT id, session_id, agent, persona FROM conversations
-    WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
-    FOR NO KEY UPDATE"""
-_SESSION = """
-    SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at,
-           title
-    FROM sessions WHERE id = $1 FOR UPDATE"""
-_OPEN_CONVERSATION = """
-    INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
-                               session_id, generation, is_listed, created_at, active_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $10)
-    ON CONFLICT (adapter, account, place, thread, person) DO NOTHING RETURNING id"""
-_TOUCH_CONVERSATION = "UPDATE conversations SET active_at = $1 WHERE id = $2"
+_TOUCH_CONVERSATION = """
+    UPDATE conversations SET active_at = $1, is_listed = CASE WHEN $2 = 1 THEN 1 ELSE is_listed END,
+                             label = CASE WHEN $3 = '' THEN label ELSE $3 END,
+                             kind = CASE WHEN $4 = '' THEN kind ELSE $4 END
+    WHERE id = $5"""
 _TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 _OPEN_TURNS = """
-    SELECT id, state, attempts, asked_at FROM turns
+    SELECT id, state, attempts, asked_at, album, principal_id FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
 
@@ -71,13 +61,13 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     may_begin: bool,
 ) -> Op[Reception]:
     """With `may_begin` a turn that nothing is before is claimed as well: one commit less."""
-    address = update.address
-    known = yield from row(
-        _KNOWN, update.external_id, address.adapter, address.account, update.kind
-    )
+    known = yield from recalled(update)
     if known is not None:
-        return Reception(accepted=(yield from _repeated(known, update)))
-    place = yield from _resolve(dialect, update, stamp)
+        return Reception(accepted=known)
+    place = yield from places.resolve(dialect, update, stamp)
+    if place.via is not None:
+        # The one who linked the two conversations is the same person in both.
+        update = msgspec.structs.replace(update, principal=place.principal)
     open_turns = yield from rows(_OPEN_TURNS, place.session)
     is_free = not place.is_successor and place.hold_until is None
     setting = Setting(
@@ -88,22 +78,31 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     else:
         received = yield from _take(setting)
     accepted = received.accepted
+    yield from _mark(setting, accepted)
     if place.is_successor and accepted.turn is not None:
         about = fresh.turn if accepted.turn == fresh.turn else None
         told = yield from notice(dialect, place.session, about, SUSPENDED, stamp)
         received = Reception(accepted=_with(accepted, told))
-    remembered = yield from row(
-        _REMEMBER,
-        update.external_id, address.adapter, address.account, update.kind, update.digest(),
-        place.conversation, accepted.session, accepted.turn, fresh.message,
-        update.principal, stamp.at,
+    yield from remember(update, received.accepted, stamp)
+    yield from run(
+        _TOUCH_CONVERSATION, stamp.at, int(update.is_listed), update.label, update.place_kind,
+        place.via or place.conversation,
     )  # fmt: skip
-    if remembered is None:
-        raise RaceLost  # its twin committed meanwhile: run again, and find it
-    yield from run(_TOUCH_CONVERSATION, stamp.at, place.conversation)
     if received.claimed is None:
         yield from run(_TOUCH_SESSION, stamp.at, accepted.session)
     return received
+
+
+def _mark(setting: Setting, accepted: Accepted) -> Op[None]:
+    """Nothing else tells people on a platform that what they said was heard while an answer is
+    being written."""
+    waits = accepted.effect is Effect.QUEUED and accepted.queue_position > 0
+    is_heard = waits or accepted.effect is Effect.STEERED
+    if not setting.update.place_kind or accepted.command or not is_heard:
+        return
+    conversation = setting.place.via or setting.conversation
+    line = Line(conversation, accepted.session, None, setting.fresh.message)
+    yield from put(line, [Words(HEARD, Step.REACT)], setting.stamp)
 
 
 def _take(setting: Setting) -> Op[Reception]:
@@ -126,9 +125,10 @@ def _begin_anew(setting: Setting) -> Op[Reception]:
     left, session = yield from rotation.rotate_idle(setting)
     stamp = setting.stamp
     told = yield from notice(setting.dialect, session, None, IDLE, stamp)
-    place = _new(setting.conversation, session, setting.update)
+    place = places.new(setting.conversation, session, setting.update)
+    before = setting.place
     place = place._replace(
-        last_seq=told[-1].seq, agent=setting.place.agent, persona=setting.place.persona
+        last_seq=told[-1].seq, agent=before.agent, persona=before.persona, via=before.via
     )
     received = yield from _take(setting._replace(place=place, open_turns=(), may_begin=False))
     recorded = (*left, *told, *received.accepted.recorded)
@@ -141,7 +141,7 @@ def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
 
 def _chosen(update: Update, open_turns: Sequence[Row]) -> tuple[TurnId, str] | None:
     """The turn we asked about and the word that answers, if this message is such an answer."""
-    asked = [turn for turn, state, _, at in open_turns if state == State.INTERRUPTED and at]
+    asked = [turn for turn, state, _, at, *_ in open_turns if state == State.INTERRUPTED and at]
     word = update.text.strip().lower() if asked else ""
     is_answer = word in (CONTINUE, DROP) and update.kind == PERSONAL
     return (asked[0], word) if is_answer else None
@@ -164,12 +164,31 @@ def _answer(setting: Setting, choice: tuple[TurnId, str]) -> Op[Accepted]:
         command=word, arguments="", by=setting.update.principal, message=message, reply=reply
     )
     recorded += yield from journal.append(dialect, found.session, [taken], at=stamp.at)
-    yield from put_unless_read(found.session, turn, message, reply, stamp)
+    yield from put_unless_read(found.session, turn, message, Words(reply), stamp)
     resumed = turn if word == CONTINUE else None
     return queueing.accepted(setting, resumed, effect, recorded, command=word, reply=reply)
 
 
-def _repeated(known: Row, update: Update) -> Op[Accepted]:
+def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
+    address = update.address
+    remembered = yield from row(
+        _REMEMBER,
+        update.external_id, address.adapter, address.account, update.kind, update.digest(),
+        accepted.conversation, accepted.session, accepted.turn, accepted.message,
+        update.principal, stamp.at,
+    )  # fmt: skip
+    if remembered is None:
+        raise RaceLost  # its twin committed meanwhile: run again, and find it
+
+
+def recalled(update: Update) -> Op[Accepted | None]:
+    """What came of it when it was accepted, if it was before."""
+    address = update.address
+    known = yield from row(
+        _KNOWN, update.external_id, address.adapter, address.account, update.kind
+    )
+    if known is None:
+        return None
     digest, conversation, session, turn, message = known
     if digest != update.digest():
         raise Conflict(
@@ -187,61 +206,3 @@ def _repeated(known: Row, update: Update) -> Op[Accepted]:
         command=taken[0].command if taken else "",
         reply=taken[0].reply if taken else "",
     )
-
-
-def _resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
-    """The conversation's live session; a new one where that has been suspended."""
-    found = yield from _find(update.address)
-    if found is None:
-        place = yield from _open(dialect, update, stamp)
-        if place is not None:
-            return place
-        found = yield from _find(update.address)
-        assert found is not None
-    conversation, session, agent, persona = found
-    held = yield from row(_SESSION, session)
-    assert held is not None
-    state, principal, last_seq, epoch, head, view, hold_until, active_at, title = held
-    if state == "open":
-        place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
-        return place._replace(view=view, title=title, hold_until=hold_until, active_at=active_at)
-    successor = SessionId(stamp.mint("ses"))
-    event = SessionOpened(by=update.principal, reason=state, parent=session)
-    yield from open_session(dialect, successor, conversation, event, stamp, principal=principal)
-    yield from make_live(conversation, successor)
-    brought = yield from errands.bring_suspended(dialect, session, successor, stamp)
-    place = _new(conversation, successor, update)._replace(agent=agent, persona=persona)
-    last_seq = brought[-1].seq if brought else place.last_seq
-    return place._replace(last_seq=last_seq, is_successor=True)
-
-
-def _new(conversation: ConversationId, session: SessionId, update: Update) -> Place:
-    """A session that holds nothing yet but that it was opened."""
-    return Place(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
-
-
-def _find(address: Address) -> Op[Row | None]:
-    return (
-        yield from row(
-            _FIND_CONVERSATION,
-            address.adapter, address.account, address.place, address.thread, address.person,
-        )
-    )  # fmt: skip
-
-
-def _open(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place | None]:
-    """A conversation and its first session, unless somebody was faster."""
-    address = update.address
-    conversation = ConversationId(stamp.mint("cnv"))
-    session = SessionId(stamp.mint("ses"))
-    opened = yield from row(
-        _OPEN_CONVERSATION,
-        conversation, address.adapter, address.account, address.place, address.thread,
-        address.person, update.principal, session, int(update.is_listed), stamp.at,
-    )  # fmt: skip
-    if opened is None:
-        return None
-    event = SessionOpened(by=update.principal, reason="first message")
-    principal = update.principal
-    yield from open_session(dialect, session, conversation, event, stamp, principal=principal)
-    return _new(conversation, session, update)

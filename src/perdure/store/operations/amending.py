@@ -12,6 +12,7 @@ from perdure.domain.commands import given
 from perdure.domain.events import (
     AnyEvent,
     CommandTaken,
+    MessageJoined,
     Recorded,
     SteerAccepted,
     SteerTaken,
@@ -60,6 +61,7 @@ CHANGED: Final = (
 )
 RUNS: Final = "It is being answered already: /stop ends that, /undo takes it back."
 RAN: Final = "It was answered already: /undo takes the last turn back."
+ONE_OF_MANY: Final = "It was sent as one with others, which wait with it: /stop removes them all."
 NEVER_RUNS: Final = "It was not going to be answered any more."
 
 
@@ -89,12 +91,12 @@ class Original(NamedTuple):
     @property
     def text(self) -> str:
         """Its words as they stand now."""
-        spoken = TurnQueued | SteerAccepted | SteerTaken | TurnAmended
+        spoken = TurnQueued | MessageJoined | SteerAccepted | SteerTaken | TurnAmended
         return [r.event.text for r in self.events if isinstance(r.event, spoken)][-1]
 
     @property
     def has_attachments(self) -> bool:
-        spoken = TurnQueued | SteerAccepted
+        spoken = TurnQueued | MessageJoined | SteerAccepted
         return any(isinstance(r.event, spoken) and r.event.attachments for r in self.events)
 
     @property
@@ -103,7 +105,7 @@ class Original(NamedTuple):
 
     @property
     def is_steer(self) -> bool:
-        return not any(isinstance(r.event, TurnQueued) for r in self.events)
+        return not any(isinstance(r.event, TurnQueued | MessageJoined) for r in self.events)
 
     @property
     def is_waiting_steer(self) -> bool:
@@ -153,6 +155,8 @@ def _refused(setting: Setting, why: str, turn: TurnId | None) -> Op[Accepted]:
 def _delete(setting: Setting, original: Original) -> Op[Accepted]:
     """Only what has not begun can still be as if it was never said."""
     waiting = original.waiting
+    if waiting is not None and (yield from _is_one_of_many(waiting)):
+        return (yield from _refused(setting, ONE_OF_MANY, _here(setting, waiting)))
     if waiting is not None:
         found = yield from locked(waiting.turn)
         assert found is not None
@@ -165,6 +169,12 @@ def _delete(setting: Setting, original: Original) -> Op[Accepted]:
     else:
         why = RAN if newest.attempts else NEVER_RUNS
     return (yield from _refused(setting, why, _here(setting, newest)))
+
+
+def _is_one_of_many(asked: Asked) -> Op[bool]:
+    """Would ending its turn take away what was sent as one with it?"""
+    events = yield from journal.of_turn(asked.turn)
+    return any(isinstance(recorded.event, MessageJoined) for recorded in events)
 
 
 def _here(setting: Setting, asked: Asked) -> TurnId | None:

@@ -1,25 +1,19 @@
 """For operators: the chain behind one id, how much waits, and everything the checker needs."""
 
-from perdure.domain.delivery import WITHDRAWN
+from collections import Counter
+
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.records import PartView, SessionRecord, SummaryView
-from perdure.ports.history import Arrival, Counts, Explanation
+from perdure.ports.history import Arrival, Counts, Explanation, Page
 from perdure.store.dialect import Dialect
-from perdure.store.operations import history, journal
+from perdure.store.operations import history, journal, parked
+from perdure.store.operations.parked import IS_PARKED, PARTS
+from perdure.store.operations.parked import view as part_view
 from perdure.store.statement import Op, Row, row, rows
 
-_PARTS = """
-    SELECT id, message_id, turn_id, part, adapter, state, attempts, receipt, error, text, step
-    FROM outbox """
-_PARTS_OF_TURN = _PARTS + "WHERE turn_id = $1 ORDER BY place_in_line"
-_PARTS_OF_SESSION = _PARTS + "WHERE session_id = $1 ORDER BY place_in_line"
-_PARKED = (
-    _PARTS
-    + """
-    WHERE state IN ('unknown', 'failed', 'expired') AND error <> $1
-    ORDER BY changed_at DESC LIMIT $2"""
-)
+_PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
+_PARTS_OF_SESSION = PARTS + "WHERE o.session_id = $1 ORDER BY o.place_in_line"
 _TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
 _TURN_OF_UPDATE = """
     SELECT i.turn_id FROM inbox i JOIN sessions s ON s.id = i.session_id
@@ -33,7 +27,11 @@ _TURN_OF_CLIENT_ID = """
     WHERE c.adapter = 'http' AND (CAST($3 AS TEXT) IS NULL OR c.principal_id = $3)
     ORDER BY i.at DESC LIMIT 1"""
 _UPDATES = """
-    SELECT adapter, account, external_id, kind, at FROM inbox WHERE message_id = $1"""
+    SELECT i.adapter, i.account, i.external_id, i.kind, i.at FROM journal j
+    JOIN inbox i ON i.message_id = j.message_id
+    WHERE j.turn_id = $1 AND i.turn_id = $1
+      AND j.kind IN ('turn_queued', 'message_joined', 'steer_accepted')
+    ORDER BY j.seq"""
 _UPDATES_OF_SESSION = "SELECT external_id, turn_id, message_id FROM inbox WHERE session_id = $1"
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
 _SUMMARIES = """
@@ -43,23 +41,29 @@ _SUMMARIES = """
 _UNDER_WAY = """
     SELECT count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
     WHERE s.parent_id = $1 AND s.kind = 'summary' AND t.outcome IS NULL"""
+_FETCHES = """
+    SELECT f.turn_id, count(*) FROM fetches f JOIN turns t ON t.id = f.turn_id
+    WHERE t.session_id = $1 AND f.state IN ('pending', 'attempting') GROUP BY f.turn_id"""
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE t.session_id = $1"""
-_COUNTS = """
+_COUNTS = f"""
     SELECT (SELECT count(*) FROM turns WHERE outcome IS NULL AND state = 'queued'),
            (SELECT count(*) FROM turns WHERE state IN ('running', 'waiting')),
            (SELECT count(*) FROM turns WHERE state = 'interrupted'),
            (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
-           (SELECT count(*) FROM outbox WHERE state IN ('unknown', 'failed', 'expired')
-                AND error <> $1)"""
+           (SELECT count(*) FROM outbox o WHERE {IS_PARKED})"""
+_OUTBOX_DEPTHS = """
+    SELECT adapter, count(*) FROM outbox WHERE state = 'pending' GROUP BY adapter
+    UNION ALL
+    SELECT adapter, count(*) FROM outbox WHERE state = 'attempting' GROUP BY adapter"""
 
 
 def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
     turn_id = yield from _turn_behind(any_id, principal)
     turn = yield from history.turn(turn_id, principal=principal)
     session = yield from history.session(turn.session, principal=principal)
-    updates = yield from rows(_UPDATES, turn.message)
+    updates = yield from rows(_UPDATES, turn_id)
     events = yield from journal.of_turn(turn_id)
     parts = yield from rows(_PARTS_OF_TURN, turn_id)
     return Explanation(
@@ -67,7 +71,7 @@ def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
         conversation=session.conversation,
         updates=tuple(_arrival(each) for each in updates),
         events=tuple(events),
-        parts=tuple(_part(each) for each in parts),
+        parts=tuple(part_view(each) for each in parts),
     )
 
 
@@ -96,38 +100,25 @@ def _arrival(found: Row) -> Arrival:
     return Arrival(adapter=adapter, account=account, external_id=external_id, kind=kind, at=at)
 
 
-def _part(found: Row) -> PartView:
-    part, message, turn, index, adapter, state, attempts, receipt, error, text, step = found
-    return PartView(
-        id=part,
-        message=message,
-        turn=turn,
-        part=index,
-        adapter=adapter,
-        state=state,
-        attempts=attempts,
-        receipt=receipt,
-        error=error,
-        text=text,
-        step=step,
-    )
-
-
 def counts() -> Op[Counts]:
-    found = yield from row(_COUNTS, WITHDRAWN)
+    found = yield from row(_COUNTS)
     assert found is not None
-    queued, running, interrupted, pending, parked = found
+    queued, running, interrupted, pending, stuck = found
+    depths: Counter[str] = Counter()
+    for adapter, count in (yield from rows(_OUTBOX_DEPTHS)):
+        depths[adapter] += count
     return Counts(
         queued=queued,
         running=running,
         interrupted=interrupted,
         outbox_pending=pending,
-        outbox_parked=parked,
+        outbox_parked=stuck,
+        outbox_depths=tuple(sorted(depths.items())),
     )
 
 
 def parked_parts(*, limit: int) -> Op[list[PartView]]:
-    return [_part(each) for each in (yield from rows(_PARKED, WITHDRAWN, limit))]
+    return (yield from parked.page(Page(limit=limit)))
 
 
 def record(session_id: SessionId) -> Op[SessionRecord]:
@@ -138,6 +129,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
     turns = yield from rows(history.TURNS_OF, session_id)
     events = yield from journal.since(session_id, 0, limit=2**31)
     partials = yield from rows(_PARTIALS, session_id)
+    fetches = yield from rows(_FETCHES, session_id)
     parts = yield from rows(_PARTS_OF_SESSION, session_id)
     updates = yield from rows(_UPDATES_OF_SESSION, session_id)
     summaries = yield from rows(_SUMMARIES, session_id)
@@ -152,10 +144,11 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         turns=tuple(history.turn_view(each) for each in turns),
         events=tuple(events),
         partials=tuple(each[0] for each in partials),
-        parts=tuple(_part(each) for each in parts),
+        parts=tuple(part_view(each) for each in parts),
         updates=tuple((each[0], each[1], each[2]) for each in updates),
         summaries=tuple(_summary(each) for each in summaries),
         summaries_under_way=under_way[0],
+        fetches=tuple((each[0], each[1]) for each in fetches),
     )
 
 

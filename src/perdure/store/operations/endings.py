@@ -27,7 +27,7 @@ from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome, Repeat
 from perdure.domain.recovery import closing_text
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, journal, search, spending
+from perdure.store.operations import attaching, errands, journal, search, spending
 from perdure.store.operations.line import NOT_READY, make_ready, queue_rows
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
@@ -102,8 +102,9 @@ def end_turn(
     else:
         recorded = yield from journal.append(dialect, session, events, at=stamp.at)
         yield from end_row(turn, closing, stamp)
+        yield from attaching.close(turn, stamp)
     yield from run(NOT_READY, session)
-    yield from queue_freed(recorded)
+    yield from queue_freed(recorded, stamp)
     yield from make_ready(session, stamp)
     recorded += yield from errands.ended(dialect, turn, [*so_far, *recorded], stamp)
     return recorded
@@ -197,14 +198,17 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
             agent=first.agent if first else "",
             attachments=steer.attachments,
             persona=first.persona if first else "",
+            by=steer.by,
+            sender=steer.sender,
+            via=first.via if first else None,
         )
         for steer in waiting_steers(so_far)
     ]
 
 
-def queue_freed(recorded: Sequence[Recorded]) -> Op[None]:
+def queue_freed(recorded: Sequence[Recorded], stamp: Stamp) -> Op[None]:
     """The rows of turns that freed steers have become."""
-    yield from queue_rows(recorded)
+    yield from queue_rows(recorded, stamp)
     for each in recorded:
         if isinstance(each.event, TurnQueued):
             yield from run(_MOVE_UPDATE, each.event.turn, each.event.message)

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.domain.errands import RESULT, Errand, clean_title, errand_of
+from perdure.domain.attachments import as_fetched, given_in, places_of
+from perdure.domain.errands import RESULT, UNASKED, Errand, clean_title, errand_of
 from perdure.domain.events import (
     AssistantSaid,
     Attachment,
@@ -34,8 +35,9 @@ from perdure.store.statement import Op, row, rows, run
 _SERVED = """
     SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
 _LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
-_SUSPENDED_RESULTS = """
-    SELECT id FROM turns WHERE session_id = $1 AND kind = 'result' AND outcome = 'suspended'
+_SUSPENDED_UNASKED = """
+    SELECT id FROM turns WHERE session_id = $1 AND kind IN ('result', 'sent')
+      AND outcome = 'suspended'
     ORDER BY queued_seq"""
 _STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
 _TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
@@ -79,6 +81,7 @@ class Back(NamedTuple):
     served: SessionId
     conversation: ConversationId
     principal: PrincipalId
+    events: Sequence[Recorded]
 
     @property
     def is_done(self) -> bool:
@@ -107,6 +110,7 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         agent=order.agent,
         attachments=order.attachments,
         persona=order.persona,
+        by=order.principal,
     )
     return (yield from queue_turn(dialect, session, queued, stamp))
 
@@ -114,11 +118,6 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
 def is_running(session: SessionId, errand: Errand) -> Op[bool]:
     """Whether such an errand is already on its way for this session."""
     return (yield from row(_RUNNING, session, errand)) is not None
-
-
-def is_errand(turn: Sequence[Recorded]) -> bool:
-    queued = turn[0].event
-    return isinstance(queued, TurnQueued) and errand_of(queued.kind) is not None
 
 
 def ended(
@@ -140,7 +139,8 @@ def ended(
     assert isinstance(settled, TurnSettled)
     served, conversation, principal = found
     text = reply_text(own)
-    back = Back(turn, queued, settled, text, events[0].session, served, conversation, principal)
+    session = events[0].session
+    back = Back(turn, queued, settled, text, session, served, conversation, principal, own)
     return (yield from _BRING_BACK[errand](dialect, back, stamp))
 
 
@@ -166,8 +166,10 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         text=back.queued.text,
         kind=RESULT,
         agent=back.settled.agent,
-        attachments=back.queued.attachments,
+        attachments=as_fetched(back.queued, places_of(back.events)),
+        files=given_in(back.events),
         origin=back.turn,
+        by=back.principal,
         answer=f"In the background: {line}\n\n{said}",
     )
     return (yield from bring(dialect, live, event, stamp))
@@ -204,14 +206,15 @@ def bring(
 def bring_unsaid(
     dialect: Dialect, turns: Sequence[TurnId], session: SessionId, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Those of these turns that have ended and were results nobody has heard yet are said in this
-    session: they were asked of the conversation, not of one session."""
+    """Those of these turns that have ended and were results, or sent from elsewhere, and that
+    nobody has heard yet, are said in this session: they are for the conversation, not for one
+    session."""
     recorded: list[Recorded] = []
     for turn in turns:
         events = yield from journal.of_turn(turn)
         first = events[0].event
         is_said = any(isinstance(each.event, AssistantSaid) for each in events)
-        if isinstance(first, TurnQueued) and first.kind == RESULT and not is_said:
+        if isinstance(first, TurnQueued) and first.kind in UNASKED and not is_said:
             recorded += yield from bring(dialect, session, first, stamp)
     return recorded
 
@@ -219,7 +222,7 @@ def bring_unsaid(
 def bring_suspended(
     dialect: Dialect, suspended: SessionId, successor: SessionId, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    waiting = yield from rows(_SUSPENDED_RESULTS, suspended)
+    waiting = yield from rows(_SUSPENDED_UNASKED, suspended)
     turns = [TurnId(each[0]) for each in waiting]
     return (yield from bring_unsaid(dialect, turns, successor, stamp))
 

@@ -1,6 +1,6 @@
 """Reads. Each is one snapshot, by index, and bounded."""
 
-from perdure.domain.address import HTTP, Address
+from perdure.domain.address import HTTP, Address, readings
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
@@ -13,14 +13,27 @@ from perdure.store.operations import journal
 from perdure.store.statement import Op, Row, Rows, row, rows
 
 _CONVERSATION = """
-    SELECT c.id, c.adapter, c.account, c.place, c.thread, c.person, c.principal_id, c.session_id,
-           c.generation, c.active_at, s.state, s.head_turn, s.title, s.last_seq
-    FROM conversations c JOIN sessions s ON s.id = c.session_id """
+    SELECT c.id, c.adapter, c.account, c.place, c.thread, c.person, w.principal_id, w.session_id,
+           c.generation + CASE WHEN c.linked_id IS NULL THEN 0 ELSE w.generation END, c.active_at,
+           s.state, s.head_turn, s.title, s.last_seq, c.linked_id, w.adapter, w.account, w.place,
+           w.thread, w.person
+    FROM conversations c JOIN conversations w ON w.id = COALESCE(c.linked_id, c.id)
+    JOIN sessions s ON s.id = w.session_id """
 _BY_ID = _CONVERSATION + "WHERE c.id = $1"
 _BY_NAME = (
     _CONVERSATION
     + """
     WHERE c.adapter = $1 AND c.account = $2 AND c.place = $3 AND c.thread = '' AND c.person = ''"""
+)
+# An adapter has one account, or a few over the years.
+_BY_ADDRESS = (
+    _CONVERSATION
+    + """
+    WHERE c.adapter = $1 AND c.place = $2 AND c.thread = $3 AND c.person = $4
+      AND c.account IN (SELECT MIN(account) FROM conversations WHERE adapter = $1
+                        UNION SELECT MAX(account) FROM conversations WHERE adapter = $1)
+      AND (CAST($5 AS TEXT) IS NULL OR c.principal_id = $5)
+    ORDER BY c.active_at DESC LIMIT 1"""
 )
 _LISTED = (
     _CONVERSATION
@@ -63,17 +76,21 @@ _WINDOW = """
 _TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
 _TURN_COLUMNS = """
     SELECT t.id, t.session_id, t.state, t.outcome, t.reason, t.detail, t.attempts, t.parent_id,
-           t.message_id, t.queued_at, t.started_at, t.settled_at
+           t.message_id, t.queued_at, t.started_at, t.settled_at, t.fetching
     FROM turns t JOIN sessions s ON s.id = t.session_id """
-_TURN = _TURN_COLUMNS + "WHERE t.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
+# One's own is also what one's own place is linked to.
+_OWN = """
+    (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2
+     OR EXISTS (SELECT 1 FROM conversations l
+                WHERE l.linked_id = s.conversation_id AND l.principal_id = $2))"""
+_TURN = f"{_TURN_COLUMNS} WHERE t.id = $1 AND {_OWN}"
 TURNS_OF = _TURN_COLUMNS + "WHERE t.session_id = $1 ORDER BY t.queued_seq"
 _SESSION_COLUMNS = """
     SELECT s.id, c.adapter, c.account, c.place, c.thread, c.person, s.state, s.title, s.parent_id,
            c.session_id, s.last_seq, s.opened_at, s.active_at, s.kind
     FROM sessions s JOIN conversations c ON c.id = s.conversation_id """
-_SESSION = (
-    _SESSION_COLUMNS + "WHERE s.id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)"
-)
+_SESSION = f"{_SESSION_COLUMNS} WHERE s.id = $1 AND {_OWN}"
+_IS_OWN = f"SELECT 1 FROM sessions s WHERE s.id = $1 AND {_OWN}"
 _SESSIONS = (
     _SESSION_COLUMNS
     + """
@@ -85,12 +102,24 @@ _SESSIONS = (
 _END_OF_TIME = (2**62, "")
 
 
-def find(name: str, *, principal: PrincipalId) -> Op[Snapshot]:
-    """A conversation of this principal's over HTTP, by its plain name."""
+def find(name: str, *, principal: PrincipalId, sees_all: bool) -> Op[Snapshot]:
+    """A conversation of this principal's over HTTP, by its plain name; else one on a platform, by
+    its address."""
     found = yield from row(_BY_NAME, HTTP, principal, name)
+    adapter, colon, rest = name.partition(":")
+    if found is None and colon:
+        found = yield from _on_platform(adapter, rest, None if sees_all else principal)
     if found is None:
         raise NotFound(f"there is no conversation {name!r}; a first message creates it")
     return (yield from _snapshot(found))
+
+
+def _on_platform(adapter: str, rest: str, principal: PrincipalId | None) -> Op[Row | None]:
+    for place, thread, person in readings(rest):
+        found = yield from row(_BY_ADDRESS, adapter, place, thread, person, principal)
+        if found is not None:
+            return found
+    return None
 
 
 def snapshot(conversation: ConversationId) -> Op[Snapshot]:
@@ -143,20 +172,24 @@ def _open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
 
 def _view(found: Row) -> Op[ConversationView]:
     (conversation, adapter, account, place, thread, person, principal, session, generation, at,
-     session_state, head, title, _) = found  # fmt: skip
+     session_state, head, title, _, linked, *target) = found  # fmt: skip
     is_suspended = session_state == "suspended"
+    address = Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
     turns = yield from _open_turns(session)
     standing = Standing(
         session=session, head=head, open_turns=turns, is_suspended=is_suspended, title=title
     )
     return ConversationView(
         id=conversation,
-        name=_name(adapter, account, place, thread, person),
+        name=address.name,
+        address=address,
         principal=principal,
         generation=generation,
         standing=standing,
         title=title,
         at=at,
+        linked=linked,
+        linked_name=_name(*target) if linked else "",
     )
 
 
@@ -196,7 +229,7 @@ def turn(turn_id: TurnId, *, principal: PrincipalId | None) -> Op[TurnView]:
 
 def turn_view(found: Row) -> TurnView:
     (turn_id, session, state, outcome, reason, detail, attempts, parent, message, queued_at,
-     started_at, settled_at) = found  # fmt: skip
+     started_at, settled_at, fetching) = found  # fmt: skip
     return TurnView(
         id=turn_id,
         session=session,
@@ -210,7 +243,13 @@ def turn_view(found: Row) -> TurnView:
         queued_at=queued_at,
         started_at=started_at,
         settled_at=settled_at,
+        fetching=fetching,
     )
+
+
+def is_own(session_id: SessionId, principal: PrincipalId | None) -> Op[bool]:
+    """May this principal see and stop what happens there? None may always."""
+    return principal is None or (yield from row(_IS_OWN, session_id, principal)) is not None
 
 
 def session(session_id: SessionId, *, principal: PrincipalId | None) -> Op[SessionView]:

@@ -1,51 +1,94 @@
-"""The line in which a session's turns wait."""
+"""The line in which a session's turns wait.
+
+The first in line may be claimed once its files are here and what was sent as one with it has had
+time to come. Those behind it wait for it, whatever it waits for.
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import SessionId
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal
+from perdure.store.operations import attaching, journal
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, run
 
 _QUEUE = """
     INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
-                       queued_seq, queued_at, alive_at, origin_id)
-    VALUES ($1, $2, $3, $4, 'queued', '', '', 0, $5, $6, $6, $7)"""
+                       queued_seq, queued_at, alive_at, origin_id, via_id, principal_id, album,
+                       not_before)
+    SELECT $1, s.id, $2, $3, 'queued', '', '', 0, $4, $5, $5, $6, $7,
+           COALESCE($8, s.principal_id), $9, $10
+    FROM sessions s WHERE s.id = $11"""
 NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
 _MAKE_READY = """
-    UPDATE sessions SET ready_at = CASE WHEN hold_until > $1 THEN hold_until ELSE $1 END
-    WHERE id = $2 AND ready_at IS NULL AND state = 'open'
-      AND EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                  AND t.outcome IS NULL AND t.state = 'queued')
+    UPDATE sessions SET ready_at = CASE
+        WHEN hold_until > $1 AND hold_until > next.not_before THEN hold_until
+        WHEN next.not_before > $1 THEN next.not_before ELSE $1 END
+    FROM turns next
+    WHERE next.id = (SELECT t.id FROM turns t WHERE t.session_id = $2 AND t.outcome IS NULL
+                     AND t.state = 'queued' ORDER BY t.queued_seq LIMIT 1)
+      AND next.fetching = 0 AND sessions.id = $2 AND sessions.ready_at IS NULL
+      AND sessions.state = 'open'
       AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
                       AND t.outcome IS NULL AND t.state <> 'queued')
-    RETURNING id"""
+    RETURNING sessions.id"""
 
 
-def queue_rows(recorded: Sequence[Recorded], *, place: int | None = None) -> Op[None]:
-    """The rows beside each `TurnQueued`. They stand at the end of the line, or at `place`."""
+class Album(NamedTuple):
+    """What a turn is part of, and until when the rest of it may come."""
+
+    name: str
+    not_before: int
+
+
+ALONE = Album("", 0)
+
+
+def queue_rows(
+    recorded: Sequence[Recorded],
+    stamp: Stamp,
+    *,
+    place: int | None = None,
+    album: Album = ALONE,
+) -> Op[None]:
+    """The rows beside each `TurnQueued`, and those of its files. They stand at the end of the line,
+    or at `place`."""
     for each in recorded:
         event = each.event
         if isinstance(event, TurnQueued):
             at = each.seq if place is None else place
             yield from run(
                 _QUEUE,
-                event.turn, each.session, event.message, event.kind, at, each.at, event.origin,
+                event.turn, event.message, event.kind, at, each.at, event.origin, event.via,
+                event.by, album.name, album.not_before, each.session,
             )  # fmt: skip
+            yield from attaching.put(event, stamp)
 
 
 def queue_turn(
-    dialect: Dialect, session: SessionId, queued: TurnQueued, stamp: Stamp
+    dialect: Dialect,
+    session: SessionId,
+    queued: TurnQueued,
+    stamp: Stamp,
+    *,
+    album: Album = ALONE,
 ) -> Op[list[Recorded]]:
     """Put a turn at the end of the line."""
     recorded = yield from journal.append(dialect, session, [queued], at=stamp.at)
-    yield from queue_rows(recorded)
+    yield from queue_rows(recorded, stamp, album=album)
     yield from make_ready(session, stamp)
     return recorded
 
 
 def make_ready(session: SessionId, stamp: Stamp) -> Op[bool]:
-    """Let the next turn be claimed, if there is one and nothing is before it."""
+    """Let the next turn be claimed, if there is one, nothing is before it and its files are
+    here."""
     return (yield from row(_MAKE_READY, stamp.at, session)) is not None
+
+
+def look_again(session: SessionId, stamp: Stamp) -> Op[bool]:
+    """The same, where the first in line is another one now, or waits for something else."""
+    yield from run(NOT_READY, session)
+    return (yield from make_ready(session, stamp))

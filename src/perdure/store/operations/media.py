@@ -1,5 +1,7 @@
 """Rows of files. The bytes lie beside the database, named by their digest."""
 
+from collections.abc import Sequence
+
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.ports.media import Media
@@ -12,9 +14,20 @@ _GET = """
     SELECT id, mime, name, size, digest FROM media
     WHERE id = $1 AND (CAST($2 AS TEXT) IS NULL OR principal_id = $2)"""
 
+_HAS_ROW = "SELECT 1 FROM media WHERE digest = $1 LIMIT 1"
+
 
 def put(media: Media, principal: PrincipalId, *, at: int) -> Op[None]:
     yield from run(_PUT, media.id, media.digest, media.mime, media.name, media.size, principal, at)
+
+
+def without_rows(digests: Sequence[str]) -> Op[list[str]]:
+    """Those of these bytes that are nobody's."""
+    alone = []
+    for digest in digests:
+        if (yield from row(_HAS_ROW, digest)) is None:
+            alone += [digest]
+    return alone
 
 
 def get(media: MediaId, *, principal: PrincipalId | None) -> Op[Media]:

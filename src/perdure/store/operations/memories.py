@@ -13,6 +13,9 @@ _LOCK: Final = "SELECT id FROM principals WHERE id = $1 FOR NO KEY UPDATE"
 _ALL: Final = """
     SELECT id, text, conversation_id, created_at, changed_at FROM memories
     WHERE principal_id = $1 ORDER BY created_at, id"""
+_OF_CONVERSATION: Final = """
+    SELECT id, text, conversation_id, created_at, changed_at FROM memories
+    WHERE conversation_id = $1 ORDER BY created_at, id"""
 _OWNER: Final = "SELECT principal_id FROM memories WHERE id = $1"
 _ADD: Final = """
     INSERT INTO memories (id, principal_id, conversation_id, text, created_at, changed_at)
@@ -29,10 +32,12 @@ _FORGET_ALL: Final = "DELETE FROM memories WHERE principal_id = $1 RETURNING id"
 
 
 class Person(NamedTuple):
-    """Whose memories, and the conversation they are looked at from."""
+    """Whose memories, and the conversation they are looked at from. `is_shared`: others read along
+    there, so that only what was kept for this conversation may be told, whoever said it."""
 
     principal: PrincipalId
     conversation: ConversationId
+    is_shared: bool = False
 
 
 class Known(NamedTuple):
@@ -44,11 +49,15 @@ class Known(NamedTuple):
 
 def known(person: Person) -> Op[Known]:
     found = yield from rows(_ALL, person.principal)
-    here = [_memory(each) for each in found if each[2] in (None, person.conversation)]
+    shown = (person.conversation,) if person.is_shared else (None, person.conversation)
+    here = [_memory(each) for each in found if each[2] in shown]
     return Known(here, len(found) - len(here))
 
 
 def recall(person: Person) -> Op[list[Memory]]:
+    if person.is_shared:
+        found = yield from rows(_OF_CONVERSATION, person.conversation)
+        return [_memory(each) for each in found]
     return (yield from known(person)).here
 
 

@@ -21,6 +21,6 @@ def notice(
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
     recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
-    words = text if not choices else f"{text}\n(Answer: {' / '.join(choices)})"
+    words = outbox.Words(text, choices=choices)
     yield from outbox.put_unless_read(session, turn, message, words, stamp)
     return recorded

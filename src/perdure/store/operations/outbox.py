@@ -1,35 +1,45 @@
 """Parts of replies: put down in the settling transaction, taken and recorded one by one.
 
-What a turn has sent is taken away again by parts of another kind, which wait in the same line: a
-part that is on its way when its turn is taken back is shown, gets its receipt, and is then deleted
-by it.
+What a turn has shown is changed or taken away again by parts of other kinds, which wait in the same
+line: a part that is on its way when its turn is taken back is shown, gets its receipt, and is then
+deleted by it; the final words wait for a bubble's first ones.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.delivery import LEGAL, WITHDRAWN, PartState, Step
 from perdure.domain.errors import Conflict, NotFound
-from perdure.domain.ids import NodeId, PartId, SessionId, TurnId
-from perdure.ports.outbox import Part
+from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
+from perdure.domain.outcomes import Outcome
+from perdure.ports.outbox import Bubble, Part
+from perdure.ports.turns import Lease
 from perdure.store.dialect import Dialect
+from perdure.store.operations import journal
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, Row, row, rows, run
+from perdure.store.statement import Op, RaceLost, Row, row, rows, run
 
+_VIA = """
+    SELECT COALESCE((SELECT t.via_id FROM turns t WHERE t.id = $1), s.conversation_id)
+    FROM sessions s WHERE s.id = $2"""
 _LINE = """
-    SELECT c.id, c.adapter, COALESCE((SELECT o.place_in_line FROM outbox o
+    SELECT c.adapter, COALESCE((SELECT o.place_in_line FROM outbox o
         WHERE o.conversation_id = c.id ORDER BY o.place_in_line DESC LIMIT 1), 0)
-    FROM sessions s JOIN conversations c ON c.id = s.conversation_id WHERE s.id = $1"""
+    FROM conversations c WHERE c.id = $1"""
 _PUT = """
     INSERT INTO outbox (id, message_id, part, conversation_id, session_id, turn_id, adapter,
-                        place_in_line, step, text, state, attempts, due_at, receipt, error,
-                        created_at, changed_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'pending', 0, $11, '', '', $11, $11)"""
+                        place_in_line, step, target, text, choices, media_id, state, attempts,
+                        node_id, due_at, receipt, error, created_at, changed_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, '', '',
+            $17, $17)
+    ON CONFLICT (conversation_id, place_in_line) DO NOTHING RETURNING id"""
 _PART = """
-    SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts,
-           o.step, c.adapter, c.account, c.place, c.thread, c.person
+    SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts, o.step, o.target, o.choices,
+           o.media_id, o.state, o.receipt, o.node_id, o.changed_at,
+           c.adapter, c.account, c.place, c.thread, c.person
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id """
 _DUE = (
     _PART
@@ -43,11 +53,22 @@ _DUE = (
 _ATTEMPT = """
     UPDATE outbox SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
     WHERE id = $3"""
-_STATE = "SELECT state, receipt FROM outbox WHERE id = $1 FOR UPDATE"
+_STATE = "SELECT state, receipt, attempts FROM outbox WHERE id = $1 FOR UPDATE"
+# A pairing's code is nobody's business once it has arrived.
 _RECORD = """
     UPDATE outbox SET state = $1, receipt = $2, error = $3, due_at = $4, changed_at = $5,
-                      node_id = NULL
+                      node_id = NULL,
+                      text = CASE WHEN $1 = 'sent' AND message_id LIKE 'pair%' THEN '' ELSE text END
     WHERE id = $6"""
+_POST_INSTEAD = "UPDATE outbox SET step = 'post', target = NULL WHERE id = $1"
+_FORGET_BUBBLE = """
+    UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
+    WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
+_WHOLE = """
+    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices,
+           (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
+    FROM outbox o WHERE o.id = $1"""
+_SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
 _STRANDED = (
     _PART
     + """
@@ -56,50 +77,177 @@ _STRANDED = (
                       AND n.lease_until > {now_ms})
     ORDER BY o.changed_at LIMIT 1000"""
 )
+_TAKEN = """
+    SELECT id FROM outbox
+    WHERE adapter = $1 AND state = 'attempting' AND step <> 'bubble' AND node_id = $2
+    FOR UPDATE"""
 _RELEASE = """
     UPDATE outbox SET state = 'pending', node_id = NULL, due_at = $1, changed_at = $1
-    WHERE adapter = $2 AND state = 'attempting' AND node_id = $3 RETURNING id"""
+    WHERE id = $2"""
 _EXPIRE = """
     UPDATE outbox SET state = 'expired', changed_at = $1
-    WHERE state = 'pending' AND created_at < $2 RETURNING id"""
-_OF_REPLY = """
-    SELECT id, part, session_id, state, receipt FROM outbox
-    WHERE message_id = $1 AND state IN ('pending', 'attempting', 'sent')
-    ORDER BY part FOR UPDATE"""
-_ARE_WITHDRAWN = "SELECT part FROM outbox WHERE message_id = $1"
+    WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id"""
+_OF_MESSAGE = """
+    SELECT id, part, target, state, conversation_id, session_id FROM outbox
+    WHERE message_id = $1 ORDER BY part FOR UPDATE"""
 _WITHDRAW = """
     UPDATE outbox SET state = 'expired', error = $1, changed_at = $2, node_id = NULL
     WHERE id = $3"""
-_RECEIPT = "SELECT receipt FROM outbox WHERE message_id = $1 AND part = $2"
+# Of the part, or of the bubble that it was to edit.
 _DELETION_OF = """
-    SELECT 1 FROM outbox o JOIN outbox d ON d.message_id = o.turn_id || $1 AND d.part = o.part
-    WHERE o.id = $2 AND o.message_id = o.turn_id || $3"""
-_REPLY, _DELETIONS = ".reply", ".deletions"
+    SELECT 1 FROM outbox o JOIN outbox d ON d.step = 'delete' AND d.target IN (o.id, o.target)
+    WHERE o.id = $1 AND o.step <> 'delete'"""
+# A turn's own message, or the one of the update that was answered without a turn.
+_ANSWERED = """
+    SELECT i.external_id FROM inbox i
+    WHERE i.message_id = COALESCE((SELECT t.message_id FROM turns t WHERE t.id = $1), $2)
+      AND i.adapter = $3 AND i.account = $4"""
+_HEAD = "SELECT head_turn FROM sessions WHERE id = $1 FOR UPDATE"
+_PARENT = "SELECT parent_id FROM turns WHERE id = $1"
+_ENDED = "SELECT outcome FROM turns WHERE id = $1 AND outcome IS NOT NULL"
+# How turns end whose words their runner has put down.
+_SAID = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
+_JUST_ENDED = 8
+_REPLY, _BUBBLES, _DELETIONS = ".reply", ".bubbles", ".deletions"
 _NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
+# What may be, or become, visible to people.
+_MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
 
-def put(
-    session: SessionId, turn: TurnId | None, message: str, parts: Sequence[str], stamp: Stamp
-) -> Op[None]:
-    line = yield from row(_LINE, session)
-    assert line is not None
-    conversation, adapter, last = line
-    for index, text in enumerate(parts):
-        yield from run(
+class Words(NamedTuple):
+    """One part to be put down."""
+
+    text: str
+    step: Step = Step.POST
+    target: str | None = None
+    choices: tuple[str, ...] = ()
+    media: MediaId | None = None
+
+
+class Line(NamedTuple):
+    """Where parts are put: a conversation's line, and what they belong to."""
+
+    conversation: ConversationId
+    session: SessionId
+    turn: TurnId | None
+    message: str
+
+
+def put(line: Line, parts: Sequence[Words], stamp: Stamp, *, first: int = 0) -> Op[list[PartId]]:
+    """At the end of the line, in order; the parts of the message are counted from `first`."""
+    found = yield from row(_LINE, line.conversation)
+    assert found is not None
+    adapter, last = found
+    put_down = []
+    for offset, words in enumerate(parts):
+        is_bubble = words.step is Step.BUBBLE
+        part = PartId(stamp.mint("prt"))
+        placed = yield from row(
             _PUT,
-            stamp.mint("prt"), message, index, conversation, session, turn, adapter,
-            last + 1 + index, Step.POST, text, stamp.at,
+            part, line.message, first + offset, line.conversation, line.session, line.turn,
+            adapter, last + 1 + offset, words.step, words.target, words.text,
+            msgspec.json.encode(words.choices).decode() if words.choices else "", words.media,
+            PartState.ATTEMPTING if is_bubble else PartState.PENDING, int(is_bubble),
+            stamp.node if is_bubble else None, stamp.at,
         )  # fmt: skip
+        if placed is None:
+            raise RaceLost  # another session of the same line was faster
+        put_down.append(part)
+    return put_down
 
 
 def put_unless_read(
-    session: SessionId, turn: TurnId | None, message: str, text: str, stamp: Stamp
+    session: SessionId,
+    turn: TurnId | None,
+    message: str,
+    words: Words,
+    stamp: Stamp,
+    *,
+    to: ConversationId | None = None,
 ) -> Op[None]:
-    """A notice for people on a platform; over HTTP clients read it from the journal."""
-    line = yield from row(_LINE, session)
+    """For people on a platform; over HTTP clients read it from the journal."""
+    conversation = to or (yield from _conversation(session, turn))
+    line = yield from row(_LINE, conversation)
     assert line is not None
-    if line[1] != HTTP:
-        yield from put(session, turn, message, [text], stamp)
+    if line[0] != HTTP:
+        yield from put(Line(conversation, session, turn, message), [words], stamp)
+
+
+def _conversation(session: SessionId, turn: TurnId | None) -> Op[ConversationId]:
+    """Where the turn is answered."""
+    found = yield from row(_VIA, turn, session)
+    assert found is not None
+    conversation: ConversationId = found[0]
+    return conversation
+
+
+def put_reply(
+    session: SessionId, turn: TurnId, parts: Sequence[str], files: Sequence[MediaId], stamp: Stamp
+) -> Op[None]:
+    """The final words of a turn: each takes the place of the bubble that showed it so far, if there
+    is one; bubbles that are left over go away, files come last."""
+    shown = yield from rows(_OF_MESSAGE, f"{turn}{_BUBBLES}")
+    bubbles = {part: bubble for bubble, part, _, state, *_ in shown if state in _MAY_SHOW}
+    conversation = yield from _conversation(session, turn)
+    line = Line(conversation, session, turn, f"{turn}{_REPLY}")
+    words = []
+    for index, text in enumerate(parts):
+        target = bubbles.pop(index, None)
+        words.append(Words(text, Step.EDIT if target else Step.POST, target))
+    words += [Words("", Step.UPLOAD, media=media) for media in files]
+    yield from put(line, words, stamp)
+    surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
+    yield from put(line._replace(message=f"{turn}{_DELETIONS}"), surplus, stamp)
+
+
+def leave(session: SessionId, turn: TurnId, parts: Sequence[str], stamp: Stamp) -> Op[None]:
+    """The words that stay of a turn which somebody else has ended; once, and unless it was taken
+    back as well."""
+    head = yield from row(_HEAD, session)
+    ended = yield from row(_ENDED, turn)
+    assert head is not None
+    is_cut = ended is not None and ended[0] not in _SAID
+    if not is_cut or not (yield from _stands(turn, head[0])):
+        return
+    if not (yield from rows(_OF_MESSAGE, f"{turn}{_REPLY}")):
+        yield from put_reply(session, turn, parts, (), stamp)
+
+
+def _stands(turn: TurnId, head: TurnId | None) -> Op[bool]:
+    """Whether a turn that has just ended is among those that the session stands on."""
+    for _ in range(_JUST_ENDED):
+        if head is None or head == turn:
+            return head == turn
+        found = yield from row(_PARENT, head)
+        head = found[0] if found else None
+    return False
+
+
+def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:
+    """The turn's bubble of that number, put down if it is not there. From the fence on nobody can
+    settle the turn before this commits: no bubble appears after the final words."""
+    yield from journal.fence(lease.session, lease.epoch)
+    message = f"{lease.turn}{_BUBBLES}"
+    known = yield from row(_PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
+    if known is None:
+        conversation = yield from _conversation(lease.session, lease.turn)
+        line = Line(conversation, lease.session, lease.turn, message)
+        yield from put(line, [Words(text, Step.BUBBLE)], stamp, first=index)
+        known = yield from row(_PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
+        assert known is not None
+        part = yield from _with_answered(_part(known))
+        return Bubble(part=part)
+    state, receipt = known[10], known[11]
+    is_ours = state == PartState.ATTEMPTING and known[12] == stamp.node
+    if state == PartState.FAILED or is_ours:
+        # It was certainly not shown, or we have put it down and the answer was lost.
+        yield from run(_ATTEMPT, stamp.node, stamp.at, known[0])
+        return Bubble(part=(yield from _with_answered(_part(known))))
+    return Bubble(part=_part(known), receipt=receipt, is_lost=state != PartState.SENT)
+
+
+def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
+    yield from run(_FORGET_BUBBLE, at, f"{turn}{_BUBBLES}", index, node)
 
 
 def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
@@ -107,17 +255,37 @@ def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
     taken = []
     for found in due:
         yield from run(_ATTEMPT, node, at, found[0])
-        part = _part(found, attempts=found[5] + 1)
-        if part.step is Step.DELETE and not part.text:
-            receipt = yield from row(_RECEIPT, f"{part.turn}{_REPLY}", part.index)
-            assert receipt is not None
-            part = msgspec.structs.replace(part, text=receipt[0])
-        taken.append(part)
+        part = msgspec.structs.replace(_part(found), attempts=found[5] + 1)
+        taken.append((yield from _completed(part, found[7])))
     return taken
 
 
-def _part(found: Row, *, attempts: int) -> Part:
-    part, message, index, turn, text, _, step, adapter, account, place, thread, person = found
+def _completed(part: Part, target: PartId | None) -> Op[Part]:
+    """With the receipt it needs, or as a post where what it was to edit never arrived."""
+    if target is None:
+        return (yield from _with_answered(part))
+    found = yield from row(_STATE, target)
+    assert found is not None
+    state, receipt, _ = found
+    if part.step is Step.EDIT and state != PartState.SENT:
+        yield from run(_POST_INSTEAD, part.id)
+        return (yield from _with_answered(msgspec.structs.replace(part, step=Step.POST)))
+    return msgspec.structs.replace(part, receipt=receipt)
+
+
+def _with_answered(part: Part) -> Op[Part]:
+    """With the message that it answers; only the first part of a reply does. It must have come from
+    where the part goes: what was sent from elsewhere answers nothing."""
+    if part.index and part.step is not Step.REACT:
+        return part
+    address = part.address
+    found = yield from row(_ANSWERED, part.turn, part.message, address.adapter, address.account)
+    return msgspec.structs.replace(part, reply_to=found[0]) if found else part
+
+
+def _part(found: Row) -> Part:
+    part, message, index, turn, text, attempts, step, _, choices, media, *rest = found
+    _, _, _, changed_at, adapter, account, place, thread, person = rest
     return Part(
         id=part,
         message=message,
@@ -128,41 +296,80 @@ def _part(found: Row, *, attempts: int) -> Part:
         ),
         text=text,
         attempts=attempts,
+        changed_at=changed_at,
         step=Step(step),
+        choices=msgspec.json.decode(choices, type=tuple[str, ...]) if choices else (),
+        media=media,
     )
 
 
-def record(
-    part: PartId, state: PartState, *, receipt: str, error: str, due_at: int, at: int
+def record(  # noqa: PLR0913 - all that is known of a try
+    part: PartId,
+    state: PartState,
+    *,
+    receipt: str,
+    error: str,
+    due_at: int,
+    at: int,
+    attempt: int,
 ) -> Op[None]:
     found = yield from row(_STATE, part)
     if found is None:
         raise NotFound(f"there is no part {part}")
-    if (state, receipt) == tuple(found):
+    before, its_receipt, attempts = found
+    if (state, receipt) == (before, its_receipt):
         return  # said again after a lost answer
-    if state not in LEGAL[PartState(found[0])]:
-        raise Conflict(f"part {part} is {found[0]} and cannot become {state}")
+    if state not in LEGAL[PartState(before)] or (attempt and attempt != attempts):
+        raise Conflict(f"part {part} is {before} (try {attempts}) and cannot become {state}")
     if state is PartState.PENDING and (yield from _is_withdrawn(part)):
         yield from run(_WITHDRAW, WITHDRAWN, at, part)
         return
     yield from run(_RECORD, state, receipt, error, due_at, at, part)
 
 
+def post_instead(part: PartId, *, error: str, at: int, attempt: int) -> Op[None]:
+    """What it was to edit is gone: its words are posted."""
+    yield from record(
+        part, PartState.PENDING, receipt="", error=error, due_at=at, at=at, attempt=attempt
+    )
+    yield from run(_POST_INSTEAD, part)
+
+
 def _is_withdrawn(part: PartId) -> Op[bool]:
-    return (yield from row(_DELETION_OF, _DELETIONS, part, _REPLY)) is not None
+    return (yield from row(_DELETION_OF, part)) is not None
 
 
-def release(adapter: str, node: NodeId, *, at: int) -> Op[int]:
-    released = yield from rows(_RELEASE, at, adapter, node)
-    for (part,) in released:
+def release(adapter: str, node: NodeId, *, keep: Sequence[PartId], at: int) -> Op[int]:
+    taken = yield from rows(_TAKEN, adapter, node)
+    released = [part for (part,) in taken if part not in keep]
+    for part in released:
         if (yield from _is_withdrawn(part)):
             yield from run(_WITHDRAW, WITHDRAWN, at, part)
+        else:
+            yield from run(_RELEASE, at, part)
     return len(released)
+
+
+def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
+    """A text that turned out to be too long for its platform: what does not fit goes to the end of
+    the line, and takes the buttons along."""
+    found = yield from row(_WHOLE, part)
+    assert found is not None
+    conversation, session, turn, message, choices, last = found
+    at = stamp.at
+    yield from record(
+        part, PartState.PENDING, receipt="", error="", due_at=at, at=at, attempt=attempt
+    )
+    yield from run(_SHORTEN, texts[0], part)
+    words = [Words(text) for text in texts[1:]]
+    if choices:
+        words[-1] = words[-1]._replace(choices=msgspec.json.decode(choices, type=tuple[str, ...]))
+    yield from put(Line(conversation, session, turn, message), words, stamp, first=last + 1)
 
 
 def stranded(dialect: Dialect, adapter: str) -> Op[list[Part]]:
     found = yield from rows(_STRANDED.format(now_ms=dialect.now_ms), adapter)
-    return [_part(each, attempts=each[5]) for each in found]
+    return [_part(each) for each in found]
 
 
 def expire(*, before: int, at: int) -> Op[int]:
@@ -177,21 +384,21 @@ def next_due() -> Op[int | None]:
 def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
     """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
     rows are locked first: none of them can come back to the line while its deletion is queued."""
-    parts = yield from rows(_OF_REPLY, f"{turn}{_REPLY}")
-    if not parts:
-        return
-    deletions = f"{turn}{_DELETIONS}"
-    known = {part for (part,) in (yield from rows(_ARE_WITHDRAWN, deletions))}
-    line = yield from row(_LINE, parts[0][2])
-    assert line is not None
-    conversation, adapter, last = line
-    for part, index, session, state, receipt in parts:
+    parts = yield from rows(_OF_MESSAGE, f"{turn}{_REPLY}")
+    parts += yield from rows(_OF_MESSAGE, f"{turn}{_BUBBLES}")
+    known = yield from rows(_OF_MESSAGE, f"{turn}{_DELETIONS}")
+    covered = {target for _, _, target, *_ in known}
+    gone = []
+    for part, _, target, state, *_ in parts:
         if state == PartState.PENDING:
             yield from run(_WITHDRAW, WITHDRAWN, stamp.at, part)
-        elif index not in known:
-            last += 1
-            yield from run(
-                _PUT,
-                stamp.mint("prt"), deletions, index, conversation, session, turn, adapter, last,
-                Step.DELETE, receipt, stamp.at,
-            )  # fmt: skip
+        elif state in _MAY_SHOW and part not in covered:
+            # What has edited a bubble shows there, and the bubble has the receipt in any case.
+            shown = target or part
+            if shown not in covered:
+                gone.append(Words("", Step.DELETE, shown))
+            covered.add(shown)
+    if gone:
+        *_, conversation, session = parts[0]
+        line = Line(conversation, session, turn, f"{turn}{_DELETIONS}")
+        yield from put(line, gone, stamp, first=len(known))

@@ -12,6 +12,9 @@ from perdure.store.statement import Op, Row, row, rows, run
 _ENSURE = """
     INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (name) DO NOTHING"""
+_APPOINT = """
+    INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (name) DO UPDATE SET role = excluded.role"""
 _BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
 _BY_TOKEN = """
     SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
@@ -40,6 +43,13 @@ def digest(token: str) -> str:
 
 def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
     yield from run(_ENSURE, principal, name, role, at)
+    found = yield from row(_BY_NAME, name)
+    assert found is not None
+    return _principal(found)
+
+
+def appoint(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
+    yield from run(_APPOINT, principal, name, role, at)
     found = yield from row(_BY_NAME, name)
     assert found is not None
     return _principal(found)

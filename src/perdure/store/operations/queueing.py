@@ -1,20 +1,29 @@
-"""What a message becomes: a turn that waits, a turn that begins at once, or a word to the one at
-work."""
+"""What a message becomes: a turn that waits, a turn that begins at once, a word to the one at work,
+or one more piece of what was sent as one."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from perdure.domain.address import is_shared
+from perdure.domain.attachments import is_unread
 from perdure.domain.errors import Rejected
-from perdure.domain.events import AnyEvent, Recorded, SteerAccepted, TurnQueued, TurnStarted
+from perdure.domain.events import (
+    AnyEvent,
+    MessageJoined,
+    Recorded,
+    SteerAccepted,
+    TurnQueued,
+    TurnStarted,
+)
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect
 from perdure.ports.inbox import Reception
 from perdure.ports.turns import Claimed, Lease
-from perdure.store.operations import errands, journal
+from perdure.store.operations import attaching, errands, journal
 from perdure.store.operations.endings import Closing, end_turn, locked
-from perdure.store.operations.line import queue_turn
+from perdure.store.operations.line import ALONE, Album, look_again, queue_turn
 from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Setting
 from perdure.store.operations.turns import looking_back
@@ -23,8 +32,13 @@ from perdure.store.statement import Op, Row, run
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
 _RUN_TURN = """
     INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, reason, detail, attempts,
-                       node_id, queued_seq, queued_at, started_at, alive_at)
-    VALUES ($1, $2, $3, $4, $5, 'running', '', '', 1, $6, $7, $8, $8, $8)"""
+                       node_id, queued_seq, queued_at, started_at, alive_at, via_id, principal_id)
+    VALUES ($1, $2, $3, $4, $5, 'running', '', '', 1, $6, $7, $8, $8, $8, $9, $10)"""
+_WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
+# Platforms hand over an album piece by piece, within so many milliseconds; a turn takes no more
+# than so many events of it.
+ALBUM_MS: Final = 800
+ALBUM_EVENTS_MAX: Final = 100
 SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came")
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came")
 
@@ -32,16 +46,20 @@ REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came")
 def take(setting: Setting) -> Op[Reception]:
     """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs."""
     open_turns, update = setting.open_turns, setting.update
+    joins = yield from _joins(setting)
+    if joins is not None:
+        return (yield from _join(setting, joins))
     if len(open_turns) >= setting.queue_max:
         raise Rejected(
             f"{len(open_turns)} messages already wait in this conversation; let it answer first",
             code="queue_full",
         )
-    if setting.may_begin and not open_turns:
+    has_files = any(map(is_unread, update.attachments))
+    if setting.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(setting))
     started = next((each for each in open_turns if each[2]), None)
     is_running = started is not None and started[1] in (State.RUNNING, State.WAITING)
-    if update.busy is Busy.STEER and started is not None and is_running:
+    if update.busy is Busy.STEER and started is not None and is_running and not has_files:
         return (yield from _steer(setting, started[0]))
     closing = _closing(setting, started)
     recorded: list[Recorded] = []
@@ -51,8 +69,9 @@ def take(setting: Setting) -> Op[Reception]:
         assert found is not None
         recorded += yield from end_turn(setting.dialect, started[0], found, closing, setting.stamp)
         ended = (started[0],)
+    album = Album(update.album, setting.stamp.at + ALBUM_MS) if update.album else ALONE
     recorded += yield from queue_turn(
-        setting.dialect, setting.session, _queued(setting), setting.stamp
+        setting.dialect, setting.session, _queued(setting), setting.stamp, album=album
     )
     recorded += yield from errands.bring_unsaid(
         setting.dialect, ended, setting.session, setting.stamp
@@ -73,7 +92,40 @@ def _closing(setting: Setting, started: Row | None) -> Closing | None:
         return None
     if started[1] == State.INTERRUPTED:
         return REPLACED
-    return SUPERSEDED if setting.update.busy is Busy.INTERRUPT else None
+    # What came too late to join is no reason to end what it belongs to.
+    is_other = not _is_of_album(setting, started)
+    return SUPERSEDED if setting.update.busy is Busy.INTERRUPT and is_other else None
+
+
+def _is_of_album(setting: Setting, turn: Row) -> bool:
+    *_, album, sender = turn
+    update = setting.update
+    return bool(update.album) and (album, sender) == (update.album, update.principal)
+
+
+def _joins(setting: Setting) -> Op[TurnId | None]:
+    """The turn that this message was sent as one with, as long as it waits, last in the line."""
+    newest = setting.open_turns[-1] if setting.open_turns else None
+    if newest is None or newest[2] or not _is_of_album(setting, newest):
+        return None
+    turn: TurnId = newest[0]
+    events = yield from journal.of_turn(turn)
+    return turn if len(events) < ALBUM_EVENTS_MAX else None
+
+
+def _join(setting: Setting, turn: TurnId) -> Op[Reception]:
+    update, stamp = setting.update, setting.stamp
+    event = MessageJoined(
+        turn=turn,
+        message=setting.fresh.message,
+        text=update.text,
+        attachments=update.attachments,
+    )
+    recorded = yield from journal.append(setting.dialect, setting.session, [event], at=stamp.at)
+    yield from attaching.put(event, stamp)
+    yield from run(_WAIT_LONGER, stamp.at + ALBUM_MS, turn)
+    yield from look_again(setting.session, stamp)
+    return Reception(accepted=accepted(setting, turn, Effect.JOINED, recorded))
 
 
 def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
@@ -83,6 +135,8 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
         message=setting.fresh.message,
         text=update.text,
         attachments=update.attachments,
+        by=update.principal,
+        sender=update.sender,
     )
     recorded = yield from journal.append(
         setting.dialect, setting.session, [event], at=setting.stamp.at
@@ -102,19 +156,24 @@ def _begin(setting: Setting) -> Op[Reception]:
     yield from run(
         _RUN_TURN,
         fresh.turn, session, place.head, fresh.message, update.kind, stamp.node, seq + 1, stamp.at,
+        place.via, update.principal,
     )  # fmt: skip
     before = yield from looking_back(place.head)
+    person = Person(
+        update.principal, place.conversation, is_shared=is_shared(update.address, update.place_kind)
+    )
     claimed = Claimed(
         lease=lease,
         conversation=place.conversation,
-        principal=place.principal,
+        principal=update.principal,
         address=update.address,
+        is_shared=person.is_shared,
         parent=place.head,
         events=tuple(recorded),
         view=place.view,
         has_title=bool(place.title),
         prefix=before.prefix,
-        memories=tuple((yield from recall(Person(place.principal, place.conversation)))),
+        memories=tuple((yield from recall(person))),
         before=before.interrupted,
     )
     begun = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
@@ -134,6 +193,9 @@ def _queued(setting: Setting) -> TurnQueued:
         context=update.context,
         tools=update.tools,
         persona=setting.place.persona,
+        by=update.principal,
+        sender=update.sender,
+        via=setting.place.via,
     )
 
 

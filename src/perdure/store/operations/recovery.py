@@ -15,7 +15,7 @@ from perdure.domain.recovery import CONTINUE, DROP, Policy, Resume, question_tex
 from perdure.domain.turn import State
 from perdure.ports.turns import Lease, Resumed
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, journal, spending
+from perdure.store.operations import attaching, errands, journal, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
     Closing,
@@ -137,13 +137,14 @@ def _suspend(
 ) -> Op[list[Recorded]]:
     """The limit is reached: this turn and whatever waits behind it are settled, visibly."""
     recorded = yield from journal.append(dialect, session, events, at=stamp.at)
-    yield from queue_freed(recorded)
+    yield from queue_freed(recorded, stamp)
     waiting = yield from rows(_WAITING_BEHIND, session)
     ended = [turn, *(found[0] for found in waiting)]
     settled = [TurnSettled(turn=t, outcome=Outcome.SUSPENDED, reason=reason) for t in ended]
     recorded += yield from journal.append(dialect, session, settled, at=stamp.at)
     for each in ended:
         yield from end_row(each, Closing(Outcome.SUSPENDED, reason), stamp)
+        yield from attaching.close(each, stamp)
     yield from run(_SUSPEND, turn, session)
     recorded += yield from errands.ended(dialect, turn, recorded, stamp)
     return recorded

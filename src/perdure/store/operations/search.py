@@ -5,7 +5,15 @@ nothing that is over is ever missed."""
 from collections.abc import Sequence
 
 from perdure.domain.errands import errand_of
-from perdure.domain.events import AssistantSaid, Recorded, SteerTaken, TurnAmended, TurnQueued
+from perdure.domain.events import (
+    AssistantSaid,
+    MediaFetched,
+    MessageJoined,
+    Recorded,
+    SteerTaken,
+    TurnAmended,
+    TurnQueued,
+)
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.ports.history import Hit
 from perdure.store.dialect import Dialect, Searchable
@@ -42,6 +50,8 @@ def _index(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
         match recorded.event:
             case (
                 TurnQueued(message=message, text=text)
+                | MessageJoined(message=message, text=text)
+                | MediaFetched(message=message, text=text)
                 | SteerTaken(message=message, text=text)
                 | TurnAmended(message=message, text=text)
             ) if text:

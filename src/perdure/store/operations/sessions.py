@@ -1,18 +1,45 @@
 """Sessions of a conversation: opened, closed, and made the live one."""
 
+from perdure.domain.address import Address
 from perdure.domain.events import SessionOpened
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, run
+from perdure.store.statement import Op, row, run
 
 _OPEN = """
     INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, strikes,
                           title, parent_id, head_turn, kind, opened_at, active_at, view)
     VALUES ($1, $2, $3, 'open', 0, 0, 0, '', $4, $5, $6, $7, $7,
             COALESCE((SELECT p.view FROM sessions p WHERE p.id = $4), ''))"""
+_OPEN_CONVERSATION = """
+    INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
+                               session_id, generation, is_listed, created_at, active_at, kind,
+                               label)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $10, $11, $12)
+    ON CONFLICT (adapter, account, place, thread, person) DO NOTHING RETURNING id"""
 _MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
+
+
+def open_conversation(  # noqa: PLR0913 - all that is known of a place
+    conversation: ConversationId,
+    session: SessionId,
+    address: Address,
+    stamp: Stamp,
+    *,
+    principal: PrincipalId,
+    kind: str,
+    label: str = "",
+    is_listed: bool = False,
+) -> Op[bool]:
+    """Unless somebody was faster. Its session is the caller's to open."""
+    opened = yield from row(
+        _OPEN_CONVERSATION,
+        conversation, address.adapter, address.account, address.place, address.thread,
+        address.person, principal, session, int(is_listed), stamp.at, kind, label,
+    )  # fmt: skip
+    return opened is not None
 
 
 def open_session(

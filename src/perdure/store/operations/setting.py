@@ -30,7 +30,8 @@ class Fresh(NamedTuple):
 
 class Place(NamedTuple):
     """The live session of a conversation, whose row is locked, as it stood then. `is_successor`:
-    it was just opened in the place of a suspended one."""
+    it was just opened in the place of a suspended one. `via` is the conversation that the update
+    came in, where that is linked to this one."""
 
     conversation: ConversationId
     session: SessionId
@@ -45,6 +46,7 @@ class Place(NamedTuple):
     hold_until: int | None = None
     active_at: int = 0
     is_successor: bool = False
+    via: ConversationId | None = None
 
 
 class Setting(NamedTuple):

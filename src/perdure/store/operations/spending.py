@@ -18,7 +18,7 @@ from perdure.domain.budgets import (
     refusal,
 )
 from perdure.domain.events import Usage
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.ids import TurnId
 from perdure.ports.budgets import Reservation
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal
@@ -39,10 +39,10 @@ _ADD_UP = """
         money = spending.money + excluded.money"""
 _SPEND = f"""
     INSERT INTO spending ({_COLUMNS})
-    SELECT CAST($1 AS BIGINT), s.principal_id, s.conversation_id, CAST($2 AS TEXT), 1,
+    SELECT CAST($1 AS BIGINT), t.principal_id, s.conversation_id, CAST($2 AS TEXT), 1,
            CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
            CAST($7 AS BIGINT), CAST($8 AS BIGINT)
-    FROM sessions s WHERE s.id = $9
+    FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $9
     {_ADD_UP}"""
 _CHARGE = f"""
     INSERT INTO spending ({_COLUMNS})
@@ -75,14 +75,14 @@ _HELD_BY: Final[Mapping[Scope, str]] = {
 _NOTHING: Final = Usage()
 
 
-def spend(session: SessionId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
+def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
     """Charge what a turn has cost, in the transaction that settles it."""
     if usage == _NOTHING:
         return
     yield from run(
         _SPEND,
         day_of(stamp.at), agent, usage.model_calls, usage.input_tokens, usage.output_tokens,
-        usage.cache_read_tokens, usage.cache_write_tokens, cost, session,
+        usage.cache_read_tokens, usage.cache_write_tokens, cost, turn,
     )  # fmt: skip
 
 

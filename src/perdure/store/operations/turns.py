@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perdure.domain.address import Address
-from perdure.domain.errands import RESULT
+from perdure.domain.address import Address, is_shared
+from perdure.domain.errands import UNASKED, is_errand
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import (
     AnyEvent,
@@ -20,7 +20,7 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, journal, outbox, spending
+from perdure.store.operations import errands, history, journal, outbox, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
     Closing,
@@ -42,10 +42,10 @@ _READY = """
     ORDER BY ready_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 _NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
 _NEXT = """
-    SELECT t.id, t.attempts, s.head_turn, s.principal_id, s.conversation_id, s.view, s.title,
-           c.adapter, c.account, c.place, c.thread, c.person
+    SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
+           t.fetching, c.kind, c.adapter, c.account, c.place, c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
-    JOIN conversations c ON c.id = s.conversation_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
     WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
     ORDER BY t.queued_seq LIMIT 1"""
 _START = """
@@ -80,7 +80,8 @@ def next_claim() -> Op[int | None]:
 def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    turn, attempts, head, principal, conversation, view, title, *address = found
+    turn, attempts, head, principal, conversation, view, title, fetching, kind, *address = found
+    assert not fetching, f"{session} is marked ready and {turn} waits for files"
     leased = yield from row(_LEASE, session)
     assert leased is not None
     yield from run(_START, head, stamp.node, stamp.at, turn)
@@ -88,16 +89,19 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
     started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
     yield from journal.append(dialect, session, [started], at=stamp.at, epoch=lease.epoch)
     before = yield from looking_back(head)
+    where = _address(address)
+    person = Person(principal, conversation, is_shared=is_shared(where, kind))
     return Claimed(
         lease=lease,
         conversation=conversation,
         principal=principal,
-        address=_address(address),
+        address=where,
+        is_shared=person.is_shared,
         parent=head,
         view=view,
         has_title=bool(title),
         prefix=before.prefix,
-        memories=tuple((yield from recall(Person(principal, conversation)))),
+        memories=tuple((yield from recall(person))),
         events=tuple((yield from journal.of_turn(turn))),
         before=before.interrupted,
     )
@@ -126,7 +130,7 @@ def looking_back(head: TurnId | None) -> Op[Before]:
             break
         outcome, parent, its_prefix, kind = ended
         prefix = prefix or its_prefix
-        if outcome == Outcome.DONE and kind != RESULT:  # a result was said without the model
+        if outcome == Outcome.DONE and kind not in UNASKED:  # the model has seen it
             break
         turns.insert(0, (yield from journal.of_turn(head)))
         head = parent
@@ -163,6 +167,7 @@ def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]
             message=steer.message,
             text=steer.text,
             attachments=steer.attachments,
+            sender=steer.sender,
         )
         for steer in waiting
     ]
@@ -198,19 +203,19 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
     )
     recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
     yield from spending.spend(
-        lease.session, settlement.agent, settlement.usage, settlement.cost, stamp
+        lease.turn, settlement.agent, settlement.usage, settlement.cost, stamp
     )
     if settlement.is_reserved:
         yield from spending.release(lease.turn)
-    yield from queue_freed(recorded)
+    yield from queue_freed(recorded, stamp)
     is_ready = yield from make_ready(lease.session, stamp)
-    if settlement.parts:
-        yield from outbox.put(
-            lease.session, lease.turn, f"{lease.turn}.reply", settlement.parts, stamp
+    if settlement.parts or settlement.files:
+        yield from outbox.put_reply(
+            lease.session, lease.turn, settlement.parts, settlement.files, stamp
         )
     brought = yield from errands.ended(dialect, lease.turn, [*so_far, *recorded], stamp)
     # A session may have waited for an errand that brings nothing.
-    has_more = is_ready or errands.is_errand(so_far)
+    has_more = is_ready or is_errand(so_far)
     return Settled(recorded=[*recorded, *brought], has_more=has_more)
 
 
@@ -232,6 +237,7 @@ def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> 
         flushed = texts.pop(settlement.message, "")
         is_whole = settlement.text.startswith(flushed)
         texts[settlement.message] = settlement.text if is_whole else flushed
+    has_more = settlement.calls or settlement.attachments
     return [
         AssistantSaid(
             turn=lease.turn,
@@ -239,9 +245,11 @@ def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> 
             message=message,
             text=text,
             calls=settlement.calls if message == settlement.message else (),
+            origin=settlement.origin,
+            attachments=settlement.attachments if message == settlement.message else (),
         )
         for message, text in texts.items()
-        if text.strip() or (settlement.calls and message == settlement.message)
+        if text.strip() or (has_more and message == settlement.message)
     ]
 
 
@@ -249,7 +257,7 @@ def stop(
     dialect: Dialect, turn: TurnId, stamp: Stamp, *, by: PrincipalId | None
 ) -> Op[list[Recorded]]:
     found = yield from locked(turn)
-    if found is None or (by is not None and found.principal != by):
+    if found is None or not (yield from history.is_own(found.session, by)):
         raise NotFound(f"there is no turn {turn}")
     if found.state == State.SETTLED:
         raise Conflict(f"turn {turn} has already finished", code="already_finished")
@@ -261,7 +269,7 @@ def amend(
 ) -> Op[list[Recorded]]:
     """Rewrite a message that still waits."""
     found = yield from locked(turn)
-    if found is None or (by is not None and found.principal != by):
+    if found is None or not (yield from history.is_own(found.session, by)):
         raise NotFound(f"there is no turn {turn}")
     if found.state != State.QUEUED or found.attempts:
         raise Conflict(

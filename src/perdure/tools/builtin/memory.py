@@ -1,7 +1,9 @@
 """The tool `memory`: what an agent keeps about the person it serves.
 
-Whose memories they are comes from the caller, never from the arguments. A memory is named by its
-id, not by its place in a list, so every action may be repeated: the second time finds it done.
+Whose memories they are comes from the caller, never from the arguments. Where others read along,
+only what was kept for that conversation is shown, and what is saved is kept for it. A memory is
+named by its id, not by its place in a list, so every action may be repeated: the second time finds
+it done.
 """
 
 from typing import Final, Literal, assert_never
@@ -77,15 +79,17 @@ class MemoryTool:
         lines = [
             f"{memory.id}: {memory.text}{' (this conversation only)' if memory.is_here else ''}"
             for memory in known
+            if memory.is_here or not caller.is_shared
         ]
         return "\n".join(lines) or "Nothing is remembered about this person yet."
 
     async def _save(self, asked: _Arguments, call: ToolCall, caller: Caller) -> str:
+        is_here = asked.scope == "here" or caller.is_shared
         memory = await self._memories.add(
             _needed(asked.text, "text", "save"),
             key=call.id,
             principal=caller.principal,
-            conversation=caller.conversation if asked.scope == "here" else None,
+            conversation=caller.conversation if is_here else None,
         )
         return f"Remembered as {memory.id}."
 

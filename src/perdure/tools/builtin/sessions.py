@@ -13,6 +13,8 @@ from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import (
     AssistantSaid,
     HeadMoved,
+    MediaFetched,
+    MessageJoined,
     SessionOpened,
     SteerTaken,
     ToolCall,
@@ -74,6 +76,9 @@ class SessionsTool:
 
     async def call(self, call: ToolCall, caller: Caller) -> str:
         asked = arguments_of(call, _Arguments)
+        if caller.is_shared:
+            # What others have said here could make the model ask for it.
+            raise Rejected("earlier conversations are private, and others read along here")
         match asked.action:
             case "search":
                 return await self._search(asked.words or "", caller)
@@ -138,7 +143,13 @@ def _found(hit: Hit, words: str) -> str:
     match recorded.event:
         case AssistantSaid(text=text):
             role = "assistant"
-        case TurnQueued(text=text) | SteerTaken(text=text) | TurnAmended(text=text):
+        case (
+            TurnQueued(text=text)
+            | MessageJoined(text=text)
+            | MediaFetched(text=text)
+            | SteerTaken(text=text)
+            | TurnAmended(text=text)
+        ):
             role = "user"
         case other:
             raise AssertionError(f"{type(other).__name__} is not said by anyone")

@@ -87,8 +87,11 @@ const DRAW = {
     for (const holder of body.querySelectorAll('.media[data-media]:empty')) {
       drawMedia(holder, { id: holder.dataset.media, name: holder.dataset.name });
     }
+    const files = attached(entry.attachments);
+    node.querySelector('.attached')?.remove();
+    if (files) node.append(files);
     node.classList.toggle('streaming', isStreaming);
-    node.hidden = !entry.text;
+    node.hidden = !entry.text && !files;
     // Screen readers read the answer when it is whole, not at each word.
     node.setAttribute('aria-busy', String(isStreaming));
   },

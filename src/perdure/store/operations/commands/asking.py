@@ -25,7 +25,7 @@ def status(setting: Setting, given: Given) -> Op[Taken]:
     place = setting.place
     turns = tuple(
         OpenTurn(id=turn, state=State(state), attempts=attempts)
-        for turn, state, attempts, _ in setting.open_turns
+        for turn, state, attempts, *_ in setting.open_turns
     )
     standing = Standing(session=setting.session, head=place.head, open_turns=turns)
     lines = [

@@ -43,5 +43,6 @@ def persona(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def home(setting: Setting, given: Given) -> Op[Taken]:
-    yield from run(_HOME, setting.conversation, setting.update.principal)
+    here = setting.place.via or setting.conversation
+    yield from run(_HOME, here, setting.update.principal)
     return Taken("This is your home conversation now.")

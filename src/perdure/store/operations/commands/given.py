@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perdure.domain.errands import RESULT
+from perdure.domain.errands import UNASKED
 from perdure.domain.events import Recorded, TurnQueued
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.ids import ConversationId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
@@ -20,7 +20,8 @@ REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
 
 class Taken(NamedTuple):
     """What a command did: the answer, what it appended, turns it ended, the turn it queued or spoke
-    to, and where the conversation stands now if that has changed."""
+    to, and where the conversation stands now if that has changed. `moved`: conversations that go on
+    in another session now."""
 
     reply: str
     recorded: list[Recorded] = []  # noqa: RUF012 - never changed
@@ -29,6 +30,8 @@ class Taken(NamedTuple):
     session: SessionId | None = None
     effect: Effect = Effect.COMMANDED
     claimed: Claimed | None = None
+    conversation: ConversationId | None = None
+    moved: tuple[tuple[ConversationId, SessionId], ...] = ()
 
 
 def started(setting: Setting) -> tuple[TurnId, ...]:
@@ -70,4 +73,4 @@ def end_all(
 def freed_in(recorded: Sequence[Recorded]) -> tuple[TurnId, ...]:
     """The turns that words to a turn have become, which it ended without taking."""
     queued = [each.event for each in recorded if isinstance(each.event, TurnQueued)]
-    return tuple(event.turn for event in queued if event.kind != RESULT)
+    return tuple(event.turn for event in queued if event.kind not in UNASKED)

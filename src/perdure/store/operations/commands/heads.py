@@ -3,11 +3,15 @@ the journal, and can be searched."""
 
 from typing import NamedTuple
 
+from perdure.domain.attachments import as_fetched, asked_again, places_of
 from perdure.domain.commands import Given
-from perdure.domain.errands import RESULT
+from perdure.domain.errands import RESULT, UNASKED
 from perdure.domain.events import (
+    SENT,
     AnyEvent,
+    Attachment,
     HeadMoved,
+    MessageJoined,
     Recorded,
     SteerTaken,
     TurnAmended,
@@ -15,9 +19,10 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.recovery import PERSONAL
+from perdure.domain.transcript import joined
 from perdure.store.operations import journal, outbox
 from perdure.store.operations.commands.given import Taken, end, ids, started
-from perdure.store.operations.line import make_ready, queue_rows
+from perdure.store.operations.line import look_again, queue_rows
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row, rows, run
 
@@ -36,6 +41,7 @@ _MOVE = "UPDATE sessions SET head_turn = $1, epoch = epoch + 1 WHERE id = $2"
 _LAST_MOVE = """
     SELECT session_id, seq, at, kind, body FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
+NOT_ASKED = "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
 
 
 def undo(setting: Setting, given: Given) -> Op[Taken]:
@@ -71,8 +77,15 @@ def retry(setting: Setting, given: Given) -> Op[Taken]:
     left = yield from _left(setting)
     if left.head is None:
         return Taken("Nothing to retry.", left.recorded, left.ended)
+    if (yield from _kind_of(left.head)) == SENT:
+        return Taken(NOT_ASKED, left.recorded, left.ended)
     again = yield from ask_again(setting, left.head, "retry")
     return Taken("Asking again.", left.recorded + again, left.ended, turn=setting.fresh.turn)
+
+
+def _kind_of(turn: TurnId) -> Op[str]:
+    first = (yield from journal.of_turn(turn))[0].event
+    return first.kind if isinstance(first, TurnQueued) else ""
 
 
 class Left(NamedTuple):
@@ -92,7 +105,7 @@ def _left(setting: Setting) -> Op[Left]:
         return Left(running[0], recorded, running)
     for turn in ids(setting.open_turns[:1]):
         first = (yield from journal.of_turn(turn))[0].event
-        if isinstance(first, TurnQueued) and first.origin and first.kind != RESULT:
+        if isinstance(first, TurnQueued) and first.origin and first.kind not in UNASKED:
             recorded = yield from end(setting, [turn])
             return Left(first.origin, recorded, (turn,))
     return Left(setting.place.head, [], ())
@@ -115,27 +128,42 @@ def ask_again(
         text=said_in(events) if text is None else text,
         kind=PERSONAL if first.kind == RESULT else first.kind,
         agent=setting.place.agent or first.agent,
-        attachments=tuple(a for spoken in spoken_in(events) for a in spoken.attachments),
+        attachments=_brought_in(events),
         instructions=first.instructions,
         context=first.context,
         tools=first.tools,
         persona=setting.place.persona,
         origin=head,
+        by=first.by,
+        sender=first.sender,
+        via=setting.place.via,
     )
     recorded = yield from move(setting, reason, stands[0], then=[queued])
-    yield from queue_rows(recorded, place=waiting[0] - 1 if waiting else None)
-    yield from make_ready(setting.session, setting.stamp)
+    place = waiting[0] - 1 if waiting else None
+    yield from queue_rows(recorded, setting.stamp, place=place)
+    yield from look_again(setting.session, setting.stamp)
     return recorded
 
 
+def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
+    """The files of a turn, which are here by now; what was lost is tried once more."""
+    places = places_of(turn)
+    brought = [each for spoken in spoken_in(turn) for each in as_fetched(spoken, places)]
+    return tuple(asked_again(each) for each in brought)
+
+
 def said_in(turn: list[Recorded]) -> str:
-    """What the person said in a turn, as it stands now."""
+    """What the person said in a turn, as it stands now; or what was sent there in it."""
     amended = {r.event.message: r.event.text for r in turn if isinstance(r.event, TurnAmended)}
-    return "\n\n".join(amended.get(each.message, each.text) for each in spoken_in(turn))
+    return joined(amended.get(each.message, _words(each)) for each in spoken_in(turn))
 
 
-def spoken_in(turn: list[Recorded]) -> list[TurnQueued | SteerTaken]:
-    return [r.event for r in turn if isinstance(r.event, TurnQueued | SteerTaken)]
+def _words(spoken: TurnQueued | MessageJoined | SteerTaken) -> str:
+    return spoken.answer if isinstance(spoken, TurnQueued) and spoken.kind == SENT else spoken.text
+
+
+def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTaken]:
+    return [r.event for r in turn if isinstance(r.event, TurnQueued | MessageJoined | SteerTaken)]
 
 
 def move(

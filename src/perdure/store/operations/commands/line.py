@@ -86,7 +86,7 @@ def background(setting: Setting, given: Given) -> Op[Taken]:
         Errand.BACKGROUND,
         setting.session,
         setting.conversation,
-        place.principal,
+        setting.update.principal,
         place.head,
         setting.fresh.message,
         text=given.arguments,

@@ -7,6 +7,7 @@ answers them, holds none of the words, except where the person asks to see them.
 from difflib import get_close_matches
 from typing import Final
 
+from perdure.domain.address import is_shared
 from perdure.domain.commands import Given
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
@@ -121,7 +122,9 @@ def _numbered(setting: Setting, number: str, *, usage: str) -> Op[Memory | str]:
 
 
 def _person(setting: Setting) -> Person:
-    return Person(setting.update.principal, setting.conversation)
+    update = setting.update
+    shared = is_shared(update.address, update.place_kind)
+    return Person(update.principal, setting.conversation, is_shared=shared)
 
 
 def _first(text: str) -> tuple[str, str]:

@@ -14,13 +14,14 @@ from perdure.store.operations.commands import (
     choices,
     heads,
     line,
+    linking,
     memories,
     rotation,
     spending,
     views,
 )
 from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.outbox import put_unless_read
+from perdure.store.operations.outbox import Words, put_unless_read
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row
 
@@ -41,6 +42,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
     "agent": choices.agent,
     "persona": choices.persona,
     "home": choices.home,
+    "link": linking.link,
     "compact": views.compact,
     "memory": memories.memory,
     "sessions": asking.sessions,
@@ -59,7 +61,7 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
     is_here = any(each.session == session and each.turn == taken.turn for each in taken.recorded)
     event = CommandTaken(
         command=given.name,
-        arguments=memories.redacted(given) if given.name == "memory" else given.arguments,
+        arguments=_kept(given),
         by=setting.update.principal,
         message=setting.fresh.message,
         reply=taken.reply,
@@ -67,9 +69,16 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
     )
     at = setting.stamp.at
     recorded = yield from journal.append(setting.dialect, session, [event], at=at)
-    yield from put_unless_read(session, None, setting.fresh.message, taken.reply, setting.stamp)
+    yield from put_unless_read(
+        session,
+        None,
+        setting.fresh.message,
+        Words(taken.reply),
+        setting.stamp,
+        to=setting.place.via or setting.conversation,
+    )
     accepted = Accepted(
-        conversation=setting.conversation,
+        conversation=taken.conversation or setting.conversation,
         session=session,
         turn=taken.turn,
         message=setting.fresh.message,
@@ -78,8 +87,20 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
         command=given.name,
         reply=taken.reply,
         recorded=(*taken.recorded, *recorded),
+        moved=taken.moved,
     )
     return Reception(accepted=accepted, claimed=taken.claimed)
+
+
+def _kept(given: Given) -> str:
+    """What the journal keeps of the words after a command: it cannot forget them."""
+    match given.name:
+        case "memory":
+            return memories.redacted(given)
+        case "link":
+            return linking.redacted(given)
+        case _:
+            return given.arguments
 
 
 def _taken(setting: Setting, given: Given) -> Op[Taken]:

@@ -1,0 +1,1 @@
+"""Discord: one bot in servers, threads and direct messages."""

@@ -1,0 +1,200 @@
+"""What is done on Discord, one effect at a time."""
+
+from collections.abc import AsyncIterator
+from typing import assert_never
+
+from perdure.adapters.discord.bodies import (
+    CLICK_TAKEN,
+    COMMAND_TAKEN,
+    ChangedMessage,
+    NewMessage,
+    Shown,
+    changed_message,
+    new_message,
+    offered_commands,
+)
+from perdure.adapters.discord.inbound import external_id, is_click, message_at
+from perdure.adapters.discord.payloads import Interaction, Message
+from perdure.adapters.discord.wire import File, Request, Rest, path
+from perdure.domain.address import Address
+from perdure.domain.delivery import GONE
+from perdure.domain.errors import NotFound, Permanent
+from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+
+
+def channel_of(address: Address) -> str:
+    return address.thread or address.place
+
+
+class Effects:
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    async def perform(self, effect: Effect) -> Receipt:
+        match effect:
+            case Post():
+                return Receipt(external_id=await self._post(effect))
+            case Upload():
+                return Receipt(external_id=await self._upload(effect))
+            case Edit():
+                body = changed_message(effect.text, choices=effect.choices)
+                await self._change(effect.receipt, body)
+                return Receipt(external_id=effect.receipt)
+            case Delete():
+                await self._delete(effect.receipt)
+                return Receipt(external_id=GONE)
+            case React():
+                await self._react(effect.external_id, effect.emoji)
+                return Receipt(external_id=effect.external_id)
+            case _:
+                assert_never(effect)
+
+    async def preview(self, preview: Preview) -> str:
+        if preview.receipt:
+            await self._change(preview.receipt, changed_message(preview.text))
+            return preview.receipt
+        return await self._post(
+            Post(
+                key=preview.key,
+                address=preview.address,
+                text=preview.text,
+                reply_to=preview.reply_to,
+            )
+        )
+
+    async def typing(self, address: Address) -> None:
+        where = path("channels", channel_of(address), "typing")
+        await self._rest.call(Request(verb="Discord, typing", method="POST", path=where))
+
+    async def acknowledge(self, interaction: Interaction) -> None:
+        """Say that a command or a click was taken. Discord gives us three seconds for the first of
+        these requests."""
+        callback = path("interactions", interaction.id, interaction.token, "callback")
+        body = CLICK_TAKEN if is_click(interaction) else COMMAND_TAKEN
+        verb = "Discord, acknowledging an interaction"
+        await self._rest.call(Request(verb=verb, method="POST", path=callback, body=body))
+        if not is_click(interaction):
+            token = (interaction.application_id, interaction.token)
+            original = path("webhooks", *token, "messages", "@original")
+            await self._rest.call(Request(verb=verb, method="DELETE", path=original))
+
+    async def offer_commands(self, application: str) -> None:
+        """Put our commands on Discord's menu, in the place of all that were there."""
+        where = path("applications", application, "commands")
+        verb = "Discord, offering commands"
+        body = offered_commands()
+        await self._rest.call(Request(verb=verb, method="PUT", path=where, body=body))
+
+    async def file(self, reference: str) -> AsyncIterator[bytes]:
+        channel, _, rest = reference.partition("/")
+        message, _, attachment = rest.partition("/")
+        try:
+            found = await self._message(channel, message)
+        except NotFound as error:
+            raise Permanent(
+                "the message that the file came with is gone; ask for it to be sent again"
+            ) from error
+        url = next((each.url for each in found.every_attachment if each.id == attachment), "")
+        if not url:
+            raise Permanent("the file is not with its message any more; ask for it again")
+        async for chunk in self._rest.download(url):
+            yield chunk
+
+    async def _post(self, post: Post) -> str:
+        body = new_message(
+            post.text,
+            key=post.key,
+            reply_to=_answered(post.reply_to, post.address),
+            choices=post.choices,
+        )
+        shown = await self._send(post.address, body)
+        receipt = external_id(shown.channel_id, shown.id)
+        if _words(shown.content) != _words(body.content):
+            # The key was used before, for less text: Discord shows that and took nothing new.
+            await self._change(receipt, changed_message(post.text, choices=post.choices))
+        return receipt
+
+    async def _upload(self, upload: Upload) -> str:
+        body = new_message(
+            upload.caption, key=upload.key, reply_to=_answered(upload.reply_to, upload.address)
+        )
+        file = File(name=upload.name, mime=upload.mime, data=upload.data)
+        shown = await self._send(upload.address, body, file)
+        return external_id(shown.channel_id, shown.id)
+
+    async def _send(self, address: Address, body: NewMessage, file: File | None = None) -> Shown:
+        request = Request(
+            verb="Discord, sending a message",
+            method="POST",
+            path=path("channels", channel_of(address), "messages"),
+            body=body,
+            file=file,
+            is_repeatable=False,
+        )
+        try:
+            return await self._rest.ask(request, Shown)
+        except NotFound as error:
+            raise Permanent(f"{error}; the channel is gone, so drop this part") from error
+
+    async def _change(self, receipt: str, body: ChangedMessage) -> None:
+        where = path("channels", *_at(receipt, "messages"))
+        await self._rest.call(
+            Request(verb="Discord, editing a message", method="PATCH", path=where, body=body)
+        )
+
+    async def _delete(self, receipt: str) -> None:
+        where = path("channels", *_at(receipt, "messages"))
+        try:
+            await self._rest.call(
+                Request(verb="Discord, deleting a message", method="DELETE", path=where)
+            )
+        except NotFound:
+            return
+
+    async def _react(self, external: str, emoji: str) -> None:
+        """One mark at most: what else the bot had put there is taken away, so that any repeat, in
+        this process or the next, ends the same. A command from the menu is no message and bears no
+        mark, and neither does what is gone."""
+        at = message_at(external)
+        if at is None:
+            return
+        channel, message = at
+        try:
+            found = await self._message(channel, message)
+        except NotFound:
+            return
+        ours = {
+            each.emoji.name if not each.emoji.id else f"{each.emoji.name}:{each.emoji.id}"
+            for each in found.reactions
+            if each.me and each.emoji.name
+        }
+        for other in sorted(ours - {emoji}, key=str):
+            await self._mark("DELETE", channel, message, str(other))
+        if emoji and emoji not in ours:
+            await self._mark("PUT", channel, message, emoji)
+
+    async def _mark(self, method: str, channel: str, message: str, emoji: str) -> None:
+        where = path("channels", channel, "messages", message, "reactions", emoji, "@me")
+        await self._rest.call(Request(verb="Discord, reacting", method=method, path=where))
+
+    async def _message(self, channel: str, message: str) -> Message:
+        where = path("channels", channel, "messages", message)
+        request = Request(verb="Discord, reading a message", method="GET", path=where)
+        return await self._rest.ask(request, Message)
+
+
+def _at(external: str, between: str) -> tuple[str, str, str]:
+    found = message_at(external)
+    if found is None:
+        raise NotFound(f"Discord has no message {external}; it cannot be changed or marked")
+    return found[0], between, found[1]
+
+
+def _answered(reply_to: str, address: Address) -> str:
+    """The message to answer, if there is one in that very channel: Discord allows no other."""
+    found = message_at(reply_to)
+    return found[1] if found and found[0] == channel_of(address) else ""
+
+
+def _words(text: str) -> str:
+    return "".join(text.split())

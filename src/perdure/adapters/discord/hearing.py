@@ -1,0 +1,190 @@
+"""From what Discord tells to what the gateway takes, one event at a time and in order.
+
+An event stays at the head of the line until it is taken. If the store cannot take it, the line
+waits as it is for the next connection. Discord has no acknowledgement for messages; ours is the
+cursor, which moves past a message once that is taken, so the next process asks for the rest.
+"""
+
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from perdure.adapters.discord.archive import Archive
+from perdure.adapters.discord.effects import Effects
+from perdure.adapters.discord.gateway import Link
+from perdure.adapters.discord.inbound import (
+    Place,
+    arrival_of,
+    deletion_of,
+    external_id,
+    interaction_of,
+)
+from perdure.adapters.discord.memory import Memory
+from perdure.adapters.discord.payloads import (
+    BulkDeleted,
+    Changed,
+    Channel,
+    Deleted,
+    Event,
+    GuildCame,
+    Interaction,
+    Member,
+    Message,
+    Ready,
+    Unread,
+)
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Rejected, Transient
+from perdure.ports.adapter import Inlet
+
+_THREADS: Final = frozenset({10, 11, 12})
+
+log = structlog.get_logger("discord")
+
+
+class Hearing:
+    """Hands over what `link` heard. `needs_roles`: who may speak depends on roles, which messages
+    from before the session do not carry."""
+
+    def __init__(
+        self,
+        link: Link,
+        effects: Effects,
+        archive: Archive,
+        memory: Memory,
+        *,
+        account: str,
+        needs_roles: bool,
+    ) -> None:
+        self._link = link
+        self._effects = effects
+        self._archive = archive
+        self._cursors = memory.cursors
+        self._senders = memory.senders
+        self._account = account
+        self._needs_roles = needs_roles
+
+    async def take(self, event: Event, inlet: Inlet) -> None:
+        match event:
+            case Ready():
+                await self._catch_up_direct(inlet)
+            case GuildCame():
+                await self._catch_up_guild(event, inlet)
+            case Changed():
+                await self._take_change(event, inlet)
+            case Message():
+                await self._take_message(event, inlet)
+            case Deleted():
+                await self._take_deletion(event, inlet)
+            case BulkDeleted():
+                for deleted in event.each:
+                    await self._take_deletion(deleted, inlet)
+            case Interaction():
+                await self._take_interaction(event, inlet)
+            case Unread():
+                # Kept for a person to look at, so that it holds up nobody.
+                await inlet.spoil(event.name, event.frame, event.why)
+            case _:
+                assert_never(event)
+
+    async def _catch_up_direct(self, inlet: Inlet) -> None:
+        self._cursors.begin()
+        for channel in self._cursors.direct():
+            await self._catch_up(channel, "", inlet)
+
+    async def _catch_up_guild(self, guild: GuildCame, inlet: Inlet) -> None:
+        for channel, newest in self._link.channels(guild.id):
+            if newest > self._cursors.last(channel):
+                await self._catch_up(channel, guild.id, inlet)
+
+    async def _take_message(
+        self, message: Message, inlet: Inlet, *, only_addressed: bool = False
+    ) -> None:
+        place = await self._place(message.channel_id, message.guild_id, message.member)
+        arrival = arrival_of(message, account=self._account, place=place)
+        if message.author.id == self._account:
+            self._senders.add(external_id(message.channel_id, message.id), Sender(id=self._account))
+        if arrival is not None and (arrival.is_addressed or not only_addressed):
+            await _hand_over(arrival, inlet)
+            self._senders.add(arrival.external_id, arrival.sender)
+        # If we die before this is written, the message is offered again, which changes nothing.
+        self._cursors.advance(message.channel_id, message.id, is_direct=not message.guild_id)
+
+    async def _take_change(self, changed: Changed, inlet: Inlet) -> None:
+        place = await self._place(changed.channel_id, changed.guild_id, changed.member)
+        arrival = arrival_of(changed, account=self._account, place=place)
+        if arrival is not None:
+            await _hand_over(arrival, inlet)
+
+    async def _take_deletion(self, deleted: Deleted, inlet: Inlet) -> None:
+        sender = self._senders.of(external_id(deleted.channel_id, deleted.id))
+        if sender.id == self._account:
+            return
+        place = await self._place(deleted.channel_id, deleted.guild_id, None)
+        await _hand_over(deletion_of(deleted, place=place, sender=sender), inlet)
+
+    async def _take_interaction(self, interaction: Interaction, inlet: Inlet) -> None:
+        place = await self._place(
+            interaction.channel_id,
+            interaction.guild_id,
+            interaction.member,
+            told=interaction.channel,
+        )
+        arrival = interaction_of(interaction, place=place)
+        if arrival is None:
+            return
+        await _hand_over(arrival, inlet)
+        try:
+            await self._effects.acknowledge(interaction)
+        except PerdureError as error:
+            # It is taken all the same; the person only sees that Discord heard nothing from us.
+            log.warning("interaction_not_acknowledged", error=str(error))
+
+    async def _catch_up(self, channel: str, guild: str, inlet: Inlet) -> None:
+        last, is_known = self._cursors.last(channel), self._cursors.knows(channel)
+        if not last:
+            return
+        try:
+            missed = await self._archive.since(channel, last)
+        except (NotFound, Permanent) as error:
+            # The channel is gone, or its past is not ours to read.
+            log.info("channel_not_caught_up", channel=channel, error=str(error))
+            return
+        members: dict[str, Member] = {}
+        for message in missed:
+            author = message.author.id
+            if guild and self._needs_roles and author not in members:
+                members[author] = await self._archive.member(guild, author)
+            whole = msgspec.structs.replace(message, guild_id=guild, member=members.get(author))
+            # Of a channel never heard before, old talk among people is not ours to answer.
+            await self._take_message(whole, inlet, only_addressed=not is_known)
+
+    async def _place(
+        self, channel: str, guild: str, member: Member | None, *, told: Channel | None = None
+    ) -> Place:
+        if not guild:
+            return Place(place=channel, kind=PlaceKind.PRIVATE)
+        known = self._link.place_of(channel, member.roles if member else ())
+        if known is not None:
+            return known
+        try:
+            found = told or await self._archive.channel(channel)
+        except (NotFound, Permanent):
+            return Place(place=channel)
+        is_thread = found.type in _THREADS and found.parent_id is not None
+        return Place(
+            place=found.parent_id or channel if is_thread else channel,
+            thread=channel if is_thread else "",
+            label=f"#{found.name}" if found.name else "",
+        )
+
+
+async def _hand_over(arrival: Arrival, inlet: Inlet) -> None:
+    try:
+        await inlet.take(arrival)
+    except Rejected:
+        # It can never be taken, and the person was told.
+        return
+    except Ambiguous as error:
+        raise Transient(f"Discord: {error}; it is offered again") from error

@@ -1,0 +1,194 @@
+"""What a person did on Discord, in the words that all platforms share. Pure.
+
+Threads and forum posts are channels of their own on Discord: their parent is the place, they are
+the thread. Ids of messages are unique everywhere, but acting on one takes its channel as well, so
+an external id is `channel/message`.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.discord.payloads import (
+    Attachment,
+    Changed,
+    Deleted,
+    Interaction,
+    Member,
+    Message,
+    User,
+)
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.updates import DELETE, EDIT
+
+# Of the many types of messages only these were written by somebody; the rest tell of joins, pins
+# and boosts.
+_WRITTEN: Final = frozenset({0, 19})  # plain, reply
+_VOICE_MESSAGE: Final = 1 << 13
+_COMMAND: Final = 2
+_CLICK: Final = 3
+_CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a channel's messages belong. `own_role` is the role that Discord made for the bot: to
+    mention it is to mention the bot. `role_names` are those of the sender."""
+
+    place: str
+    thread: str = ""
+    kind: PlaceKind = PlaceKind.GROUP
+    label: str = ""
+    own_role: str = ""
+    role_names: tuple[str, ...] = ()
+
+
+def external_id(channel: str, message: str) -> str:
+    return f"{channel}/{message}"
+
+
+def message_at(external: str) -> tuple[str, str] | None:
+    """The channel and message of an external id, or None if it is not a message's: a command from
+    the menu, or a click, is nothing that could be answered or marked."""
+    channel, _, message = external.partition("/")
+    is_message = channel.isdecimal() and message.isdecimal()
+    return (channel, message) if is_message else None
+
+
+def sender_of(user: User, member: Member | None, place: Place, *, is_bot: bool) -> Sender:
+    nick = member.nick if member else None
+    return Sender(
+        id=user.id,
+        name=nick or user.global_name or user.username,
+        is_bot=is_bot,
+        roles=(*(member.roles if member else ()), *place.role_names),
+    )
+
+
+def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | None:
+    """A message, or its edit; None if nobody wrote it, or we did."""
+    if message.author.id == account or message.type not in _WRITTEN:
+        return None
+    is_edit = isinstance(message, Changed)
+    if is_edit and message.edited_timestamp is None:
+        return None
+    own_id = external_id(message.channel_id, message.id)
+    quoted = message.referenced_message
+    is_bot = message.author.bot or message.webhook_id is not None
+    arrival = Arrival(
+        external_id=own_id,
+        place=place.place,
+        place_kind=place.kind,
+        sender=sender_of(message.author, message.member, place, is_bot=is_bot),
+        thread=place.thread,
+        label=place.label,
+        text=_text(message, account=account, place=place),
+        is_addressed=_is_addressed(message, account=account, place=place),
+        files=_files(message),
+        quote=quoted.content if quoted else "",
+    )
+    if not is_edit:
+        return arrival
+    # A later change that is no edit repeats the timestamp, and so the id: it is the same event.
+    return msgspec.structs.replace(
+        arrival, kind=EDIT, external_id=f"{own_id}/{message.edited_timestamp}", target=own_id
+    )
+
+
+def deletion_of(deleted: Deleted, *, place: Place, sender: Sender) -> Arrival:
+    target = external_id(deleted.channel_id, deleted.id)
+    return Arrival(
+        kind=DELETE,
+        external_id=f"{target}/deleted",
+        place=place.place,
+        place_kind=place.kind,
+        sender=sender,
+        thread=place.thread,
+        label=place.label,
+        target=target,
+    )
+
+
+def interaction_of(interaction: Interaction, *, place: Place) -> Arrival | None:
+    """A command from the menu, or a click on a button, as what it says."""
+    user = interaction.user or (interaction.member.user if interaction.member else None)
+    text = _said(interaction)
+    if user is None or not text:
+        return None
+    return Arrival(
+        # The letter keeps it apart from messages, which can be replied to.
+        external_id=external_id(interaction.channel_id, f"i{interaction.id}"),
+        place=place.place,
+        place_kind=place.kind,
+        sender=sender_of(user, interaction.member, place, is_bot=user.bot),
+        thread=place.thread,
+        label=place.label,
+        text=text,
+        is_addressed=True,
+    )
+
+
+def is_click(interaction: Interaction) -> bool:
+    return interaction.type == _CLICK
+
+
+def button_id(index: int, word: str) -> str:
+    """Discord's id of a button, at most 100 characters; it carries the word that a click says."""
+    return f"{index}:{word}"[:100]
+
+
+def _said(interaction: Interaction) -> str:
+    chosen = interaction.data
+    if chosen is None:
+        return ""
+    if interaction.type == _CLICK:
+        return chosen.custom_id.partition(":")[2]
+    if interaction.type != _COMMAND:
+        return ""
+    words = [str(option.value) for option in chosen.options if option.value is not None]
+    return " ".join([f"/{chosen.name}", *words])
+
+
+def _is_addressed(message: Message, *, account: str, place: Place) -> bool:
+    quoted = message.referenced_message
+    return (
+        _mention(account).search(message.content) is not None
+        or (quoted is not None and quoted.author.id == account)
+        or (place.own_role != "" and place.own_role in message.mention_roles)
+    )
+
+
+def _mention(user: str) -> re.Pattern[str]:
+    return re.compile(rf"<@!?{re.escape(user)}>")
+
+
+def _text(message: Message, *, account: str, place: Place) -> str:
+    """What was written, without the mention of the bot, and with people and emoji by name."""
+    text = _mention(account).sub("", message.content)
+    if place.own_role:
+        text = text.replace(f"<@&{place.own_role}>", "")
+    for user in message.mentions:
+        name = f"@{user.global_name or user.username}"
+        text = _mention(user.id).sub(lambda _, name=name: name, text)  # type: ignore[misc]
+    text = _CUSTOM_EMOJI.sub(r"\1", text).strip()
+    forwarded = [each.message.content for each in message.message_snapshots]
+    stickers = [f":{sticker.name}:" for sticker in message.sticker_items]
+    return "\n\n".join(part for part in (text, *forwarded, *stickers) if part)
+
+
+def _files(message: Message) -> tuple[FileReference, ...]:
+    is_voice = bool(message.flags & _VOICE_MESSAGE)
+    return tuple(
+        _file(attachment, message, is_voice=is_voice) for attachment in message.every_attachment
+    )
+
+
+def _file(attachment: Attachment, message: Message, *, is_voice: bool) -> FileReference:
+    # Discord's addresses of files run out within a day, so they are asked for when needed.
+    return FileReference(
+        reference=f"{message.channel_id}/{message.id}/{attachment.id}",
+        mime=(attachment.content_type or "").partition(";")[0],
+        name=attachment.filename,
+        size=attachment.size,
+        is_voice=is_voice,
+    )

@@ -1,0 +1,31 @@
+"""Discord, as the gateway knows it before anything of it is imported."""
+
+from typing import Final
+
+from perdure.domain.secret import Secret
+from perdure.ports.manifest import Manifest, Quality
+from perdure.ports.settings import AdapterSettings, Text, Url
+
+NAME: Final = "discord"
+
+
+class DiscordSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`api_url` and `gateway_url` are for servers other than Discord's own: where REST is, without
+    its version, and the websocket. `slash_commands` puts our commands on Discord's menu."""
+
+    token: Secret
+    api_url: Url = "https://discord.com/api"
+    gateway_url: Text | None = None
+    slash_commands: bool = True
+
+
+MANIFEST: Final = Manifest(
+    name=NAME,
+    title="Discord",
+    settings=DiscordSettings,
+    factory="perdure.adapters.discord.adapter:make",
+    quality=Quality.SILVER,
+    extra="discord",
+    needs="discord",
+    unproved=("idempotent sending by nonce", "resuming a session", "rate limits"),
+)

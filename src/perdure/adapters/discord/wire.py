@@ -1,0 +1,224 @@
+"""Discord's REST, one request at a time, and the one place where foreign failures get our names.
+
+Nothing is retried and nothing is waited for: a rate limit is raised with the time that Discord
+asks for, and the outbox waits. A request whose answer is lost may have been obeyed; it is a riddle
+only if obeying it twice would show.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import discord
+import msgspec
+
+from perdure.adapters.discord.payloads import Refusal
+from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
+from perdure.domain.secret import Secret
+from perdure.ports.adapter import ACCOUNT_WAIT
+
+CONNECT_TIMEOUT_S: Final = 10
+CALL_TIMEOUT_S: Final = 30
+FILE_TIMEOUT_S: Final = 300
+CHUNK_BYTES: Final = 64 * 1024
+NAME_MAX: Final = 200
+VERSION: Final = "v10"
+
+_SIGN_IN_ADVICE: Final = (
+    "Discord refuses the token: set [adapters.discord] token to the one that the Developer Portal "
+    "shows under Bot > Reset Token"
+)
+_INTENT_ADVICE: Final = (
+    "Discord refuses to show the bot what people write: turn on Message Content Intent in the "
+    "Developer Portal under Bot"
+)
+_SHARD_ADVICE: Final = (
+    "the bot is in too many servers for one connection; take it out of some, or use several bots"
+)
+_CLOSED_FOR_GOOD: Final[Mapping[int, str]] = {
+    4004: _SIGN_IN_ADVICE,
+    4010: _SHARD_ADVICE,
+    4011: _SHARD_ADVICE,
+    4013: _INTENT_ADVICE,
+    4014: _INTENT_ADVICE,
+}
+_ADVICE: Final[Mapping[int, str]] = {
+    40005: "send a smaller file",
+    50001: "let the bot see the channel",
+    50007: "the person takes no direct messages from the bot; ask them to allow it",
+    50013: "give the bot the permissions that docs/adapters/discord.md names",
+    50083: "the thread is archived and locked; unlock it",
+}
+
+# A name goes into a header as it is.
+_UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f"\\/]')
+
+_T = TypeVar("_T")
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    mime: str
+    data: bytes
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """`verb` names it in complaints, since a path may hold a token. `is_repeatable`: obeying it
+    twice shows no more than obeying it once."""
+
+    verb: str
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: object = None
+    file: File | None = None
+    is_repeatable: bool = True
+
+
+def path(*parts: str) -> str:
+    return "/" + "/".join(quote(part, safe="@") for part in parts)
+
+
+def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> PerdureError:
+    """What a failure of aiohttp or discord.py means to us."""
+    if isinstance(error, discord.ConnectionClosed):
+        advice = _CLOSED_FOR_GOOD.get(error.code)
+        return Permanent(advice) if advice else Transient(f"{verb}: closed with {error.code}")
+    if isinstance(error, aiohttp.InvalidURL):
+        return Permanent(f"{verb}: {error} is no address; correct api_url or gateway_url")
+    # Not its repr, which can hold the request with its headers.
+    words = f"{verb}: {type(error).__name__} {error}".rstrip()
+    is_unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    if is_unsent or is_repeatable:
+        return Transient(words)
+    # Time-outs and resets land here: the request may have arrived.
+    return Ambiguous(words)
+
+
+def refused(request: Request, status: int, retry_after: str, body: bytes) -> PerdureError:
+    """What an answer that is no success means to us."""
+    refusal = _refusal(body)
+    words = f"{request.verb}: {status} {refusal.code} {refusal.message}".rstrip()
+    if status == 429:
+        wait_s = refusal.retry_after if refusal.retry_after is not None else _seconds(retry_after)
+        code = ACCOUNT_WAIT if refusal.is_global else "rate_limited"
+        return Transient(words, code=code, retry_after_s=wait_s)
+    if status == 401:
+        return Permanent(_SIGN_IN_ADVICE)
+    if status == 404:
+        return NotFound(words)
+    if status >= 500:
+        return Transient(words) if request.is_repeatable else Ambiguous(words)
+    advice = _ADVICE.get(refusal.code)
+    detail = bytes(refusal.errors).decode("utf-8", "replace")[:500]
+    return Permanent("; ".join(part for part in (words, detail, advice) if part))
+
+
+def _refusal(body: bytes) -> Refusal:
+    try:
+        return msgspec.json.decode(body, type=Refusal)
+    except msgspec.DecodeError:
+        # Not Discord but something before it, which answers with a page.
+        return Refusal(message=body[:200].decode("utf-8", "replace"))
+
+
+def _seconds(retry_after: str) -> float | None:
+    try:
+        return float(retry_after)
+    except ValueError:
+        return None
+
+
+class Rest:
+    """The bot's requests. Open between `open` and `close`."""
+
+    def __init__(self, *, token: Secret, api_url: str) -> None:
+        self._base = f"{api_url.rstrip('/')}/{VERSION}"
+        self._token = token
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise Transient("Discord is not connected yet")
+        return self._session
+
+    def open(self) -> None:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def ask(self, request: Request, kind: type[_T]) -> _T:
+        """The answer to a request, in the shape that we need of it."""
+        body = await self.call(request)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise translated(error, request.verb, is_repeatable=request.is_repeatable) from error
+
+    async def call(self, request: Request) -> bytes:
+        seconds = CALL_TIMEOUT_S if request.file is None else FILE_TIMEOUT_S
+        try:
+            async with self.session.request(
+                request.method,
+                self._base + request.path,
+                params=request.query,
+                data=_data(request),
+                headers=self._headers(request),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_S),
+                allow_redirects=False,
+            ) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translated(error, request.verb, is_repeatable=request.is_repeatable) from error
+        if response.status >= 300:
+            raise refused(request, response.status, response.headers.get("Retry-After", ""), body)
+        return body
+
+    async def download(self, url: str) -> AsyncIterator[bytes]:
+        """A file's bytes. Its address is a secret of its own, so our token stays home."""
+        timeout = aiohttp.ClientTimeout(total=FILE_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        try:
+            async with self.session.get(url, timeout=timeout) as response:
+                if response.status >= 500 or response.status == 429:
+                    raise Transient(f"Discord's file store answered {response.status}")
+                if response.status != 200:
+                    raise Permanent(
+                        f"Discord's file store answered {response.status}: the file is gone; "
+                        "ask for it to be sent again"
+                    )
+                async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translated(error, "Discord's file store") from error
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {
+            "Authorization": f"Bot {self._token.reveal()}",
+            "User-Agent": f"DiscordBot (https://discordpy.readthedocs.io, {discord.__version__})",
+        }
+        if request.body is not None and request.file is None:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+
+def _data(request: Request) -> bytes | aiohttp.FormData | None:
+    encoded = None if request.body is None else msgspec.json.encode(request.body)
+    if request.file is None:
+        return encoded
+    # Discord does not read field names whose brackets are quoted.
+    form = aiohttp.FormData(quote_fields=False)
+    form.add_field("payload_json", (encoded or b"{}").decode(), content_type="application/json")
+    form.add_field(
+        "files[0]",
+        request.file.data,
+        filename=_UNSAFE.sub("_", request.file.name)[:NAME_MAX] or "file",
+        content_type=request.file.mime or "application/octet-stream",
+    )
+    return form

@@ -1,0 +1,1 @@
+"""Matrix: rooms, threads, edits and files over the client-server API, encrypted where asked."""

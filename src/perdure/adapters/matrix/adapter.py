@@ -1,0 +1,307 @@
+"""One account on one homeserver: what goes out, and the life of the connection."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, assert_never
+
+import msgspec
+
+from perdure.adapters.matrix import files, render
+from perdure.adapters.matrix.events import MESSAGE
+from perdure.adapters.matrix.intake import Intake
+from perdure.adapters.matrix.keeping import Folder
+from perdure.adapters.matrix.manifest import ENCRYPTION_EXTRA, NAME, MatrixSettings
+from perdure.adapters.matrix.marks import Marks
+from perdure.adapters.matrix.rooms import Rooms
+from perdure.adapters.matrix.signing_in import WhoAmI, sign_in
+from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
+from perdure.domain.address import Address
+from perdure.domain.delivery import GONE, Capabilities, Pace, Rate, Streaming
+from perdure.domain.errors import NotFound, PerdureError, Permanent, Transient
+from perdure.domain.ids import PartId
+from perdure.domain.markdown.units import Unit
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    Unsupported,
+    Upload,
+)
+from perdure.ports.manifest import Around
+from perdure.ports.settings import AdapterSettings
+
+if TYPE_CHECKING:
+    from perdure.adapters.matrix.encryption import Vault
+
+TYPING_MS: Final = 30_000
+CAPABILITIES: Final = Capabilities(
+    takes_key=True,
+    can_edit=True,
+    can_delete=True,
+    can_react=True,
+    streaming=Streaming.EDIT,
+    text_max=render.TEXT_BYTES_MAX,
+    unit=Unit.BYTES,
+    typing_s=25,
+    upload_bytes_max=files.UPLOAD_BYTES_MAX,
+    pace=Pace(account=Rate(10, 1), place=Rate(1, 1), preview_s=1.0),
+)
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    event_id: str
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """Of a deleted event the content is empty."""
+
+    content: dict[str, msgspec.Raw] = {}
+
+
+class _Profile(msgspec.Struct, frozen=True):
+    displayname: str | None = None
+
+
+def make(settings: AdapterSettings, around: Around) -> "Matrix":
+    assert isinstance(settings, MatrixSettings)
+    return Matrix(settings, around)
+
+
+class Matrix:
+    """The `Platform` of one bot."""
+
+    name = NAME
+
+    def __init__(self, settings: MatrixSettings, around: Around) -> None:
+        self._settings = settings
+        self._around = around
+        self._wire = Wire(settings.homeserver)
+        self._folder = Folder(around.folder)
+        self._rooms = Rooms()
+        self._marks = Marks(self._wire, self._rooms)
+        self._vault: Vault | None = None
+        self._my_name = ""
+        self._capabilities = CAPABILITIES
+        self._typing: set[str] = set()
+
+    def capabilities(self, address: Address) -> Capabilities:
+        return self._capabilities
+
+    def size(self, text: str) -> int:
+        return render.size(text, is_escaped=self._settings.encryption)
+
+    async def connect(self) -> str:
+        self._wire.open()
+        me = await sign_in(self._settings, self._wire, self._folder, self._around.entropy)
+        self._rooms.me = me.user_id
+        self._my_name = await self._display_name(me.user_id)
+        self._capabilities = msgspec.structs.replace(
+            CAPABILITIES, upload_bytes_max=await files.upload_bytes_max(self._wire)
+        )
+        if self._settings.encryption and self._vault is None:
+            self._vault = self._open_vault(me)
+        return me.user_id
+
+    async def receive(self, inlet: Inlet) -> None:
+        intake = Intake(
+            self._wire,
+            self._rooms,
+            self._folder,
+            settings=self._settings,
+            clock=self._around.clock,
+            nonce=self._nonce(),
+            my_name=self._my_name,
+            vault=self._vault,
+        )
+        try:
+            with self._waiting_for_sign_in(can_wait=self._settings.password is not None):
+                await intake.run(inlet)
+        except NotFound as error:
+            raise Transient(
+                f"The homeserver lost what it was asked for: {error.message}"
+            ) from error
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """Homeservers are asked; they do not call."""
+        return HookResponse(status=404)
+
+    def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        return files.fetch(self._wire, reference)
+
+    async def close(self) -> None:
+        await self._wire.close()
+        await self._folder.settled()
+        if self._vault is not None:
+            self._vault.close()
+            self._vault = None
+
+    async def perform(self, effect: Effect) -> Receipt:
+        with self._waiting_for_sign_in():
+            match effect:
+                case Post():
+                    receipt = await self._post(effect)
+                case Edit():
+                    receipt = await self._edit(effect)
+                case Delete():
+                    await self._delete(effect)
+                    receipt = GONE
+                case Upload():
+                    receipt = await self._upload(effect)
+                case React():
+                    room, event = effect.address.place, effect.external_id
+                    receipt = await self._marks.put(room, event, effect.emoji, self._nonce())
+                case _:
+                    assert_never(effect)
+        return Receipt(external_id=receipt)
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise Permanent("A homeserver cannot be asked by key; send it again under the same one.")
+
+    async def preview(self, preview: Preview) -> str:
+        if preview.streaming is not Streaming.EDIT:
+            raise Unsupported("A room shows a growing answer by edits only.")
+        with self._waiting_for_sign_in():
+            if preview.receipt:
+                await self._replace(preview.address, preview.receipt, preview.text)
+                return preview.receipt
+            return await self._say(
+                preview.address, preview.text, key=preview.key, reply_to=preview.reply_to
+            )
+
+    async def typing(self, address: Address) -> None:
+        with self._waiting_for_sign_in():
+            await self._tell_typing(address.place, {"typing": True, "timeout": TYPING_MS})
+        self._typing.add(address.place)
+
+    async def _post(self, post: Post) -> str:
+        receipt = await self._say(post.address, post.text, key=post.key, reply_to=post.reply_to)
+        await self._stop_typing(post.address)
+        return receipt
+
+    async def _say(self, address: Address, text: str, *, key: PartId, reply_to: str) -> str:
+        content = render.message(text, thread=address.thread, reply_to=reply_to)
+        return await self._put(address.place, content, key, is_repeatable=False)
+
+    async def _edit(self, edit: Edit) -> str:
+        """A server takes an edit of what was deleted, and shows it to nobody: so it is asked."""
+        path = room_path(edit.address.place, f"event/{segment(edit.receipt)}")
+        if not (await self._wire.call("GET", path, answer=_Seen)).content:
+            raise NotFound("The message was deleted.")
+        await self._replace(edit.address, edit.receipt, edit.text)
+        await self._stop_typing(edit.address)
+        return edit.receipt
+
+    async def _replace(self, address: Address, receipt: str, text: str) -> None:
+        # A name of its own: under the key of the message the server would take it for the message.
+        content = render.edit(text, of=receipt)
+        await self._put(address.place, content, self._nonce(), is_repeatable=True)
+
+    async def _delete(self, delete: Delete) -> None:
+        path = room_path(
+            delete.address.place, f"redact/{segment(delete.receipt)}/{segment(self._nonce())}"
+        )
+        with contextlib.suppress(NotFound):
+            await self._wire.call("PUT", path, body={}, answer=msgspec.Raw)
+
+    async def _upload(self, upload: Upload) -> str:
+        room = upload.address.place
+        data, mime, keys = upload.data, upload.mime, None
+        if await self._is_encrypted(room):
+            from perdure.adapters.matrix.encryption import seal_file  # noqa: PLC0415 - an extra
+
+            data, keys = seal_file(upload.data)
+            mime = "application/octet-stream"
+        url = await files.store(self._wire, data, mime=mime, name="" if keys else upload.name)
+        content = render.file_message(
+            render.Attached(name=upload.name, mime=upload.mime, size=len(upload.data), url=url),
+            keys=keys,
+            caption=upload.caption,
+            relates_to=render.relation(thread=upload.address.thread, reply_to=upload.reply_to),
+        )
+        receipt = await self._put(room, content, upload.key, is_repeatable=False)
+        await self._stop_typing(upload.address)
+        return receipt
+
+    async def _put(self, room: str, content: object, key: str, *, is_repeatable: bool) -> str:
+        """Send an event. The server keeps `key` with the device: the same one again is the same
+        event."""
+        kind = MESSAGE
+        if await self._is_encrypted(room):
+            assert self._vault is not None
+            kind, content = await self._vault.seal(room, kind, content)
+        path = room_path(room, f"send/{kind}/{segment(key)}")
+        sent = await self._wire.call(
+            "PUT", path, body=content, answer=_Sent, is_repeatable=is_repeatable
+        )
+        return sent.event_id
+
+    async def _is_encrypted(self, room: str) -> bool:
+        """Nothing is ever said in the open where people expect that only they can read it."""
+        known = self._rooms.get(room)
+        is_encrypted = known.is_encrypted if known else await self._asked_is_encrypted(room)
+        if is_encrypted and self._vault is None:
+            raise Permanent(
+                "The room is encrypted. Set encryption = true in [adapters.matrix] and install "
+                f"'perdure[{ENCRYPTION_EXTRA}]'."
+            )
+        return is_encrypted
+
+    async def _asked_is_encrypted(self, room: str) -> bool:
+        try:
+            path = room_path(room, "state/m.room.encryption")
+            await self._wire.call("GET", path, answer=msgspec.Raw)
+        except NotFound:
+            return False
+        return True
+
+    async def _stop_typing(self, address: Address) -> None:
+        """A courtesy: without it people would see us typing for some seconds more."""
+        if address.place in self._typing:
+            self._typing.discard(address.place)
+            with contextlib.suppress(PerdureError):
+                await self._tell_typing(address.place, {"typing": False})
+
+    async def _tell_typing(self, room: str, state: Mapping[str, object]) -> None:
+        path = room_path(room, f"typing/{segment(self._rooms.me)}")
+        await self._wire.call("PUT", path, body=state, answer=msgspec.Raw)
+
+    async def _display_name(self, user: str) -> str:
+        try:
+            path = f"{CLIENT}/profile/{segment(user)}/displayname"
+            profile = await self._wire.call("GET", path, answer=_Profile)
+        except (NotFound, Permanent):
+            return ""
+        return profile.displayname or ""
+
+    def _open_vault(self, me: WhoAmI) -> "Vault":
+        if not me.device_id:
+            raise Permanent("This access token has no device; encryption needs one of a sign-in.")
+        try:
+            from perdure.adapters.matrix.encryption import Vault  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise Permanent(
+                f"encryption = true needs more: pip install 'perdure[{ENCRYPTION_EXTRA}]', or "
+                "remove it from [adapters.matrix]."
+            ) from error
+        return Vault(self._wire, self._folder.path, user=me.user_id, device=me.device_id)
+
+    @contextlib.contextmanager
+    def _waiting_for_sign_in(self, *, can_wait: bool = True) -> Iterator[None]:
+        """A lost sign-in is made again by the next connect, if need be once the configuration is
+        right. What is to be said until then can wait for that."""
+        try:
+            yield
+        except Permanent as error:
+            if error.code != SIGNED_OUT or not can_wait:
+                raise
+            raise Transient(f"It is said once the bot has signed in again: {error}") from error
+
+    def _nonce(self) -> str:
+        return self._around.entropy.random_bytes(10).hex()

@@ -1,0 +1,91 @@
+"""What a room holds besides the newest: the part that a sync left out, and single events."""
+
+from typing import Final
+
+import msgspec
+import structlog
+
+from perdure.adapters.matrix.events import (
+    ENCRYPTED,
+    MEMBER,
+    MESSAGE,
+    REDACTION,
+    STICKER,
+    Event,
+    Page,
+    decoded,
+)
+from perdure.adapters.matrix.rooms import Room
+from perdure.adapters.matrix.wire import FORBIDDEN, Wire, room_path, segment
+from perdure.domain.errors import NotFound, Permanent
+
+PAGE: Final = 100
+# Five thousand events are more than people say while a gateway restarts.
+GAP_PAGES_MAX: Final = 50
+INVITED_PAGES_MAX: Final = 5
+_READ: Final = (MESSAGE, ENCRYPTED, REDACTION, STICKER, MEMBER)
+_log = structlog.get_logger("matrix")
+
+
+class History:
+    def __init__(self, wire: Wire, *, me: str) -> None:
+        self._wire = wire
+        self._filter = msgspec.json.encode({"types": _READ, "not_senders": [me]}).decode()
+
+    async def between(self, room: Room, newer: str, older: str) -> list[msgspec.Raw]:
+        """Everything after the point `older` and before `newer`, oldest first."""
+        found: list[msgspec.Raw] = []
+        for _ in range(GAP_PAGES_MAX):
+            page = await self._page(room, newer, until=older)
+            found.extend(page.chunk)
+            if not page.end or not page.chunk:
+                break
+            newer = page.end
+        else:
+            _log.warning(
+                "a gap is too long, its beginning is not read", room=room.id, read=len(found)
+            )
+        return found[::-1]
+
+    async def since_invited(self, room: Room, newer: str) -> list[msgspec.Raw]:
+        """What was said before the point `newer`, back to our invitation, oldest first."""
+        found: list[msgspec.Raw] = []
+        for _ in range(INVITED_PAGES_MAX):
+            page = await self._page(room, newer)
+            found.extend(page.chunk)
+            oldest = decoded(page.chunk[-1], Event) if page.chunk else None
+            if not page.end or oldest is None or not was_invited(oldest, room):
+                break
+            newer = page.end
+        return found[::-1]
+
+    async def event(self, room: str, event_id: str) -> msgspec.Raw | None:
+        """None when there is no such event, or it is not for us to see."""
+        path = room_path(room, f"event/{segment(event_id)}")
+        try:
+            return await self._wire.call("GET", path, answer=msgspec.Raw)
+        except NotFound:
+            return None
+        except Permanent as error:
+            if error.code != FORBIDDEN:
+                raise
+            return None
+
+    async def _page(self, room: Room, newer: str, *, until: str = "") -> Page:
+        query = {"dir": "b", "from": newer, "limit": str(PAGE), "filter": self._filter}
+        if until:
+            query["to"] = until
+        path = room_path(room.id, "messages")
+        return await self._wire.call("GET", path, answer=Page, query=query)
+
+
+def was_invited(event: Event, room: Room) -> bool:
+    """Were we in the room, or asked to come, when this was said?"""
+    return event.unsigned.membership == "invite" or was_there(event, room)
+
+
+def was_there(event: Event, room: Room) -> bool:
+    """Servers that do not tell leave us the time at which we came."""
+    if event.unsigned.membership:
+        return event.unsigned.membership == "join"
+    return event.origin_server_ts >= room.joined_at_ms

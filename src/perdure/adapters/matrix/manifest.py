@@ -1,0 +1,34 @@
+"""What the gateway knows of Matrix before anything of it is imported."""
+
+from typing import Final, Literal
+
+from perdure.domain.secret import Secret
+from perdure.ports.manifest import Manifest, Quality
+from perdure.ports.settings import AdapterSettings, Text, Url
+
+NAME: Final = "matrix"
+# What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.
+ENCRYPTION_EXTRA: Final = "matrix-e2e"
+
+
+class MatrixSettings(AdapterSettings, frozen=True, kw_only=True):
+    """`user` is the bot's id (`@bot:example.org`). It signs in with `token`, or with `password`:
+    then the access token is kept in the adapter's folder, so that the device stays the same.
+    `invites`: join where somebody who may speak invites the bot, or never."""
+
+    homeserver: Url
+    user: Text
+    password: Secret | None = None
+    device_id: Text | None = None
+    encryption: bool = False
+    invites: Literal["allowed", "never"] = "allowed"
+
+
+MANIFEST: Final = Manifest(
+    name=NAME,
+    title="Matrix",
+    settings=MatrixSettings,
+    factory="perdure.adapters.matrix.adapter:make",
+    quality=Quality.GOLD,
+    unproved=("federation", "single sign-on"),
+)

@@ -1,0 +1,84 @@
+"""Understanding single events: opening encrypted ones, and knowing what they speak of."""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from perdure.adapters.matrix.events import ENCRYPTED, MESSAGE, STICKER, Event, decoded
+from perdure.adapters.matrix.history import History
+from perdure.adapters.matrix.inbound import (
+    Known,
+    Scene,
+    asks_about,
+    looked_up,
+    remembered,
+    understood,
+)
+from perdure.adapters.matrix.rooms import Room, Rooms
+from perdure.domain.arrivals import Arrival
+
+if TYPE_CHECKING:
+    from perdure.adapters.matrix.encryption import Vault
+
+KNOWN_MAX: Final = 2_000
+
+
+class Reader:
+    """Remembers the newest events, and asks the server for older ones."""
+
+    def __init__(
+        self, history: History, rooms: Rooms, *, my_name: str, vault: "Vault | None"
+    ) -> None:
+        self._history = history
+        self._rooms = rooms
+        self._my_name = my_name
+        self._vault = vault
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    def opened(self, room: str, raw: msgspec.Raw) -> Event | None:
+        """The event, or what is inside it where it is encrypted and we have the key."""
+        event = decoded(raw, Event)
+        if event is None or event.type != ENCRYPTED or self._vault is None:
+            return event
+        inside = self._vault.open(room, raw)
+        return event if inside is None else _unsealed(event, decoded(inside, Event))
+
+    async def arrival(self, room: Room, event: Event) -> Arrival | None:
+        known = await self._about(room.id, asks_about(event))
+        scene = Scene(
+            place=room.id,
+            kind=self._rooms.kind(room),
+            label=room.label(),
+            me=self._rooms.me,
+            my_names=(self._my_name, room.names.get(self._rooms.me, "")),
+            sender_name=room.name_of(event.sender),
+        )
+        self._remember(event.event_id, remembered(event))
+        return understood(event, scene, known)
+
+    async def _about(self, room: str, event_id: str) -> Known | None:
+        if not event_id:
+            return None
+        if event_id not in self._known:
+            raw = await self._history.event(room, event_id)
+            event = self.opened(room, raw) if raw is not None else None
+            if event is None:
+                return None
+            newest = self.opened(room, event.newest) if event.newest is not None else None
+            self._remember(event_id, looked_up(event, newest))
+        return self._known[event_id]
+
+    def _remember(self, event_id: str, known: Known) -> None:
+        self._known[event_id] = known
+        self._known.move_to_end(event_id)
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+
+def _unsealed(outside: Event, inside: Event | None) -> Event | None:
+    """What was sealed may only be something said: the server has checked who may take messages
+    away, and could not have checked it in there. The rest is as the server tells it."""
+    if inside is None or inside.type not in {MESSAGE, STICKER}:
+        return None
+    return msgspec.structs.replace(outside, type=inside.type, content=inside.content)

@@ -1,0 +1,206 @@
+"""HTTP to the homeserver, and what its refusals and our broken connections mean.
+
+One request, one answer: nothing is tried again here. A 429 says how long to wait and is passed on
+with it. Whether an unanswered request may be repeated is known to the caller alone, who says so.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
+from perdure.ports.adapter import ACCOUNT_WAIT
+
+CONNECT_S: Final = 10.0
+REQUEST_S: Final = 30.0
+# Files take as long as they take, while bytes move.
+SILENCE_S: Final = 60.0
+CHUNK_BYTES: Final = 64 * 1024
+CLIENT: Final = "/_matrix/client/v3"
+
+SIGNED_OUT: Final = "signed_out"
+TOO_LARGE: Final = "too_large"
+FORBIDDEN: Final = "forbidden"
+UNKNOWN_RELATION: Final = "Can't send relation to unknown event"
+_NOT_SIGNED_IN: Final = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
+
+Answer = TypeVar("Answer")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    errcode: str = ""
+    error: str = ""
+    retry_after_ms: float | None = None
+
+
+class Wire:
+    """The connections of one account. `token` is set once it has signed in."""
+
+    def __init__(self, homeserver: str) -> None:
+        self._base = homeserver.rstrip("/")
+        self._http: aiohttp.ClientSession | None = None
+        self.token = ""
+
+    def open(self) -> None:
+        if self._http is None or self._http.closed:
+            self._http = aiohttp.ClientSession()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def call(  # noqa: PLR0913 - a request has that many sides
+        self,
+        method: str,
+        path: str,
+        *,
+        answer: type[Answer],
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        is_repeatable: bool = True,
+        timeout_s: float = REQUEST_S,
+    ) -> Answer:
+        """JSON both ways. `is_repeatable`: doing it twice is no worse than once, so that no answer
+        means only that it is to be done later."""
+        data = None if body is None else msgspec.json.encode(body)
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        async with self.request(
+            method, path, data, headers, query, is_repeatable=is_repeatable, limits=limits
+        ) as response:
+            received = await response.read()
+        try:
+            return msgspec.json.decode(received, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            words = f"it sent what nobody can read ({error})"
+            raise _no_answer(words, is_repeatable=is_repeatable) from error
+
+    @contextlib.asynccontextmanager
+    async def request(  # noqa: PLR0913
+        self,
+        method: str,
+        path: str,
+        data: bytes | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        is_repeatable: bool = True,
+        limits: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response that the server meant as success, its body still to be read."""
+        if self._http is None or self._http.closed:
+            raise Transient("The connection to the homeserver is closed; it is opened again soon.")
+        try:
+            async with self._http.request(
+                method,
+                self._base + path,
+                data=data,
+                params=query,
+                headers={**(headers or {}), **self._authorization()},
+                timeout=limits or aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S),
+            ) as response:
+                if response.status >= 400:
+                    body = await response.read()
+                    raise refused(
+                        response.status, body, response.headers, is_repeatable=is_repeatable
+                    )
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            raise translated(error, is_repeatable=is_repeatable) from error
+
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """A file, piece by piece."""
+        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        async with self.request("GET", path, limits=limits) as response:
+            async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                yield piece
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+def translated(error: aiohttp.ClientError | OSError, *, is_repeatable: bool) -> PerdureError:
+    """What a broken connection means. Time-outs are `OSError`s."""
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    match error:
+        case aiohttp.InvalidURL():
+            return Permanent(
+                f"{error} is no address of a homeserver; correct homeserver in [adapters.matrix]."
+            )
+        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            return Transient(f"The homeserver cannot be reached ({words}).")
+        case _:
+            return _no_answer(words, is_repeatable=is_repeatable)
+
+
+def refused(
+    status: int, body: bytes, headers: Mapping[str, str], *, is_repeatable: bool
+) -> PerdureError:
+    """What a homeserver's "no" means. A proxy in front of it speaks no JSON."""
+    try:
+        refusal = msgspec.json.decode(body, type=Refusal, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        refusal = Refusal()
+    words = refusal.error or f"HTTP {status}"
+    if status == 429 or refusal.errcode == "M_LIMIT_EXCEEDED":
+        return Transient(
+            "The homeserver wants fewer requests.",
+            code=ACCOUNT_WAIT,  # it counts what an account sends, wherever that goes
+            retry_after_s=_wait_s(refusal, headers),
+        )
+    if status == 503:
+        return Transient(
+            f"The homeserver is busy ({words}).", retry_after_s=_wait_s(refusal, headers)
+        )
+    if status >= 500:
+        return _no_answer(words, is_repeatable=is_repeatable)
+    return _never(status, refusal.errcode, words)
+
+
+def _never(status: int, errcode: str, words: str) -> PerdureError:
+    if errcode in _NOT_SIGNED_IN or status == 401:
+        return Permanent(
+            f"The homeserver does not know this access token ({words}). Set a valid token, or user "
+            "and password, in [adapters.matrix].",
+            code=SIGNED_OUT,
+        )
+    if UNKNOWN_RELATION in words:
+        return NotFound(f"What it speaks of is not in the room ({words}).")
+    if errcode == "M_TOO_LARGE" or status == 413:
+        return Permanent(f"It is too large for the homeserver ({words}).", code=TOO_LARGE)
+    if errcode == "M_FORBIDDEN" or status == 403:
+        return Permanent(
+            f"The homeserver forbids it ({words}). Invite the bot to the room, or let it write "
+            "there.",
+            code=FORBIDDEN,
+        )
+    if status == 404:
+        return NotFound(f"The homeserver has no such thing ({words}).")
+    return Permanent(f"The homeserver refuses it ({errcode or status}: {words}).", code=errcode)
+
+
+def _no_answer(words: str, *, is_repeatable: bool) -> PerdureError:
+    if is_repeatable:
+        return Transient(f"The homeserver gave no answer ({words}).")
+    return Ambiguous(f"The homeserver gave no answer, and may have done it ({words}).")
+
+
+def _wait_s(refusal: Refusal, headers: Mapping[str, str]) -> float | None:
+    if refusal.retry_after_ms is not None:
+        return refusal.retry_after_ms / 1000
+    after = headers.get("Retry-After", "")
+    return float(after) if after.isascii() and after.isdigit() else None
+
+
+def segment(text: str) -> str:
+    """One part of a path: ids hold `/`, `#`, `$`, `!` and `:`."""
+    return quote(text, safe="")
+
+
+def room_path(room: str, rest: str) -> str:
+    return f"{CLIENT}/rooms/{segment(room)}/{rest}"

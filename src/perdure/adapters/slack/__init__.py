@@ -1,0 +1,1 @@
+"""Slack: one bot of one workspace, over Socket Mode or the Events API."""

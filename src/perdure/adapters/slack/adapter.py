@@ -1,0 +1,187 @@
+"""One Slack bot in one workspace."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.slack.finding import Finding
+from perdure.adapters.slack.hearing import Hearing
+from perdure.adapters.slack.hooks import Hooks
+from perdure.adapters.slack.inbound import BY_ID, Bot
+from perdure.adapters.slack.manifest import NAME, SlackSettings
+from perdure.adapters.slack.messages import Messages
+from perdure.adapters.slack.payloads import Envelope, File
+from perdure.adapters.slack.people import People
+from perdure.adapters.slack.render import CHOICES_MAX, TEXT_MAX, size
+from perdure.adapters.slack.sending import Sending
+from perdure.adapters.slack.socket_mode import Socket
+from perdure.adapters.slack.streams import Streams
+from perdure.adapters.slack.wire import Wire
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival
+from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
+from perdure.domain.errors import Permanent, Rejected, Transient
+from perdure.domain.ids import PartId
+from perdure.domain.markdown.units import Unit
+from perdure.domain.secret import Secret
+from perdure.ports.adapter import (
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Platform,
+    Preview,
+    Receipt,
+)
+from perdure.ports.manifest import Around
+from perdure.ports.settings import AdapterSettings
+
+# Where events come to our hook, Slack is asked this often whether it still knows us.
+PROBE_S: Final = 60.0
+
+_PLAIN: Final = Capabilities(
+    can_find=True,
+    can_edit=True,
+    can_delete=True,
+    can_react=True,
+    streaming=Streaming.EDIT,
+    text_max=TEXT_MAX,
+    unit=Unit.CHARS,
+    choices_max=CHOICES_MAX,
+    upload_bytes_max=100 * 1024 * 1024,
+    # Slack counts by method: posts one a second in a channel, changes some fifty a minute in all.
+    pace=Pace(account=Rate(100, 60), place=Rate(1, 1), preview_s=1.2),
+)
+_STREAMED: Final = msgspec.structs.replace(_PLAIN, streaming=Streaming.NATIVE)
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    team_id: str
+    user_id: str
+    bot_id: str | None = None
+    user: str | None = None
+
+
+class _FileAnswer(msgspec.Struct, frozen=True):
+    file: File
+
+
+class Slack:
+    """The `Platform` port."""
+
+    name = NAME
+
+    def __init__(self, settings: SlackSettings, around: Around) -> None:
+        self._settings = settings
+        self._clock = around.clock
+        self._wire = Wire(settings.api_url, token=settings.token, app_token=settings.app_token)
+        messages = Messages(self._wire)
+        streams = Streams(self._wire, messages)
+        self._sending = Sending(self._wire, messages, streams)
+        self._finding = Finding(self._wire, around.clock)
+        self._hearing = Hearing(People(self._wire), streams)
+        self._socket = Socket(self._wire, around.clock, self._heard)
+        self._hooks = Hooks(settings.signing_secret, self._hearing, around.clock)
+        self._bot: Bot | None = None
+
+    def capabilities(self, address: Address) -> Capabilities:
+        # A stream is always an answer in a thread.
+        return _STREAMED if self._settings.native_stream and address.thread else _PLAIN
+
+    def size(self, text: str) -> int:
+        return size(text)
+
+    async def connect(self) -> str:
+        said = await self._wire.ask("auth.test", {}, _Identity)
+        self._bot = Bot(
+            team=said.team_id,
+            user=said.user_id,
+            bot_id=said.bot_id or "",
+            name=said.user or "",
+        )
+        if self._settings.app_token is not None:
+            await self._socket.open()
+        return self._bot.account
+
+    async def receive(self, inlet: Inlet) -> None:
+        if self._settings.app_token is not None:
+            await self._socket.receive(inlet)
+        while True:
+            inlet.alive()
+            await self._clock.sleep(PROBE_S)
+            await self._wire.ask("auth.test", {}, _Identity)
+
+    async def _heard(self, envelope: Envelope) -> Arrival | None:
+        match envelope.type:
+            case "events_api":
+                return await self._hearing.callback(envelope.payload, self._known())
+            case "slash_commands":
+                return self._hearing.command(envelope.payload)
+            case "interactive":
+                return self._hearing.interaction(envelope.payload)
+            case _:
+                return None
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        return await self._hooks.answer(request, inlet, self._bot)
+
+    async def perform(self, effect: Effect) -> Receipt:
+        return await self._sending.perform(effect, user=self._known().user)
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        return await self._finding.find(key, address, self._known())
+
+    async def preview(self, preview: Preview) -> str:
+        return await self._sending.preview(preview, team=self._known().team)
+
+    async def typing(self, address: Address) -> None:
+        """Slack shows nobody that a bot is writing."""
+
+    async def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        async for chunk in self._wire.get(await self._address(reference)):
+            yield chunk
+
+    async def _address(self, reference: str) -> str:
+        """Of a file from another workspace Slack tells only the id at first."""
+        if not reference.startswith(BY_ID):
+            return reference
+        asked = {"file": reference.removeprefix(BY_ID)}
+        file = (await self._wire.ask("files.info", asked, _FileAnswer)).file
+        address = file.url_private_download or file.url_private
+        if not address:
+            raise Permanent("Slack does not say where the file is; send it again")
+        return address
+
+    def _known(self) -> Bot:
+        if self._bot is None:
+            raise Transient("Slack has not been reached since the start; it is tried again")
+        return self._bot
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+
+def make(settings: AdapterSettings, around: Around) -> Platform:
+    assert isinstance(settings, SlackSettings)
+    _check(settings)
+    return Slack(settings, around)
+
+
+def _check(settings: SlackSettings) -> None:
+    if settings.app_token is None and settings.signing_secret is None:
+        raise Rejected(
+            "[adapters.slack] needs a way to get events: set app_token (xapp-…) for Socket Mode, "
+            "or signing_secret for the Events API",
+            code="config",
+        )
+    if _begins(settings.token, "xapp-") or _begins(settings.app_token, "xoxb-"):
+        raise Rejected(
+            "the tokens in [adapters.slack] are mixed up: token is the bot's and begins with "
+            "xoxb-, app_token is the app's and begins with xapp-",
+            code="config",
+        )
+
+
+def _begins(secret: Secret | None, prefix: str) -> bool:
+    return secret is not None and secret.reveal().startswith(prefix)

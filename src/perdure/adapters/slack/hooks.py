@@ -1,0 +1,111 @@
+"""The Events API: Slack posts to our hook, signed, and takes 200 for "it is yours now".
+
+Events, commands and clicks may all come to one address; what they are is told by their form.
+"""
+
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from perdure.adapters.slack.hearing import Hearing, Unreadable
+from perdure.adapters.slack.inbound import Bot
+from perdure.adapters.slack.payloads import Callback
+from perdure.domain.arrivals import Arrival
+from perdure.domain.errors import Ambiguous, Rejected, Transient
+from perdure.domain.secret import Secret
+from perdure.ports.adapter import HookRequest, HookResponse, Inlet
+from perdure.ports.clock import Clock
+
+AGE_S_MAX: Final = 5 * 60
+_SIGNATURE: Final = "x-slack-signature"
+_TIMESTAMP: Final = "x-slack-request-timestamp"
+_FORM: Final = "application/x-www-form-urlencoded"
+_OK: Final = HookResponse(content_type="text/plain")
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    signed = b"v0:" + timestamp.encode() + b":" + body
+    return "v0=" + hmac.new(secret.encode(), signed, sha256).hexdigest()
+
+
+def is_genuine(secret: Secret, headers: Mapping[str, str], body: bytes, *, now_ms: int) -> bool:
+    """Whether Slack sent this, and lately: an old request may be somebody's copy."""
+    timestamp = headers.get(_TIMESTAMP, "")
+    if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):
+        return False
+    if abs(now_ms / 1000 - int(timestamp)) > AGE_S_MAX:
+        return False
+    expected = signature(secret.reveal(), timestamp, body).encode()
+    return hmac.compare_digest(expected, headers.get(_SIGNATURE, "").encode())
+
+
+class Hooks:
+    def __init__(self, secret: Secret | None, hearing: Hearing, clock: Clock) -> None:
+        self._secret = secret
+        self._hearing = hearing
+        self._clock = clock
+
+    async def answer(self, request: HookRequest, inlet: Inlet, bot: Bot | None) -> HookResponse:
+        if self._secret is None:
+            return _refusal(404, "set signing_secret in [adapters.slack] to take events here")
+        now_ms = self._clock.now_ms()
+        if not is_genuine(self._secret, request.headers, request.body, now_ms=now_ms):
+            return _refusal(
+                401,
+                "the signature does not fit; check signing_secret in [adapters.slack] and the "
+                "clock of this machine",
+            )
+        inlet.alive()
+        try:
+            if request.headers.get("content-type", "").partition(";")[0].strip() == _FORM:
+                return await self._hand_over(self._form(request.body), inlet)
+            return await self._callback(request.body, inlet, bot)
+        except Unreadable as error:
+            return await self._put_aside(error, inlet)
+
+    async def _callback(self, body: bytes, inlet: Inlet, bot: Bot | None) -> HookResponse:
+        try:
+            callback = msgspec.json.decode(body, type=Callback)
+        except msgspec.DecodeError:
+            return _refusal(400, "this is no event of Slack's")
+        if callback.type == "url_verification":
+            answer = msgspec.json.encode({"challenge": callback.challenge})
+            return HookResponse(body=answer)
+        if bot is None:
+            # Who we are is known once we have connected; Slack sends it again.
+            return _refusal(503, "the gateway is still starting")
+        return await self._hand_over(await self._hearing.event(callback.event, bot), inlet)
+
+    async def _put_aside(self, unread: Unreadable, inlet: Inlet) -> HookResponse:
+        try:
+            await inlet.spoil(unread.name, unread.payload, str(unread))
+        except (Transient, Ambiguous) as error:
+            return _refusal(503, error.message)
+        return _OK
+
+    def _form(self, body: bytes) -> Arrival | None:
+        fields = {
+            name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()
+        }
+        if "payload" in fields:
+            return self._hearing.interaction(fields["payload"].encode())
+        return self._hearing.command(msgspec.json.encode(fields))
+
+    async def _hand_over(self, arrival: Arrival | None, inlet: Inlet) -> HookResponse:
+        if arrival is None:
+            return _OK
+        try:
+            await inlet.take(arrival)
+        except Rejected:
+            return _OK
+        except (Transient, Ambiguous) as error:
+            return _refusal(503, error.message)
+        return _OK
+
+
+def _refusal(status: int, words: str) -> HookResponse:
+    return HookResponse(status=status, body=words.encode(), content_type="text/plain")

@@ -1,0 +1,209 @@
+"""From what Slack sends to what a person did.
+
+A mention in a channel comes twice, as a message and as a mention; both become the same arrival. In
+a channel, whoever addresses the bot outside a thread begins one: the conversation lives below that
+message. In private a thread is only what the person made one.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.slack.names import MessageName, is_private
+from perdure.adapters.slack.payloads import Action, Click, Command, Event, File, Message
+from perdure.adapters.slack.reading import mentioned, read
+from perdure.adapters.slack.render import ACTION
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.commands import given
+from perdure.domain.updates import DELETE, EDIT
+
+# What people write. Other kinds tell of joining, of topics, of pins.
+_WRITTEN: Final = frozenset({None, "bot_message", "file_share", "me_message", "thread_broadcast"})
+# A deleted message that others have answered leaves this in its place.
+_TOMBSTONE: Final = "tombstone"
+_GONE: Final = frozenset({"tombstone", "hidden_by_limit"})
+_VOICE: Final = "slack_audio"
+# A file of which Slack told only the id.
+BY_ID: Final = "file:"
+
+
+class Bot(msgspec.Struct, frozen=True, kw_only=True):
+    """Who we are there."""
+
+    team: str
+    user: str
+    bot_id: str = ""
+    name: str = ""
+
+    @property
+    def account(self) -> str:
+        return f"{self.team}/{self.user}"
+
+
+def people_in(event: Event) -> tuple[str, ...]:
+    """The ids whose names an arrival needs."""
+    message = event.message or event
+    ids = (message.user or "", *mentioned(message.text or ""))
+    return tuple(dict.fromkeys(each for each in ids if each))
+
+
+def of_event(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+    """None for what no person did, or did not do to us."""
+    match event.subtype:
+        case "message_changed":
+            return _changed(event, bot, names)
+        case "message_deleted" if event.previous_message is not None:
+            return _deleted(event, event.previous_message, event.deleted_ts or "", bot, names)
+        case _:
+            return _written(event, bot, names)
+
+
+def _written(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+    sender = _sender(event, bot, names)
+    if event.subtype not in _WRITTEN or sender is None or not event.ts:
+        return None
+    return Arrival(
+        external_id=MessageName(event.channel, event.ts).external_id,
+        place=event.channel,
+        place_kind=_kind(event.channel),
+        sender=sender,
+        thread=_thread(event, event.channel, bot),
+        text=read(event.text or "", bot=bot.user, names=names),
+        is_addressed=_is_addressed(event, bot) or event.type == "app_mention",
+        files=tuple(_file(file) for file in event.files or () if file.mode not in _GONE),
+        quote=_forwarded(event, bot, names),
+    )
+
+
+def _changed(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+    now, before = event.message, event.previous_message
+    if now is None:
+        return None
+    if now.subtype == _TOMBSTONE:
+        return _deleted(event, before or now, now.ts, bot, names)
+    sender = _sender(now, bot, names)
+    # Previews of links and growing threads change a message too, but nobody edited it.
+    if sender is None or now.edited is None or (before and before.edited == now.edited):
+        return None
+    target = MessageName(event.channel, now.ts).external_id
+    return Arrival(
+        kind=EDIT,
+        external_id=f"{target}/{now.edited.ts}",
+        target=target,
+        place=event.channel,
+        place_kind=_kind(event.channel),
+        sender=sender,
+        # Where the conversation of the message is: an edit does not move it.
+        thread=_thread(before or now, event.channel, bot),
+        text=read(now.text or "", bot=bot.user, names=names),
+        is_addressed=_is_addressed(now, bot),
+    )
+
+
+def _deleted(
+    event: Event, before: Message, ts: str, bot: Bot, names: Mapping[str, str]
+) -> Arrival | None:
+    """Slack does not tell who deleted it; for us it was whoever wrote it."""
+    sender = _sender(before, bot, names)
+    if sender is None or not ts:
+        return None
+    target = MessageName(event.channel, ts).external_id
+    return Arrival(
+        kind=DELETE,
+        external_id=f"{target}/deleted",
+        target=target,
+        place=event.channel,
+        place_kind=_kind(event.channel),
+        sender=sender,
+        thread=_thread(before, event.channel, bot),
+        is_addressed=_is_addressed(before, bot),
+    )
+
+
+def of_command(command: Command) -> Arrival:
+    """`/stop` is our command; `/perdure stop` is one too, and `/perdure hello` is a message."""
+    words = f"{command.command} {command.text}".strip()
+    if not _is_ours(words):
+        words = command.text.strip() or "/help"
+        words = f"/{words}" if _is_ours(f"/{words}") else words
+    return Arrival(
+        external_id=f"{command.channel_id}/command/{command.trigger_id}",
+        place=command.channel_id,
+        place_kind=_kind(command.channel_id),
+        sender=Sender(id=command.user_id, name=command.user_name),
+        text=words,
+        is_addressed=True,
+    )
+
+
+def of_click(click: Click) -> Arrival | None:
+    """The first of our own buttons; there is never more than one."""
+    ours = (action for action in click.actions if action.action_id.startswith(ACTION))
+    action: Action | None = next(ours, None)
+    if action is None or click.channel is None or not action.value:
+        return None
+    channel, message = click.channel.id, click.message or Message()
+    is_reply = bool(message.thread_ts) and message.thread_ts != message.ts
+    return Arrival(
+        external_id=f"{channel}/click/{message.ts}/{action.action_ts}",
+        place=channel,
+        place_kind=_kind(channel),
+        sender=Sender(id=click.user.id, name=click.user.name or ""),
+        thread=(message.thread_ts or "") if is_reply else "",
+        text=action.value,
+        is_addressed=True,
+    )
+
+
+def _is_ours(words: str) -> bool:
+    typed = given(words)
+    return typed is not None and typed.command is not None
+
+
+def _kind(channel: str) -> PlaceKind:
+    return PlaceKind.PRIVATE if is_private(channel) else PlaceKind.GROUP
+
+
+def _sender(message: Message, bot: Bot, names: Mapping[str, str]) -> Sender | None:
+    """None for ourselves: what the bot says is not news to it."""
+    if message.user == bot.user or (message.bot_id and message.bot_id == bot.bot_id):
+        return None
+    if message.user:
+        name = names.get(message.user, "")
+        return Sender(id=message.user, name=name, is_bot=bool(message.bot_id))
+    if message.bot_id:
+        return Sender(id=message.bot_id, name=message.username or "", is_bot=True)
+    return None
+
+
+def _thread(message: Message, channel: str, bot: Bot) -> str:
+    if message.thread_ts and message.thread_ts != message.ts:
+        return message.thread_ts
+    begins = not is_private(channel) and _mentions(message, bot)
+    return message.ts if begins else ""
+
+
+def _mentions(message: Message, bot: Bot) -> bool:
+    return bot.user in mentioned(message.text or "")
+
+
+def _is_addressed(message: Message, bot: Bot) -> bool:
+    return _mentions(message, bot) or message.parent_user_id == bot.user
+
+
+def _file(file: File) -> FileReference:
+    return FileReference(
+        reference=file.url_private_download or file.url_private or f"{BY_ID}{file.id}",
+        mime=file.mimetype or "",
+        name=file.name or file.title or "",
+        size=file.size or 0,
+        is_voice=file.subtype == _VOICE,
+    )
+
+
+def _forwarded(message: Message, bot: Bot, names: Mapping[str, str]) -> str:
+    """The text of messages that were forwarded with this one."""
+    shared = [each for each in message.attachments or () if each.is_share]
+    texts = (read(each.text or each.fallback or "", bot=bot.user, names=names) for each in shared)
+    return "\n\n".join(text for text in texts if text)

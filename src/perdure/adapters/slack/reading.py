@@ -1,0 +1,52 @@
+"""The text of a Slack message as people see it.
+
+Slack escapes three characters and writes what is not text between angle brackets: people, channels,
+groups, links, dates. Everything else is the text itself.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_PERSON: Final = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
+_TOKEN: Final = re.compile(r"<([^<>\n]+)>")
+_SCHEME: Final = re.compile(r"(?:https?://|mailto:|tel:)")
+
+
+def mentioned(text: str) -> tuple[str, ...]:
+    """The ids of the people who are mentioned, in order."""
+    return tuple(dict.fromkeys(_PERSON.findall(text)))
+
+
+def read(text: str, *, bot: str, names: Mapping[str, str]) -> str:
+    """Plain text, without the mention that was only there to address the bot."""
+    shown = _TOKEN.sub(lambda found: _shown(found[1], names), _unaddressed(text, bot))
+    return shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _unaddressed(text: str, bot: str) -> str:
+    """A mention inside a sentence is part of what is said, and stays."""
+    mention = rf"<@{re.escape(bot)}(?:\|[^>]*)?>"
+    text = re.sub(rf"\A\s*(?:{mention}[\s,:]*)+", "", text)
+    return re.sub(rf"(?:\s*{mention})+\s*\Z", "", text).strip()
+
+
+def _shown(token: str, names: Mapping[str, str]) -> str:
+    target, _, label = token.partition("|")
+    match target[0]:
+        case "@":
+            return f"@{names.get(target[1:]) or label or target[1:]}"
+        case "#":
+            return f"#{label or target[1:]}"
+        case "!":
+            # `<!here>`, `<!subteam^S1|@team>`, `<!date^…|yesterday>`
+            return label or f"@{target[1:].partition('^')[0]}"
+        case _:
+            return _link(target, label)
+
+
+def _link(target: str, label: str) -> str:
+    bare = _SCHEME.sub("", target, count=1)
+    if not label or label in (target, bare):
+        return bare if target.startswith(("mailto:", "tel:")) else target
+    return f"[{label}]({target})"

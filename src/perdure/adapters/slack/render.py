@@ -1,0 +1,112 @@
+"""From markdown to what Slack takes.
+
+Slack reads markdown itself, in a block of its own, so a text goes out as it is. Only what could
+address people is broken.
+"""
+
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.slack.mentions import unaddressed
+from perdure.adapters.slack.mrkdwn import escaped, mrkdwn
+from perdure.domain.markdown.split import split
+from perdure.domain.markdown.units import Unit, cut
+
+# A markdown block takes 12,000; an action under it and Slack's own counting want room.
+TEXT_MAX: Final = 11_000
+CHOICES_MAX: Final = 25
+ACTION: Final = "perdure_choice"
+
+# An update with a longer text is refused.
+_FALLBACK_MAX: Final = 3_000
+_SECTION_MAX: Final = 3_000
+_LABEL_MAX: Final = 75
+
+
+class Words(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    """A piece of text in a block."""
+
+    kind: str
+    text: str
+
+
+class Button(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    text: Words
+    action_id: str
+    value: str
+    kind: str = "button"
+
+
+class Markdown(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    text: str
+    kind: str = "markdown"
+
+
+class Section(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    text: Words
+    kind: str = "section"
+
+
+class Actions(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    elements: tuple[Button, ...]
+    kind: str = "actions"
+
+
+Block = Markdown | Section | Actions
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What a message shows: `blocks` in the window, `text` in notifications."""
+
+    text: str
+    blocks: tuple[Block, ...]
+
+
+def markdown(text: str) -> str:
+    return unaddressed(text)
+
+
+def size(text: str) -> int:
+    return len(markdown(text))
+
+
+def content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    return Content(_fallback(text), (Markdown(markdown(text)), *buttons(choices)))
+
+
+def plainer_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    """For a server that does not know the block for markdown."""
+    pieces = split(text, size=lambda piece: len(mrkdwn(piece)), limit=_SECTION_MAX)
+    sections = tuple(Section(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
+    return Content(_fallback(text), (*sections, *buttons(choices)))
+
+
+def caption(text: str) -> str:
+    """The words beside a file."""
+    return mrkdwn(text)
+
+
+def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
+    if not choices:
+        return ()
+    return (
+        Actions(
+            tuple(
+                Button(
+                    Words("plain_text", cut(choice, Unit.CHARS, _LABEL_MAX)),
+                    f"{ACTION}_{index}",
+                    choice,
+                )
+                for index, choice in enumerate(choices[:CHOICES_MAX])
+            )
+        ),
+    )
+
+
+def _fallback(text: str) -> str:
+    shown = mrkdwn(cut(text, Unit.CHARS, _FALLBACK_MAX))
+    if len(shown) <= _FALLBACK_MAX:
+        return shown
+    # So much was escaped: better no marks than a mark cut in two.
+    return escaped(cut(text, Unit.CHARS, _FALLBACK_MAX // len("&amp;")))

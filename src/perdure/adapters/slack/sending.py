@@ -1,0 +1,181 @@
+"""What goes out: each effect as the calls that perform it."""
+
+from typing import Final, assert_never
+
+import msgspec
+
+from perdure.adapters.slack.emoji import name_of
+from perdure.adapters.slack.messages import Messages
+from perdure.adapters.slack.names import MessageName, file_of, file_receipt, marked, message_of
+from perdure.adapters.slack.recent import Recent
+from perdure.adapters.slack.refusals import Refused
+from perdure.adapters.slack.render import caption
+from perdure.adapters.slack.streams import Streams
+from perdure.adapters.slack.wire import Nothing, Wire
+from perdure.domain.delivery import GONE, Streaming
+from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
+from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+
+STILL_MAX: Final = 1_000
+_STREAMING: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
+_FILE_GONE: Final = frozenset({"file_not_found", "file_deleted"})
+_MARK_SET: Final = "already_reacted"
+_MARK_GONE: Final = "no_reaction"
+
+
+class _Place(msgspec.Struct, frozen=True):
+    upload_url: str
+    file_id: str
+
+
+class Sending:
+    def __init__(self, wire: Wire, messages: Messages, streams: Streams) -> None:
+        self._wire = wire
+        self._messages = messages
+        self._streams = streams
+        # Bubbles that are no stream, or whose stream shows nobody knows what: replaced as a whole.
+        self._still: Recent[bool] = Recent(STILL_MAX)
+
+    async def perform(self, effect: Effect, *, user: str) -> Receipt:
+        match effect:
+            case Post():
+                shown = await self._messages.post(
+                    effect.key, effect.address, effect.text, effect.choices
+                )
+                return Receipt(external_id=shown.external_id)
+            case Edit():
+                await self._edit(effect)
+                return Receipt(external_id=effect.receipt)
+            case Delete():
+                await self._delete(effect.receipt)
+                return Receipt(external_id=GONE)
+            case Upload():
+                return Receipt(external_id=await self._upload(effect))
+            case React():
+                await self._mark(effect, user)
+                return Receipt(external_id=effect.external_id)
+            case _ as never:
+                assert_never(never)
+
+    async def preview(self, preview: Preview, *, team: str) -> str:
+        if not preview.receipt:
+            return await self._begin(preview, team)
+        name = _named(preview.receipt)
+        is_grown = (
+            preview.streaming is Streaming.NATIVE
+            and preview.receipt not in self._still
+            and _has_grown(preview.shown, preview.text)
+        )
+        if not (is_grown and await self._append(preview, name)):
+            self._still[preview.receipt] = True
+            await self._replace(name, preview.text)
+        return preview.receipt
+
+    async def _begin(self, preview: Preview, team: str) -> str:
+        if preview.streaming is Streaming.NATIVE:
+            begun = await self._streams.begin(preview, team=team)
+            if begun is not None:
+                return begun.external_id
+        posted = await self._messages.post(preview.key, preview.address, preview.text)
+        self._still[posted.external_id] = True
+        return posted.external_id
+
+    async def _append(self, preview: Preview, name: MessageName) -> bool:
+        try:
+            return await self._streams.append(name, shown=preview.shown, text=preview.text)
+        except Ambiguous as error:
+            # Appending once more could show the same words twice.
+            self._still[preview.receipt] = True
+            raise Transient(error.message) from error
+
+    async def _edit(self, edit: Edit) -> None:
+        name = _named(edit.receipt)
+        is_grown = edit.receipt not in self._still and _has_grown(edit.shown, edit.text)
+        if is_grown and await self._streams.end(
+            name, shown=edit.shown, text=edit.text, choices=edit.choices, key=edit.key
+        ):
+            # If we die before this is known, the edit is repeated, finds no stream and replaces.
+            self._still[edit.receipt] = True
+            return
+        await self._replace(name, edit.text, edit.choices)
+
+    async def _replace(self, name: MessageName, text: str, choices: tuple[str, ...] = ()) -> None:
+        try:
+            await self._messages.replace(name, text, choices)
+        except Refused as refused:
+            if refused.error not in _STREAMING:
+                raise
+            # A stream that was begun by a process now gone, or whose text is in doubt.
+            await self._streams.end(name)
+            await self._messages.replace(name, text, choices)
+
+    async def _delete(self, receipt: str) -> None:
+        if file := file_of(receipt):
+            await self._delete_file(file)
+            return
+        name = _named(receipt)
+        try:
+            await self._messages.delete(name)
+        except Refused as refused:
+            if refused.error not in _STREAMING or not await self._streams.end(name):
+                raise
+            await self._messages.delete(name)
+
+    async def _delete_file(self, file: str) -> None:
+        try:
+            await self._wire.ask("files.delete", {"file": file}, Nothing)
+        except Refused as refused:
+            if refused.error not in _FILE_GONE:
+                raise
+
+    async def _upload(self, upload: Upload) -> str:
+        """Only the last of the three calls shows anything, so only it can be in doubt."""
+        wanted = {"filename": marked(upload.name, upload.key), "length": len(upload.data)}
+        place = await self._wire.ask("files.getUploadURLExternal", wanted, _Place)
+        await self._wire.put(place.upload_url, upload.data)
+        channel = upload.address.place
+        params = {
+            "files": [{"id": place.file_id, "title": upload.name}],
+            "channel_id": channel,
+            "thread_ts": upload.address.thread,
+            "initial_comment": caption(upload.caption) if upload.caption else "",
+        }
+        await self._wire.send("files.completeUploadExternal", params, Nothing)
+        return file_receipt(channel, place.file_id)
+
+    async def _mark(self, react: React, user: str) -> None:
+        """One mark at a time, as on the other platforms."""
+        name = message_of(react.external_id)
+        if name is None:
+            # A command or a click is no message: there is nothing to mark.
+            return
+        wanted = name_of(react.emoji) if react.emoji else ""
+        message = await self._messages.read(name)
+        if message is None:
+            raise NotFound("the message to mark is gone from Slack")
+        ours = {each.name for each in message.reactions or () if user in each.users}
+        if wanted and wanted not in ours:
+            await self._react("reactions.add", name, wanted, fine=_MARK_SET)
+        for mark in sorted(ours - {wanted}):
+            await self._react("reactions.remove", name, mark, fine=_MARK_GONE)
+
+    async def _react(self, method: str, name: MessageName, mark: str, *, fine: str) -> None:
+        params = {"channel": name.channel, "timestamp": name.ts, "name": mark}
+        try:
+            await self._wire.ask(method, params, Nothing)
+        except Refused as refused:
+            if refused.error != fine:
+                raise
+
+
+def _has_grown(shown: str, text: str) -> bool:
+    """Whether a stream that shows one text can be brought to show the other. Of a stream that was
+    begun before a restart nothing is known."""
+    return bool(shown) and text.startswith(shown)
+
+
+def _named(receipt: str) -> MessageName:
+    name = message_of(receipt)
+    if name is None:
+        raise Permanent(f"{receipt} is no message of Slack's; it cannot be changed")
+    return name

@@ -1,0 +1,128 @@
+"""Slack's own streams: a message in a thread that takes text as it comes.
+
+A stream only grows, and it ends by itself after some minutes or when a person stops it; while it is
+open it refuses every other change. So a caller is told whether a stream still takes text, and
+replaces the whole message where it does not.
+"""
+
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.slack.messages import Messages, metadata_of
+from perdure.adapters.slack.names import MessageName, is_private, message_of
+from perdure.adapters.slack.payloads import Event, Message
+from perdure.adapters.slack.recent import Recent
+from perdure.adapters.slack.refusals import Refused
+from perdure.adapters.slack.render import buttons, markdown
+from perdure.adapters.slack.wire import Nothing, Wire
+from perdure.domain.ids import PartId
+from perdure.ports.adapter import Preview, Unsupported
+
+SPEAKERS_MAX: Final = 2_000
+UNKNOWN_METHOD: Final = "unknown_method"
+# Why a stream takes no more text. Whatever it shows stays, and can be changed like any message.
+_ENDED: Final = frozenset(
+    {"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict"}
+)
+
+
+class Speaker(msgspec.Struct, frozen=True):
+    """For whom a stream is: Slack wants to know in places that several people read."""
+
+    user: str = ""
+    team: str = ""
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    ts: str
+
+
+class Streams:
+    def __init__(self, wire: Wire, messages: Messages) -> None:
+        self._wire = wire
+        self._messages = messages
+        self._speakers: Recent[Speaker] = Recent(SPEAKERS_MAX)
+
+    def heard(self, event: Event) -> None:
+        """Remember who wrote a message, for the stream that may answer it."""
+        if event.user:
+            name = MessageName(event.channel, event.ts)
+            self._speakers[name.external_id] = _speaker(event)
+
+    async def begin(self, preview: Preview, *, team: str) -> MessageName | None:
+        """None where this thread cannot have a stream."""
+        speaker = await self._speaker(preview)
+        if speaker is None:
+            return None
+        params = {
+            "channel": preview.address.place,
+            "thread_ts": preview.address.thread,
+            "markdown_text": markdown(preview.text),
+            "recipient_user_id": speaker.user,
+            "recipient_team_id": (speaker.team or team) if speaker.user else "",
+        }
+        try:
+            begun = await self._wire.send("chat.startStream", params, _Begun)
+        except Refused as refused:
+            if refused.error == UNKNOWN_METHOD:
+                raise Unsupported("this Slack server knows no streams") from refused
+            return None
+        return MessageName(preview.address.place, begun.ts)
+
+    async def append(self, name: MessageName, *, shown: str, text: str) -> bool:
+        """Whether the stream took what `text` has more than `shown`. An `Ambiguous` means that it
+        may have, and that nobody knows any more what it shows."""
+        rest = markdown(text).removeprefix(markdown(shown))
+        if not rest:
+            return True
+        params = {"channel": name.channel, "ts": name.ts, "markdown_text": rest}
+        try:
+            await self._wire.send("chat.appendStream", params, Nothing)
+        except Refused as refused:
+            if refused.error in _ENDED:
+                return False
+            raise
+        return True
+
+    async def end(
+        self,
+        name: MessageName,
+        *,
+        shown: str = "",
+        text: str = "",
+        choices: tuple[str, ...] = (),
+        key: PartId | None = None,
+    ) -> bool:
+        """Whether there was a stream to end, and it now shows `text`. Ending twice does no harm:
+        the second time there is none."""
+        params = {
+            "channel": name.channel,
+            "ts": name.ts,
+            "markdown_text": markdown(text).removeprefix(markdown(shown)),
+            "blocks": buttons(choices),
+            "metadata": metadata_of(key) if key is not None else None,
+        }
+        try:
+            await self._wire.ask("chat.stopStream", params, Nothing)
+        except Refused as refused:
+            if refused.error in _ENDED or refused.error == UNKNOWN_METHOD:
+                return False
+            raise
+        return True
+
+    async def _speaker(self, preview: Preview) -> Speaker | None:
+        answered = message_of(preview.reply_to)
+        known = self._speakers.get(preview.reply_to)
+        if known is None and preview.address.person:
+            known = Speaker(preview.address.person)
+        if known is None and is_private(preview.address.place):
+            return Speaker()
+        if known is None and answered is not None:
+            message = await self._messages.read(answered)
+            known = _speaker(message) if message is not None and message.user else None
+        return known
+
+
+def _speaker(message: Message) -> Speaker:
+    return Speaker(message.user or "", message.user_team or message.team or "")

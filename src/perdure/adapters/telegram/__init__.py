@@ -1,0 +1,1 @@
+"""Telegram: one bot, spoken to through the Bot API."""

@@ -1,0 +1,119 @@
+"""One bot on Telegram."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.telegram.manifest import NAME, TelegramSettings
+from perdure.adapters.telegram.names import is_private
+from perdure.adapters.telegram.payloads import CHOICES_MAX
+from perdure.adapters.telegram.receiving import Receiving
+from perdure.adapters.telegram.refusals import Refused
+from perdure.adapters.telegram.render import size
+from perdure.adapters.telegram.sending import Sending
+from perdure.adapters.telegram.wire import Api
+from perdure.domain.address import Address
+from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
+from perdure.domain.errors import Permanent
+from perdure.domain.ids import PartId
+from perdure.domain.markdown.units import Unit
+from perdure.ports.adapter import (
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Platform,
+    Preview,
+    Receipt,
+)
+from perdure.ports.manifest import Around
+from perdure.ports.settings import AdapterSettings
+
+UPLOAD_BYTES_MAX: Final = 50 * 1024 * 1024
+DOWNLOAD_MB_MAX: Final = 20
+
+_GROUP: Final = Capabilities(
+    can_edit=True,
+    can_delete=True,
+    can_react=True,
+    streaming=Streaming.EDIT,
+    text_max=4096,
+    unit=Unit.UTF16,
+    typing_s=5,
+    choices_max=CHOICES_MAX,
+    upload_bytes_max=UPLOAD_BYTES_MAX,
+    pace=Pace(account=Rate(30, 1), place=Rate(20, 60), preview_s=3.0),
+)
+_PRIVATE: Final = msgspec.structs.replace(
+    _GROUP,
+    streaming=Streaming.DRAFT,
+    # One a second, and short bursts are allowed: an answer need not wait for its own signal.
+    pace=Pace(account=Rate(30, 1), place=Rate(3, 3), preview_s=1.0),
+)
+
+
+class _File(msgspec.Struct, frozen=True):
+    file_path: str | None = None
+
+
+class Telegram:
+    """The `Platform` port over the Bot API."""
+
+    name = NAME
+
+    def __init__(self, settings: TelegramSettings, around: Around) -> None:
+        self._api = Api(settings.api_url, settings.token)
+        self._sending = Sending(self._api, wants_rich=settings.rich)
+        self._receiving = Receiving(self._api, settings, around)
+
+    def capabilities(self, address: Address) -> Capabilities:
+        return _PRIVATE if is_private(address.place) else _GROUP
+
+    def size(self, text: str) -> int:
+        return size(text)
+
+    async def connect(self) -> str:
+        account = await self._receiving.connect()
+        await self._sending.look_around()
+        return account
+
+    async def receive(self, inlet: Inlet) -> None:
+        await self._receiving.receive(inlet)
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        return await self._receiving.answer(request, inlet)
+
+    async def perform(self, effect: Effect) -> Receipt:
+        return await self._sending.perform(effect)
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise Permanent("Telegram cannot be asked what it shows; look into the chat")
+
+    async def preview(self, preview: Preview) -> str:
+        return await self._sending.preview(preview)
+
+    async def typing(self, address: Address) -> None:
+        await self._sending.typing(address)
+
+    async def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        try:
+            said = await self._api.ask("getFile", {"file_id": reference})
+        except Refused as refused:
+            raise Permanent(
+                f"Telegram does not hand out the file ({refused.words}); bots get at most "
+                f"{DOWNLOAD_MB_MAX} MB, so send a smaller one or a link"
+            ) from refused
+        path = msgspec.json.decode(said, type=_File).file_path
+        if not path:
+            raise Permanent("Telegram does not say where the file is; send it again")
+        async for chunk in self._api.download(path):
+            yield chunk
+
+    async def close(self) -> None:
+        await self._api.close()
+
+
+def make(settings: AdapterSettings, around: Around) -> Platform:
+    assert isinstance(settings, TelegramSettings)
+    return Telegram(settings, around)

@@ -1,0 +1,122 @@
+"""What a message brings besides words: files to fetch, and things to say in words."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from perdure.adapters.telegram.updates import File, Message
+from perdure.domain.arrivals import FileReference
+
+# Where words stand in a rich message, whose kinds of blocks are many and grow in number.
+_WORDS: Final = ("summary", "text", "expression", "alternative_text", "caption", "credit")
+_PARTS: Final = ("blocks", "items", "cells")
+
+
+def files_of(message: Message) -> tuple[FileReference, ...]:
+    found: list[FileReference] = []
+    if message.photo:
+        largest = max(
+            message.photo, key=lambda size: (size.width * size.height, size.file_size or 0)
+        )
+        found.append(_reference(largest, mime="image/jpeg", name="photo.jpg"))
+    if message.voice:
+        found.append(_reference(message.voice, mime="audio/ogg", name="voice.ogg", is_voice=True))
+    if message.audio:
+        found.append(_reference(message.audio, mime="audio/mpeg", name="audio.mp3"))
+    if message.video:
+        found.append(_reference(message.video, mime="video/mp4", name="video.mp4"))
+    if message.video_note:
+        found.append(_reference(message.video_note, mime="video/mp4", name="video-note.mp4"))
+    if message.animation:
+        found.append(_reference(message.animation, mime="video/mp4", name="animation.mp4"))
+    elif message.document:  # an animation is told a second time as a document
+        found.append(_reference(message.document, mime="application/octet-stream", name="file"))
+    return tuple(found)
+
+
+def _reference(file: File, *, mime: str, name: str, is_voice: bool = False) -> FileReference:
+    return FileReference(
+        reference=file.file_id,
+        mime=file.mime_type or mime,
+        name=file.file_name or name,
+        size=file.file_size or 0,
+        is_voice=is_voice,
+    )
+
+
+def description(message: Message) -> str:
+    """Words for what has none, in brackets; empty where there is no such thing."""
+    said = (
+        _sticker(message),
+        _place(message),
+        _contact(message),
+        _poll(message),
+        _checklist(message),
+        f"[{message.dice.emoji} {message.dice.value}]" if message.dice else "",
+        "[a story]" if message.story is not None else "",
+        rich_words(message),
+    )
+    return "\n".join(filter(None, said))
+
+
+def _sticker(message: Message) -> str:
+    return f"[sticker {message.sticker.emoji or ''}".rstrip() + "]" if message.sticker else ""
+
+
+def _place(message: Message) -> str:
+    if message.location is None:
+        return ""
+    where = f"{message.location.latitude}, {message.location.longitude}"
+    if message.venue is None:
+        return f"[location {where}]"
+    named = ", ".join(filter(None, (message.venue.title, message.venue.address)))
+    return f"[location {named} ({where})]"
+
+
+def _contact(message: Message) -> str:
+    contact = message.contact
+    if contact is None:
+        return ""
+    name = " ".join(filter(None, (contact.first_name, contact.last_name)))
+    return f"[contact {name}, {contact.phone_number}]"
+
+
+def _poll(message: Message) -> str:
+    if message.poll is None:
+        return ""
+    options = " / ".join(option.text for option in message.poll.options)
+    return f"[poll {message.poll.question}: {options}]"
+
+
+def _checklist(message: Message) -> str:
+    if message.checklist is None:
+        return ""
+    tasks = " / ".join(task.text for task in message.checklist.tasks)
+    return f"[checklist {message.checklist.title}: {tasks}]"
+
+
+def rich_words(message: Message) -> str:
+    """The words of a rich message, a line for each paragraph, without its form."""
+    if message.rich_message is None:
+        return ""
+    return "\n".join(_lines(message.rich_message))
+
+
+def _lines(node: object) -> Iterator[str]:
+    if isinstance(node, list):
+        for part in node:
+            yield from _lines(part)
+    elif isinstance(node, dict):
+        words = [_joined(node[key]) for key in _WORDS if key in node]
+        yield from filter(None, words)
+        for key in _PARTS:
+            yield from _lines(node.get(key))
+
+
+def _joined(node: object) -> str:
+    if isinstance(node, str):
+        return node
+    if isinstance(node, list):
+        return "".join(map(_joined, node))
+    if isinstance(node, dict):
+        return "".join(_joined(node[key]) for key in _WORDS if key in node)
+    return ""

@@ -1,0 +1,166 @@
+"""Telegram's updates as arrivals.
+
+An update that is none of our business becomes None and is acknowledged like any other: service
+messages, what the bot itself wrote, a command that names another bot. Telegram tells bots of edits
+but never of deletions.
+"""
+
+import hashlib
+
+import msgspec
+
+from perdure.adapters.telegram.contents import description, files_of, rich_words
+from perdure.adapters.telegram.names import message_name
+from perdure.adapters.telegram.reading import Reading, read
+from perdure.adapters.telegram.updates import Chat, Click, Message, Stop, Update, User
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.commands import given
+from perdure.domain.updates import EDIT
+
+
+def arrival_of(update: Update, me: User) -> Arrival | None:
+    if (message := update.message or update.channel_post) is not None:
+        return _message(message, me)
+    if (edited := update.edited_message or update.edited_channel_post) is not None:
+        return _edit(edited, me)
+    if update.callback_query is not None:
+        return _click(update.callback_query)
+    if update.stopped_message_generation is not None:
+        return _stop(update.stopped_message_generation, update.update_id)
+    return None
+
+
+def _message(message: Message, me: User) -> Arrival | None:
+    reading = _reading(message, me)
+    files = files_of(message)
+    said = "\n".join(filter(None, (reading.text, description(message))))
+    is_ours = message.sender is not None and message.sender.id == me.id
+    if is_ours or reading.is_for_another or not (said or files):
+        return None
+    sender = _sender(message)
+    return Arrival(
+        external_id=message_name(message.chat.id, message.message_id),
+        place=str(message.chat.id),
+        place_kind=_place_kind(message.chat),
+        thread=_thread(message),
+        label=message.chat.name or sender.name,
+        sender=sender,
+        text="/help" if said == "/start" or said.startswith("/start ") else said,
+        is_addressed=reading.is_for_us or _is_known_command(said) or _answers(message, me),
+        files=files,
+        album=message.media_group_id or "",
+        quote=_quote(message),
+    )
+
+
+def _edit(message: Message, me: User) -> Arrival | None:
+    arrival = _message(message, me)
+    # A shared position that moves is edited all the time, by nobody.
+    if arrival is None or message.location is not None:
+        return None
+    # Dates are whole seconds, and two edits may fall into one.
+    digest = hashlib.sha256(arrival.text.encode()).hexdigest()[:12]
+    return msgspec.structs.replace(
+        arrival,
+        kind=EDIT,
+        external_id=f"{arrival.external_id}/edit/{message.edit_date or 0}/{digest}",
+        target=arrival.external_id,
+    )
+
+
+def _click(click: Click) -> Arrival | None:
+    message = click.message
+    word = _word(click)
+    if message is None or not word:
+        return None
+    sender = _person(click.sender)
+    return Arrival(
+        external_id=f"{message.chat.id}/click/{click.id}",
+        place=str(message.chat.id),
+        place_kind=_place_kind(message.chat),
+        thread=_thread(message),
+        label=message.chat.name or sender.name,
+        sender=sender,
+        text=word,
+        is_addressed=True,
+    )
+
+
+def _word(click: Click) -> str:
+    """What the button says: a long word does not fit into the data that comes back."""
+    keyboard = click.message.reply_markup if click.message else None
+    for row in keyboard.inline_keyboard if keyboard else ():
+        for button in row:
+            if button.callback_data == click.data:
+                return button.text
+    return click.data or ""
+
+
+def _stop(stop: Stop, update: int) -> Arrival:
+    """Only private chats show drafts, and there the chat's number is the person's. The update's
+    number is part of the id, because a resumed answer shows the same draft again."""
+    chat = str(stop.chat.id)
+    return Arrival(
+        external_id=f"{chat}/stop/{stop.draft_id}/{update}",
+        place=chat,
+        place_kind=_place_kind(stop.chat),
+        thread=str(stop.message_thread_id or ""),
+        label=stop.chat.name,
+        sender=Sender(id=chat, name=stop.chat.name),
+        text="/stop",
+        is_addressed=True,
+    )
+
+
+def _reading(message: Message, me: User) -> Reading:
+    if message.text:
+        return read(message.text, message.entities or (), me)
+    return read(message.caption or "", message.caption_entities or (), me)
+
+
+def _sender(message: Message) -> Sender:
+    """Who wrote: a person, or the group or channel in whose name an administrator did. Of those,
+    `from` is a stand-in that all of Telegram shares."""
+    if message.sender_chat is not None or message.sender is None:
+        chat = message.sender_chat or message.chat
+        return Sender(id=str(chat.id), name=chat.name)
+    return _person(message.sender)
+
+
+def _person(user: User) -> Sender:
+    name = " ".join(filter(None, (user.first_name, user.last_name)))
+    return Sender(id=str(user.id), name=name or user.username or "", is_bot=user.is_bot)
+
+
+def _place_kind(chat: Chat) -> PlaceKind:
+    return PlaceKind.PRIVATE if chat.type == "private" else PlaceKind.GROUP
+
+
+def _thread(message: Message) -> str:
+    """Topics only: elsewhere the number marks a chain of replies."""
+    return str(message.message_thread_id or "") if message.is_topic_message else ""
+
+
+def _is_known_command(text: str) -> bool:
+    command = given(text)
+    return command is not None and command.command is not None
+
+
+def _answers(message: Message, me: User) -> bool:
+    """Everything in a topic replies to the message that opened it, which may have been ours."""
+    earlier = message.reply_to_message
+    return (
+        earlier is not None
+        and earlier.forum_topic_created is None
+        and earlier.sender is not None
+        and earlier.sender.id == me.id
+    )
+
+
+def _quote(message: Message) -> str:
+    if message.quote is not None:
+        return message.quote.text
+    earlier = message.reply_to_message
+    if earlier is None:
+        return ""
+    return earlier.text or earlier.caption or rich_words(earlier)

@@ -1,0 +1,63 @@
+"""What a text says, once what Telegram marked in it is worked in.
+
+Marks are counted in UTF-16 units, so the text is taken apart in that form, from its end, and
+earlier marks stay where they are.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.telegram.updates import Entity, User
+
+_CODEC: Final = "utf-16-le"
+_SPACE: Final = " ".encode(_CODEC)
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """`is_for_us`: it names the bot. `is_for_another`: it is a command that names another bot."""
+
+    text: str
+    is_for_us: bool = False
+    is_for_another: bool = False
+
+
+def read(text: str, entities: Sequence[Entity], me: User) -> Reading:
+    """The text without the bot's name, and with the addresses that hide behind words."""
+    units = text.encode(_CODEC, "surrogatepass")
+    is_for_us = is_for_another = is_hailed = False
+    for entity in sorted(entities, key=lambda each: each.offset, reverse=True):
+        start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
+        marked = units[start:end].decode(_CODEC, "replace")
+        shown = _shown(entity, marked, me)
+        if shown is None:
+            is_for_another = is_for_another or entity.offset == 0
+        elif shown != marked:
+            is_link = entity.type == "text_link"
+            is_for_us = is_for_us or not is_link
+            is_hailed = is_hailed or (not shown and not units[:start].strip(b" \n\0"))
+            end += 2 if not shown and units[end : end + 2] == _SPACE else 0
+            units = units[:start] + shown.encode(_CODEC) + units[end:]
+    said = units.decode(_CODEC, "replace").strip()
+    return Reading(said.lstrip(" ,:\n") if is_hailed else said, is_for_us, is_for_another)
+
+
+def _shown(entity: Entity, marked: str, me: User) -> str | None:
+    """What stands in the place of a mark; None for a command to another bot."""
+    match entity.type:
+        case "mention" if _is_name(marked.removeprefix("@"), me):
+            return ""
+        case "text_mention" if entity.user is not None and entity.user.id == me.id:
+            return ""
+        case "bot_command" if "@" in marked:
+            command, _, name = marked.partition("@")
+            return command if _is_name(name, me) else None
+        case "text_link" if entity.url and entity.url.rstrip("/") != marked.rstrip("/"):
+            return f"[{marked}]({entity.url})"
+        case _:
+            return marked
+
+
+def _is_name(name: str, me: User) -> bool:
+    return bool(me.username) and name.casefold() == (me.username or "").casefold()

@@ -1,0 +1,190 @@
+"""What comes in: by long polling, or at our hook.
+
+An update is let go once the inlet has it. In polling that is told by asking for the one after it,
+and nothing is kept here: if we die before, Telegram offers it again, and the inbox knows it.
+"""
+
+import hashlib
+import hmac
+from typing import Final
+
+import msgspec
+import structlog
+
+from perdure.adapters.telegram import payloads
+from perdure.adapters.telegram.inbound import arrival_of
+from perdure.adapters.telegram.manifest import TelegramSettings
+from perdure.adapters.telegram.refusals import Refused
+from perdure.adapters.telegram.updates import KINDS, Update, User
+from perdure.adapters.telegram.wire import Api, Params
+from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
+from perdure.ports.adapter import HookRequest, HookResponse, Inlet
+from perdure.ports.manifest import Around
+
+log = structlog.get_logger("telegram")
+
+POLL_S: Final = 30
+_MARGIN_S: Final = 15.0
+# A server that answers a poll at once, with nothing, would be asked without end.
+_EARLY_S: Final = 1.0
+_PAUSE_S: Final = 0.25
+_LOOK_S: Final = 60.0
+_BATCH_MAX: Final = 100
+_PATH: Final = "updates"
+_HEADER: Final = "x-telegram-bot-api-secret-token"
+
+_updates: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_update: Final = msgspec.json.Decoder(Update)
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    update_id: int
+
+
+class _Hook(msgspec.Struct, frozen=True):
+    url: str = ""
+    pending_update_count: int = 0
+
+
+class Receiving:
+    def __init__(self, api: Api, settings: TelegramSettings, around: Around) -> None:
+        self._api = api
+        self._settings = settings
+        self._clock = around.clock
+        self._hook_url = f"{around.hook_url.rstrip('/')}/{_PATH}" if around.hook_url else ""
+        self._me: User | None = None
+        self._offset = 0
+
+    async def connect(self) -> str:
+        me = msgspec.json.decode(await self._api.ask("getMe"), type=User)
+        if self._me is None:
+            await self._try("setMyCommands", payloads.commands())
+        self._me = me
+        if self._settings.mode == "webhook":
+            await self._set_hook()
+        else:
+            # Telegram refuses to be polled while a hook is set; what waits for it is kept.
+            await self._try("deleteWebhook", {})
+        return str(me.id)
+
+    async def receive(self, inlet: Inlet) -> None:
+        if self._settings.mode == "webhook":
+            await self._watch_hook(inlet)
+        while True:
+            begun_s = self._clock.monotonic_s()
+            updates = await self._poll()
+            inlet.alive()
+            if not updates:
+                # All before the offset is acknowledged now. After a quiet week Telegram numbers
+                # anew, and an offset from before would hide what comes.
+                self._offset = 0
+            for raw in updates:
+                await self._take(raw, inlet)
+            if not self._offset and self._clock.monotonic_s() - begun_s < _EARLY_S:
+                await self._clock.sleep(_PAUSE_S)
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        if self._settings.mode != "webhook":
+            return _refused(404, "this bot asks for its updates; set mode = webhook to send them")
+        given = request.headers.get(_HEADER, "").encode()
+        if not hmac.compare_digest(given, self._hook_secret().encode()):
+            return _refused(401, "the secret is not the one that was given to setWebhook")
+        inlet.alive()
+        if self._me is None:
+            return _refused(503, "not connected yet; send it again")
+        try:
+            await self._take(msgspec.Raw(request.body), inlet, is_polled=False)
+        except Transient as error:
+            return _refused(503, error.message)
+        return HookResponse(body=b"{}")
+
+    async def _poll(self) -> list[msgspec.Raw]:
+        params = {
+            "timeout": POLL_S,
+            "limit": _BATCH_MAX,
+            "allowed_updates": KINDS,
+            **({"offset": self._offset} if self._offset else {}),
+        }
+        said = await self._api.ask("getUpdates", params, timeout_s=POLL_S + _MARGIN_S)
+        return _updates.decode(said)
+
+    async def _take(self, raw: msgspec.Raw, inlet: Inlet, *, is_polled: bool = True) -> None:
+        assert self._me is not None, "connect comes first"
+        try:
+            update = _update.decode(raw)
+        except msgspec.MsgspecError as error:
+            # Offered again it would be no more readable, and all after it would wait.
+            number = _number(raw)
+            log.warning("an update cannot be read and is put aside", update=number, why=str(error))
+            await inlet.spoil(f"update/{number}", bytes(raw).decode(errors="replace"), str(error))
+            self._offset = max(self._offset, number + 1) if is_polled else self._offset
+            return
+        arrival = arrival_of(update, self._me)
+        if arrival is not None:
+            try:
+                await inlet.take(arrival)
+            except Rejected as error:
+                log.info("an update was rejected", update=update.update_id, why=error.message)
+            except Ambiguous as error:
+                raise Transient(f"{error.message}; Telegram will offer it again") from error
+        if is_polled:
+            self._offset = update.update_id + 1
+        if update.callback_query is not None:
+            # Else the button shows that it waits, for a minute.
+            await self._try("answerCallbackQuery", {"callback_query_id": update.callback_query.id})
+
+    async def _set_hook(self) -> None:
+        if not self._hook_url:
+            raise Permanent(
+                "Telegram needs an address to send updates to; set base_url of [server] to the "
+                'https address of this gateway, or mode = "polling" of [adapters.telegram]'
+            )
+        params = {
+            "url": self._hook_url,
+            "secret_token": self._hook_secret(),
+            "allowed_updates": KINDS,
+            # One at a time keeps them in order.
+            "max_connections": 1,
+        }
+        try:
+            await self._api.ask("setWebhook", params)
+        except Refused as refused:
+            raise Permanent(
+                f"Telegram does not take the hook ({refused.words}); it wants https on port 443, "
+                "80, 88 or 8443 in base_url of [server], and of webhook_secret letters, digits, "
+                "_ and - only"
+            ) from refused
+
+    async def _watch_hook(self, inlet: Inlet) -> None:
+        """Nothing may come for days. Telegram itself says whether anything waits to be sent."""
+        while True:
+            hook = msgspec.json.decode(await self._api.ask("getWebhookInfo"), type=_Hook)
+            if hook.url != self._hook_url:
+                raise Transient("another program has taken over this bot's hook; stop it")
+            if not hook.pending_update_count:
+                inlet.alive()
+            await self._clock.sleep(_LOOK_S)
+
+    def _hook_secret(self) -> str:
+        """The same in every life and on every node."""
+        if self._settings.webhook_secret is not None:
+            return self._settings.webhook_secret.reveal()
+        token = self._settings.token.reveal().encode()
+        return hmac.new(token, b"perdure hook", hashlib.sha256).hexdigest()
+
+    async def _try(self, method: str, params: Params) -> None:
+        try:
+            await self._api.ask(method, params)
+        except (Refused, Transient) as error:
+            log.info("left undone", method=method, why=error.message)
+
+
+def _number(raw: msgspec.Raw) -> int:
+    try:
+        return msgspec.json.decode(raw, type=_Numbered).update_id
+    except msgspec.MsgspecError:
+        return 0
+
+
+def _refused(status: int, why: str) -> HookResponse:
+    return HookResponse(status=status, body=msgspec.json.encode({"error": why}))

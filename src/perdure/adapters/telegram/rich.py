@@ -1,0 +1,94 @@
+"""Which answers go out as rich messages.
+
+Telegram parses those itself, by rules that are nearly ours. An answer gains by it when it has a
+table or a heading, and only one that both parsers read alike may go that way: pictures would be
+fetched by Telegram, HTML would be obeyed, and links of other kinds open things in the app.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
+
+from perdure.adapters.telegram.render import GROUP_MENTION, is_web
+from perdure.domain.markdown.parse import parse
+from perdure.domain.markdown.tree import (
+    Block,
+    Break,
+    Code,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    InlineCode,
+    Link,
+    List,
+    Paragraph,
+    Quote,
+    RawHtml,
+    Rule,
+    Strong,
+    Struck,
+    Table,
+    Text,
+)
+
+_COLUMNS_MAX: Final = 20
+_TAG: Final = re.compile(r"<[A-Za-z/!?]")
+
+
+def is_rich(text: str) -> bool:
+    # Most answers have neither sign, and need not be parsed for it.
+    if "#" not in text and "|" not in text and "\n=" not in text and "\n-" not in text:
+        return False
+    blocks = tuple(_all(parse(text)))
+    return any(isinstance(block, Table | Heading) for block in blocks) and all(
+        map(_is_plain, blocks)
+    )
+
+
+def _all(blocks: Sequence[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        match block:
+            case Quote(inner):
+                yield from _all(inner)
+            case List(_, _, items):
+                for item in items:
+                    yield from _all(item.blocks)
+            case _:
+                pass
+
+
+def _is_plain(block: Block) -> bool:
+    match block:
+        case Paragraph(children) | Heading(_, children):
+            return _reads_alike(children)
+        case Table(header, rows):
+            cells = [cell for row in (header, *rows) for cell in row]
+            return len(header) <= _COLUMNS_MAX and all(map(_reads_alike, cells))
+        case RawHtml():
+            return False
+        case Code() | Quote() | List() | Rule():
+            return True
+        case _:
+            assert_never(block)
+
+
+def _reads_alike(inlines: Sequence[Inline]) -> bool:
+    return all(map(_is_alike, inlines))
+
+
+def _is_alike(inline: Inline) -> bool:
+    match inline:
+        case Text(text):
+            return _TAG.search(text) is None and GROUP_MENTION.search(text) is None
+        case Emphasis(children) | Strong(children) | Struck(children):
+            return _reads_alike(children)
+        case Link(target, _, children):
+            return is_web(target) and _reads_alike(children)
+        case Image():
+            return False
+        case InlineCode() | Break():
+            return True
+        case _:
+            assert_never(inline)

@@ -1,0 +1,209 @@
+"""What goes out: each effect as one call, and the receipt that comes back.
+
+Rich messages are the one thing asked for twice. A server that refuses one has not shown it, so the
+same words may follow in the plain form; after an unanswered call nothing does.
+"""
+
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from perdure.adapters.telegram import payloads
+from perdure.adapters.telegram.names import message_name
+from perdure.adapters.telegram.refusals import Refused
+from perdure.adapters.telegram.rich import is_rich
+from perdure.adapters.telegram.wire import Api, Attachment, Params
+from perdure.domain.address import Address
+from perdure.domain.delivery import GONE, Streaming
+from perdure.domain.errors import Ambiguous, NotFound, Transient
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    Unsupported,
+    Upload,
+)
+
+log = structlog.get_logger("telegram")
+_MOVES_MAX: Final = 1_000
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    id: int
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    message_id: int
+    chat: _Chat
+
+
+class Sending:
+    def __init__(self, api: Api, *, wants_rich: bool) -> None:
+        self._api = api
+        self._wants_rich = wants_rich
+        self._has_rich = False
+        # Groups that became supergroups, under the number they had before.
+        self._moves: dict[object, int] = {}
+
+    async def look_around(self) -> None:
+        """Find out whether the server knows rich messages. An edit cannot tell: servers take what
+        they do not know for absent, and some then change nothing and call it done."""
+        if not self._wants_rich:
+            return
+        try:
+            await self._api.ask("sendRichMessage")
+        except Refused as refused:
+            self._has_rich = refused.status == 400
+        except Transient:
+            return
+
+    async def perform(self, effect: Effect) -> Receipt:
+        match effect:
+            case Post():
+                return await self._post(effect)
+            case Edit():
+                target = {**payloads.message(effect.receipt), **payloads.keyboard(effect.choices)}
+                await self._edit(target, effect.text)
+                return Receipt(external_id=effect.receipt)
+            case Delete():
+                return await self._delete(effect)
+            case Upload():
+                return await self._upload(effect)
+            case React():
+                await self._api.ask("setMessageReaction", payloads.reaction(effect))
+                return Receipt(external_id=effect.external_id)
+            case _:
+                assert_never(effect)
+
+    async def preview(self, preview: Preview) -> str:
+        match preview.streaming:
+            case Streaming.DRAFT:
+                await self._draft(preview)
+                return ""
+            case Streaming.EDIT if preview.receipt:
+                await self._edit(payloads.message(preview.receipt), preview.text)
+                return preview.receipt
+            case Streaming.EDIT:
+                post = Post(
+                    key=preview.key,
+                    address=preview.address,
+                    text=preview.text,
+                    reply_to=preview.reply_to,
+                )
+                return (await self._post(post)).external_id
+            case Streaming.NATIVE | Streaming.NONE:
+                raise Unsupported(f"Telegram has no {preview.streaming} streaming; use another")
+            case _:
+                assert_never(preview.streaming)
+
+    async def typing(self, address: Address) -> None:
+        await self._api.ask("sendChatAction", {**payloads.place(address), "action": "typing"})
+
+    async def _post(self, post: Post) -> Receipt:
+        around = payloads.post(post)
+        if self._is_rich(post.text):
+            try:
+                params = {**around, **payloads.rich(post.text)}
+                return _receipt(await self._send("sendRichMessage", params))
+            except Refused as refused:
+                self._give_up_rich(refused)
+        return _receipt(await self._send("sendMessage", {**around, **payloads.words(post.text)}))
+
+    async def _edit(self, target: Params, text: str) -> None:
+        try:
+            if self._is_rich(text):
+                try:
+                    await self._api.ask("editMessageText", {**target, **payloads.rich(text)})
+                except Refused as refused:
+                    if refused.is_unchanged:
+                        return
+                    self._give_up_rich(refused)
+                else:
+                    return
+            await self._api.ask("editMessageText", {**target, **payloads.words(text)})
+        except Refused as refused:
+            if refused.is_gone:
+                raise NotFound("the message is no longer there; it is posted anew") from refused
+            if not refused.is_unchanged:
+                raise
+
+    async def _draft(self, preview: Preview) -> None:
+        around = payloads.draft(preview)
+        if self._is_rich(preview.text):
+            try:
+                params = {**around, **payloads.rich(preview.text)}
+                await self._api.ask("sendRichMessageDraft", params)
+            except Refused as refused:
+                self._give_up_rich(refused)
+            else:
+                return
+        try:
+            params = {**around, **payloads.draft_words(preview.text)}
+            await self._api.ask("sendMessageDraft", params)
+        except Refused as refused:
+            if refused.is_unknown_method or "draft" in refused.words.casefold():
+                raise Unsupported(f"no drafts here ({refused.words}); edit instead") from refused
+            raise
+
+    async def _delete(self, delete: Delete) -> Receipt:
+        try:
+            await self._api.ask("deleteMessage", payloads.message(delete.receipt))
+        except Refused as refused:
+            if not refused.is_gone:
+                raise
+        return Receipt(external_id=GONE)
+
+    async def _upload(self, upload: Upload) -> Receipt:
+        params = payloads.upload(upload)
+        if payloads.is_photo(upload):
+            try:
+                photo = payloads.attachment(upload, "photo")
+                return _receipt(await self._send("sendPhoto", params, photo))
+            except Refused as refused:
+                # Too wide, too tall or not what its name says: as a file it is taken all the same.
+                if not refused.is_about_content:
+                    raise
+        document = payloads.attachment(upload, "document")
+        return _receipt(await self._send("sendDocument", params, document))
+
+    async def _send(
+        self, method: str, params: Params, attachment: Attachment | None = None
+    ) -> msgspec.Raw:
+        chat = params["chat_id"]
+        params = {**params, "chat_id": self._moves.get(chat, chat)}
+        try:
+            return await self._api.send(method, params, attachment=attachment)
+        except Refused as refused:
+            if refused.moved_to is None:
+                raise
+            if len(self._moves) < _MOVES_MAX:
+                self._moves[chat] = refused.moved_to
+            params = {**params, "chat_id": refused.moved_to}
+            return await self._api.send(method, params, attachment=attachment)
+
+    def _is_rich(self, text: str) -> bool:
+        return self._has_rich and is_rich(text)
+
+    def _give_up_rich(self, refused: Refused) -> None:
+        """Go on in the plain form if that can help; a server without such messages is asked for
+        none again."""
+        if refused.is_unknown_method:
+            self._has_rich = False
+        elif not refused.is_about_content:
+            raise refused
+        log.info("rich message refused, sent in the plain form", words=refused.words)
+
+
+def _receipt(result: msgspec.Raw) -> Receipt:
+    try:
+        sent = msgspec.json.decode(result, type=_Sent)
+    except msgspec.MsgspecError as error:
+        raise Ambiguous(
+            "Telegram took the message and did not say which it is; look into the chat"
+        ) from error
+    return Receipt(external_id=message_name(sent.chat.id, sent.message_id))

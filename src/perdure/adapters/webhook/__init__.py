@@ -1,0 +1,1 @@
+"""Programs talk to agents by signed HTTP requests, and get the answer posted back or ask for it."""

@@ -1,0 +1,198 @@
+"""Webhooks as a platform: a route is a place, a request a message, the route itself who speaks.
+
+A request is answered once it is durable; the agent's answer goes to the route's callback where
+there is one, and can be asked for with the same secret either way. Nothing is received on our own
+account: the gateway's HTTP server brings every request to `answer`.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from perdure.adapters.webhook import render, signing
+from perdure.adapters.webhook.inbound import arrival_of, external_id_of, message_of
+from perdure.adapters.webhook.manifest import EACH, NAME, Route, WebhookSettings
+from perdure.adapters.webhook.template import Payload
+from perdure.adapters.webhook.wire import Wire
+from perdure.domain.address import Address
+from perdure.domain.delivery import Capabilities, Pace, Rate
+from perdure.domain.errors import NotFound, Permanent, Rejected
+from perdure.domain.ids import PartId
+from perdure.domain.secret import Secret
+from perdure.ports.adapter import (
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Platform,
+    Post,
+    Preview,
+    Receipt,
+    Unsupported,
+)
+from perdure.ports.manifest import Around
+from perdure.ports.settings import AdapterSettings
+
+CAPABILITIES: Final = Capabilities(
+    takes_key=True,
+    text_max=render.TEXT_MAX,
+    pace=Pace(account=Rate(50, 1), place=Rate(20, 1)),
+)
+ALIVE_S: Final = 60
+# The receipt of an answer that waits to be asked for.
+POLL: Final = "poll"
+
+
+class Keys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one route: any of `taken` signs what comes in, `given` what goes out."""
+
+    taken: tuple[bytes, ...]
+    given: bytes
+
+
+class Webhook:
+    """The `Platform` port."""
+
+    name = NAME
+
+    def __init__(self, settings: WebhookSettings, around: Around) -> None:
+        self._routes = settings.routes
+        self._keys = {name: _keys(name, route) for name, route in settings.routes.items()}
+        self._clock = around.clock
+        self._url = around.hook_url.rstrip("/") or f"/hooks/{NAME}"
+        self._wire = Wire(around.clock)
+        self._answers = around.answers
+
+    def capabilities(self, address: Address) -> Capabilities:
+        return CAPABILITIES
+
+    def size(self, text: str) -> int:
+        return render.size(text)
+
+    async def perform(self, effect: Effect) -> Receipt:
+        if not isinstance(effect, Post):
+            raise Permanent(f"webhooks take messages only, no {type(effect).__name__.lower()}")
+        name = effect.address.place
+        route = self._routes.get(name)
+        if route is None:
+            raise Permanent(
+                f"there is no route {name} any more; add [adapters.webhook.routes.{name}] and "
+                "replay this part"
+            )
+        answered = _answered(effect, route)
+        if route.callback is None and not answered:
+            raise Permanent(
+                f"route {name} has no callback, and this answers no request that could be asked "
+                "about; set callback to get such messages"
+            )
+        if route.callback is None:
+            return Receipt(external_id=POLL)
+        await self._call_back(name, route.callback, effect, answered)
+        return Receipt(external_id=effect.key)
+
+    async def _call_back(self, name: str, url: str, post: Post, answered: str) -> None:
+        body = render.message(post, in_reply_to=message_of(answered))
+        # Signed anew at every try: a signature speaks for a few minutes only.
+        headers = signing.signed_headers(
+            self._keys[name].given, message=post.key, now_ms=self._clock.now_ms(), body=body
+        )
+        await self._wire.post(name, url, headers, body)
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise Permanent("a callback cannot be asked what it has; send the part again")
+
+    async def preview(self, preview: Preview) -> str:
+        raise Unsupported("a callback gets whole answers only")
+
+    async def typing(self, address: Address) -> None:
+        """Nobody is watching."""
+
+    async def connect(self) -> str:
+        return NAME
+
+    async def receive(self, inlet: Inlet) -> None:
+        """There is no connection that could be lost, so silence is no sign of it."""
+        while True:
+            inlet.alive()
+            await self._clock.sleep(ALIVE_S)
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        name, _, asked = request.path.partition("/")
+        route = self._routes.get(name)
+        if route is None:
+            raise NotFound(f"there is no route {name!r}; the configuration names the routes")
+        message = signing.verified(
+            self._keys[name].taken, request.headers, request.body, now_ms=self._clock.now_ms()
+        )
+        inlet.alive()
+        match request.method, asked:
+            case "POST", "":
+                return await self._take(name, route, message, request, inlet)
+            case "GET", id_ if id_:
+                return await self._tell(name, message, asked=id_)
+            case _:
+                raise NotFound(
+                    f"POST to {self._url}/{name}, and GET {self._url}/{name}/ID for the answer"
+                )
+
+    async def _take(
+        self, name: str, route: Route, message: str, request: HookRequest, inlet: Inlet
+    ) -> HookResponse:
+        payload = Payload(request.body, request.headers)
+        arrival = arrival_of(name, route, message=message, payload=payload)
+        await inlet.take(arrival)
+        poll = f"{self._url}/{quote(name, safe='')}/{quote(message, safe='')}"
+        body = msgspec.json.encode(render.Taken(id=message, poll=poll))
+        return HookResponse(status=202, body=body)
+
+    async def _tell(self, name: str, message: str, *, asked: str) -> HookResponse:
+        if message != asked:
+            # The signature covers the header and not the path: it must speak of what is asked.
+            raise Rejected(
+                f"{signing.ID_HEADER} must be the id that is asked about", code="unauthorized"
+            )
+        answer = await self._answers(external_id_of(name, message))
+        if answer is None:
+            raise NotFound(f"nothing has come here as {message!r}; was it sent to this route?")
+        return HookResponse(body=msgspec.json.encode(answer))
+
+    def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        raise Permanent("webhooks bring no files; put an address into the body instead")
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+
+def _answered(post: Post, route: Route) -> str:
+    """The external id of the request that a part answers, or nothing."""
+    if post.reply_to or route.conversation != EACH:
+        return post.reply_to
+    return external_id_of(post.address.place, post.address.thread) if post.address.thread else ""
+
+
+def _keys(name: str, route: Route) -> Keys:
+    taken = tuple(
+        _key(secret, where=f"[adapters.webhook.routes.{name}] secrets[{index}]")
+        for index, secret in enumerate(route.secrets)
+    )
+    if route.callback_secret is None:
+        return Keys(taken=taken, given=taken[0])
+    where = f"[adapters.webhook.routes.{name}] callback_secret"
+    return Keys(taken=taken, given=_key(route.callback_secret, where=where))
+
+
+def _key(secret: Secret, *, where: str) -> bytes:
+    try:
+        return signing.key_of(secret.reveal())
+    except ValueError as error:
+        raise Rejected(
+            f'{where}: {error}; make one with: echo "whsec_$(openssl rand -base64 32)"',
+            code="config",
+        ) from None
+
+
+def make(settings: AdapterSettings, around: Around) -> Platform:
+    assert isinstance(settings, WebhookSettings)
+    return Webhook(settings, around)

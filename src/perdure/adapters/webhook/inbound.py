@@ -1,0 +1,60 @@
+"""From a signed request to an arrival."""
+
+from typing import Final
+
+from perdure.adapters.webhook.manifest import EACH, ONE, Route, sender_of
+from perdure.adapters.webhook.template import Payload, filled
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.errors import Rejected
+from perdure.domain.text import storable
+
+CONVERSATION_CHARS_MAX: Final = 200
+
+
+def external_id_of(route: str, message: str) -> str:
+    return f"{route}/{message}"
+
+
+def message_of(external_id: str) -> str:
+    """The sender's own id of a message."""
+    return external_id.partition("/")[2]
+
+
+def arrival_of(name: str, route: Route, *, message: str, payload: Payload) -> Arrival:
+    return Arrival(
+        external_id=external_id_of(name, message),
+        place=name,
+        place_kind=PlaceKind.PRIVATE,
+        sender=Sender(id=sender_of(name), name=name),
+        thread=_conversation(route, message, payload),
+        label=name,
+        text=_text(route, payload),
+        is_addressed=True,
+        agent=route.agent or "",
+    )
+
+
+def _text(route: Route, payload: Payload) -> str:
+    text = storable(filled(route.prompt, payload) if route.prompt else payload.text)
+    if not text.strip():
+        raise Rejected("there is no text in this request; send a body", code="empty_message")
+    if not route.prompt or route.prompt.lstrip().startswith("/"):
+        return text
+    # The prompt says what to do with what comes in. A title that somebody else gave to an issue
+    # must not become a command because it stands first.
+    return f"\\{text.lstrip()}" if text.lstrip().startswith("/") else text
+
+
+def _conversation(route: Route, message: str, payload: Payload) -> str:
+    if route.conversation == EACH:
+        return message
+    if route.conversation == ONE:
+        return ""
+    key = storable(filled(route.conversation, payload)).strip()
+    if not 0 < len(key) <= CONVERSATION_CHARS_MAX:
+        raise Rejected(
+            f"{route.conversation} names the conversation and must be 1 to "
+            f"{CONVERSATION_CHARS_MAX} characters long, not {len(key)}",
+            code="invalid_body",
+        )
+    return key

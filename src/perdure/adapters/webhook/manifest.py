@@ -1,0 +1,74 @@
+"""What the configuration of webhooks holds."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
+from perdure.domain.secret import Secret
+from perdure.ports.manifest import Manifest, Quality
+from perdure.ports.settings import AdapterSettings, Busy, Name, Section, Url
+
+NAME: Final = "webhook"
+EACH: Final = "each"
+ONE: Final = "one"
+
+_PLACES: Final = "{body}, {json.path.to.field} and {headers.name}"
+Secrets = Annotated[
+    tuple[Secret, ...],
+    Meta(min_length=1, description='a list of at least one secret, such as [{ env = "NAME" }]'),
+]
+Prompt = Annotated[
+    str,
+    Meta(
+        pattern=TEMPLATE,
+        description=f"text whose braces are {_PLACES}; write {{{{ and }}}} for plain ones",
+    ),
+]
+Conversation = Annotated[
+    str,
+    Meta(
+        pattern=rf"^(?:{EACH}|{ONE}|{TEMPLATE_WITH_PLACE})\Z",
+        description='"each", "one", or a template such as "{json.issue.id}"',
+    ),
+]
+
+
+class Route(Section, frozen=True, kw_only=True):
+    """One kind of requests, at `/hooks/webhook/NAME`. Any of `secrets` may have signed them; what
+    is sent to `callback` is signed with `callback_secret`, or with the first of `secrets`."""
+
+    secrets: Secrets
+    agent: Name | None = None
+    prompt: Prompt = ""
+    conversation: Conversation = EACH
+    callback: Url | None = None
+    callback_secret: Secret | None = None
+
+
+class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
+    """Events queue up: a newer one says nothing about whether the older still matters."""
+
+    routes: Mapping[Name, Route]
+    busy: Busy = "queue"
+    stream: bool = False
+
+    def __post_init__(self) -> None:
+        """Whoever has a route's secret may speak; there is nobody else to allow."""
+        senders = (sender_of(name) for name in self.routes)
+        msgspec.structs.force_setattr(self, "allow", tuple(dict.fromkeys((*self.allow, *senders))))
+
+
+def sender_of(route: str) -> str:
+    return f"{NAME}:{route}"
+
+
+MANIFEST: Final = Manifest(
+    name=NAME,
+    title="Webhooks",
+    settings=WebhookSettings,
+    factory="perdure.adapters.webhook.adapter:make",
+    quality=Quality.BRONZE,
+)

@@ -1,0 +1,110 @@
+"""HTTP to a callback. The address comes from the configuration alone and redirects are not
+followed, so nobody who sends a request can choose where ours go.
+
+A receiver drops what it has seen by `webhook-id`, so a try whose fate is unknown may be repeated.
+"""
+
+import io
+from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from perdure.domain.errors import PerdureError, Permanent, Transient
+from perdure.ports.clock import Clock
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
+_LATER: Final = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
+_ADVICE: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "let it check our signatures with the route's callback_secret",
+    HTTPStatus.FORBIDDEN: "let it check our signatures with the route's callback_secret",
+    HTTPStatus.NOT_FOUND: "nothing is there: correct the route's callback",
+    HTTPStatus.GONE: "it wants no more messages: remove or change the route's callback",
+}
+
+
+class Wire:
+    def __init__(self, clock: Clock, *, timeout: aiohttp.ClientTimeout = _TIMEOUT) -> None:
+        self._clock = clock
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, route: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Return once the receiver has said that it has it."""
+        sending = self._opened_session().post(
+            url,
+            # As a file: an answer may be longer than what is written to a socket at one go.
+            data=io.BytesIO(body),
+            headers={**headers, "Content-Type": "application/json", "User-Agent": "perdure"},
+            allow_redirects=False,
+            timeout=self._timeout,
+        )
+        try:
+            # The status says all; a body that is still coming is not waited for.
+            async with sending as response:
+                refusal = _refused(route, response, now_ms=self._clock.now_ms())
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(route, error) from error
+        if refusal is not None:
+            raise refusal
+
+    def _opened_session(self) -> aiohttp.ClientSession:
+        """Made late, because it belongs to the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _translated(route: str, error: Exception) -> PerdureError:
+    """The one place where what aiohttp raises becomes ours. The address is not repeated: it may
+    hold a password."""
+    match error:
+        case aiohttp.InvalidURL():
+            return Permanent(f"the callback of route {route} is no usable address; correct it")
+        case aiohttp.ClientSSLError():
+            return Transient(
+                f"the callback of route {route} shows a certificate that is not trusted; renew it"
+            )
+        case aiohttp.ClientConnectorError():
+            return Transient(f"the callback of route {route} cannot be reached; is it running?")
+        case TimeoutError():
+            return Transient(f"the callback of route {route} did not answer in time")
+        case _:
+            return Transient(
+                f"the callback of route {route} broke the connection ({type(error).__name__})"
+            )
+
+
+def _refused(route: str, response: aiohttp.ClientResponse, *, now_ms: int) -> PerdureError | None:
+    status = response.status
+    if 200 <= status < 300:
+        return None
+    said = f"the callback of route {route} answered {status}"
+    if status in _LATER or status >= 500:
+        after_s = retry_after_s(response.headers.get("Retry-After", ""), now_ms=now_ms)
+        return Transient(f"{said}; it is tried again", retry_after_s=after_s)
+    if 300 <= status < 400:
+        return Permanent(f"{said}; redirects are not followed: set callback to where it leads")
+    return Permanent(f"{said}; {_ADVICE.get(status, 'see its log for why')}")
+
+
+def retry_after_s(value: str, *, now_ms: int) -> float | None:
+    """How long to wait, from seconds or a date."""
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    try:
+        moment = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(aware.timestamp() - now_ms / 1000, 0.0)

@@ -1,0 +1,65 @@
+"""What a person did on a platform, in the words that all platforms share.
+
+An adapter translates and hands over; it neither decides who may speak nor where a conversation
+begins. That is done once, for all of them.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from perdure.domain.updates import MESSAGE
+
+
+class PlaceKind(StrEnum):
+    """PRIVATE: one person and the bot. GROUP: others read along."""
+
+    PRIVATE = "private"
+    GROUP = "group"
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """`id` is the platform's stable one; `name` is only shown, and may be anything."""
+
+    id: str
+    name: str = ""
+    is_bot: bool = False
+    roles: tuple[str, ...] = ()
+
+
+class FileReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that came along, still on the platform: what `fetch` needs to bring it, and what the
+    platform says of it. `is_voice`: spoken to us, rather than attached."""
+
+    reference: str
+    mime: str = ""
+    name: str = ""
+    size: int = 0
+    is_voice: bool = False
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a person did.
+
+    `kind` is one of `domain/updates.py`: message, edit or delete; of the last two `target` is the
+    external id of the message they speak of. `external_id` is unique within the bot's account: the
+    adapter adds the place where the platform's id is per place. `is_addressed`: it mentions the
+    bot, answers it, or is a command for it. `album` groups what was sent as one. `quote` is the
+    text of the message that it replies to, where the platform tells. `agent` is who answers, where
+    the configuration of this place names another than the platform's.
+    """
+
+    kind: str = MESSAGE
+    external_id: str
+    place: str
+    place_kind: PlaceKind
+    sender: Sender
+    thread: str = ""
+    label: str = ""
+    text: str = ""
+    is_addressed: bool = False
+    files: tuple[FileReference, ...] = ()
+    album: str = ""
+    target: str = ""
+    quote: str = ""
+    agent: str = ""

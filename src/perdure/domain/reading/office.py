@@ -1,0 +1,209 @@
+"""The text of office documents, which are archives of XML.
+
+They come from strangers, so nothing is unpacked that nobody needs, a bound holds for everything
+that is, and a document type declaration, which honest ones do not have and bombs need, ends it.
+"""
+
+import io
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+from xml.parsers import expat
+
+from perdure.domain.reading.kinds import DOCX, ODP, ODS, ODT, PPTX, XLSX
+from perdure.domain.reading.texts import Collector, Unreadable
+
+UNPACKED_MAX: Final = 64_000_000
+STRINGS_MAX: Final = 200_000
+_CHUNK: Final = 64 * 1024
+_NUMBER: Final = re.compile(r"(\d+)\.xml\Z")
+_ODF: Final = (ODT, ODS, ODP)
+Attributes = dict[str, str]
+
+
+def in_archive(data: bytes, mime: str) -> str:
+    """What a document of this kind says. Raises `Unreadable`."""
+    found = Collector()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _read(Archive(archive), mime, found)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, KeyError, ValueError) as error:
+        raise Unreadable("the document is damaged") from error
+    except (NotImplementedError, RuntimeError) as error:  # its packing, or a password
+        raise Unreadable("it is locked, or packed in an unknown way") from error
+    except expat.ExpatError as error:
+        raise Unreadable("the document is damaged") from error
+    return found.text()
+
+
+def _read(archive: "Archive", mime: str, found: Collector) -> None:
+    if mime in _ODF:
+        _walk(archive, ["content.xml"], _Flow(found, _ODF_LINES, _ODF_CELLS))
+    elif mime == DOCX:
+        _walk(archive, ["word/document.xml"], _Flow(found, _WORD_LINES, {}, within="t"))
+    elif mime == PPTX:
+        slides = archive.numbered("ppt/slides/slide")
+        _walk(archive, slides, _Flow(found, {"p": "\n", "sld": "\n"}, {}, within="t"))
+    elif mime == XLSX:
+        _read_sheets(archive, found)
+    else:
+        raise Unreadable(f"nobody here can read {mime}")
+
+
+class Archive:
+    """A packed document, of which only so much is unpacked in all."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._left = UNPACKED_MAX
+
+    def has(self, name: str) -> bool:
+        return name in self._archive.NameToInfo
+
+    def numbered(self, prefix: str) -> list[str]:
+        """Such as `slide1.xml`, `slide2.xml`, in order."""
+        names = [name for name in self._archive.namelist() if name.startswith(prefix)]
+        matched = [(match, name) for name in names if (match := _NUMBER.search(name))]
+        return [name for _, name in sorted((int(match[1]), name) for match, name in matched)]
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        with self._archive.open(name) as file:
+            while chunk := file.read(_CHUNK):
+                self._left -= len(chunk)
+                if self._left < 0:
+                    raise Unreadable("it is too large once it is unpacked")
+                yield chunk
+
+
+class _Flow:
+    """Text as it flows through a document. The end of some elements is a line, of others a tab;
+    in some documents only what is `within` one kind of element is text."""
+
+    def __init__(
+        self, found: Collector, lines: dict[str, str], cells: dict[str, str], *, within: str = ""
+    ) -> None:
+        self.found = found
+        self._ends = lines
+        self._cells = cells
+        self._within = within
+        self._depth = 0
+        self._rows = 0
+
+    def start(self, tag: str, attributes: Attributes) -> None:
+        self._depth += tag == self._within
+        self._rows += tag in self._cells
+        if tag in ("tab", "br", "line-break", "s"):
+            self.found.add({"tab": "\t", "s": " "}.get(tag, "\n"))
+
+    def end(self, tag: str) -> None:
+        self._depth -= tag == self._within
+        if tag in self._cells:
+            self._rows -= 1
+            self.found.add(self._cells[tag])
+        elif tag in self._ends:
+            self.found.add(" " if self._rows else self._ends[tag])
+
+    def text(self, text: str) -> None:
+        if not self._within or self._depth:
+            self.found.add(text)
+
+
+_WORD_LINES: Final = {"p": "\n"}
+_ODF_LINES: Final = {"p": "\n", "h": "\n", "table": "\n", "page": "\n"}
+_ODF_CELLS: Final = {"table-cell": "\t", "table-row": "\n"}
+
+
+class _Strings:
+    """The texts that the cells of a workbook share."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+        self.found = Collector()
+        self._pieces: list[str] = []
+        self._is_text = False
+
+    def start(self, tag: str, attributes: Attributes) -> None:
+        self._is_text = tag == "t"
+
+    def end(self, tag: str) -> None:
+        self._is_text = False
+        if tag == "si":
+            if len(self.known) >= STRINGS_MAX:
+                raise Unreadable("it holds too many cells")
+            self.known.append("".join(self._pieces))
+            self._pieces = []
+
+    def text(self, text: str) -> None:
+        if self._is_text:
+            self._pieces.append(text)
+
+
+class _Sheet:
+    """The cells of one sheet, row by row."""
+
+    def __init__(self, found: Collector, known: Sequence[str]) -> None:
+        self.found = found
+        self._known = known
+        self._is_shared = False
+        self._is_value = False
+        self._value = ""
+
+    def start(self, tag: str, attributes: Attributes) -> None:
+        if tag == "c":
+            self._is_shared, self._value = attributes.get("t") == "s", ""
+        self._is_value = tag in ("v", "t")
+
+    def end(self, tag: str) -> None:
+        self._is_value = False
+        if tag == "c":
+            self.found.add(self._shown() + "\t")
+        elif tag == "row":
+            self.found.add("\n")
+
+    def text(self, text: str) -> None:
+        if self._is_value:
+            self._value += text
+
+    def _shown(self) -> str:
+        if not self._is_shared:
+            return self._value
+        is_known = self._value.isdigit() and int(self._value) < len(self._known)
+        return self._known[int(self._value)] if is_known else ""
+
+
+def _read_sheets(archive: Archive, found: Collector) -> None:
+    strings = _Strings()
+    if archive.has("xl/sharedStrings.xml"):
+        _walk(archive, ["xl/sharedStrings.xml"], strings)
+    for number, name in enumerate(archive.numbered("xl/worksheets/sheet"), start=1):
+        found.add(f"Sheet {number}:\n")
+        _walk(archive, [name], _Sheet(found, strings.known))
+        found.add("\n")
+
+
+def _walk(archive: Archive, names: Sequence[str], flow: _Flow | _Strings | _Sheet) -> None:
+    for name in names:
+        parser = expat.ParserCreate(namespace_separator="}")
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = _refuse
+        parser.StartElementHandler = _local_start(flow.start)
+        parser.EndElementHandler = _local_end(flow.end)
+        parser.CharacterDataHandler = flow.text
+        for chunk in archive.chunks(name):
+            if flow.found.is_full:
+                return
+            parser.Parse(chunk, False)  # noqa: FBT003 - expat takes it by position
+        parser.Parse(b"", True)  # noqa: FBT003 - expat takes it by position
+
+
+def _refuse(*declaration: object) -> None:
+    raise Unreadable("it declares a document type, which honest documents do not")
+
+
+def _local_start(start: Callable[[str, Attributes], None]) -> Callable[[str, Attributes], None]:
+    return lambda name, attributes: start(name.rpartition("}")[2], attributes)
+
+
+def _local_end(end: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda name: end(name.rpartition("}")[2])

@@ -1,0 +1,42 @@
+"""Files that agents give: into the library first, then into the turn that gave them.
+
+If we die after the first step, the bytes and their row are there and belong to no message; the next
+attempt gives the file again, and only what a turn's journal names is ever sent.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from perdure.domain.attachments import NAME_MAX, file_name, given_in
+from perdure.domain.events import Attachment, Recorded
+from perdure.domain.ids import PrincipalId
+from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
+from perdure.domain.stream import File
+from perdure.domain.text import storable
+from perdure.engine.persist import persist
+from perdure.ports.clock import Clock
+from perdure.ports.media import MediaLibrary
+
+FILES_MAX: Final = 20
+
+
+class Files:
+    def __init__(self, library: MediaLibrary, *, clock: Clock, bytes_max: int) -> None:
+        self._library = library
+        self._clock = clock
+        self._bytes_max = bytes_max
+
+    async def take(
+        self, file: File, principal: PrincipalId, *, so_far: Sequence[Recorded]
+    ) -> Attachment | str:
+        """The file as an attachment, or words that say why it is none."""
+        name = file_name(Attachment(name=storable(file.name)))[:NAME_MAX]
+        if len(file.data) > self._bytes_max:
+            return f"\n\n(The file {name} was not kept: it is over {self._bytes_max:,} bytes.)"
+        if len(given_in(so_far)) >= FILES_MAX:
+            return f"\n\n(The file {name} was not kept: a turn gives at most {FILES_MAX} files.)"
+        mime = kind_of(file.data[:HEAD_BYTES], name=name, declared=file.mime)
+        put = partial(self._library.put, file.data, mime=mime, name=name, principal=principal)
+        media = await persist(put, clock=self._clock)
+        return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)

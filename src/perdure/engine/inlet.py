@@ -1,0 +1,213 @@
+"""From a platform's arrival to an update: decide who may speak, then hand it to the one door.
+
+Every platform's people come through here. The decision is the domain's; what it needs to know is
+read from the store for every arrival, so that a revoked pairing counts from the next message on.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from perdure.domain.access import Terms, Verdict, decide
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.commands import given
+from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
+from perdure.domain.events import Attachment
+from perdure.domain.ids import PrincipalId
+from perdure.domain.text import storable
+from perdure.domain.updates import MESSAGE, Update
+from perdure.engine.supervisor import attempt
+from perdure.ports.access import Access, Caller, Letter
+from perdure.ports.entropy import Entropy
+from perdure.ports.gateway import Door
+from perdure.ports.principals import Principals
+
+KNOWN_MAX: Final = 10_000
+NAME_MAX: Final = 64
+# Without letters and digits that are taken for each other.
+_CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_CODE_LENGTH: Final = 8
+log = structlog.get_logger("inlet")
+
+
+class Inlet:
+    """Of one account. `terms` are read at every arrival: the configuration may change."""
+
+    def __init__(  # noqa: PLR0913 - whom it asks and whom it tells
+        self,
+        name: str,
+        *,
+        terms: Callable[[], Terms],
+        door: Door,
+        access: Access,
+        principals: Principals,
+        entropy: Entropy,
+        heard: Callable[[], None],
+        outbox_wake: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._terms = terms
+        self._door = door
+        self._access = access
+        self._principals = principals
+        self._entropy = entropy
+        self._heard = heard
+        self._outbox_wake = outbox_wake
+        self._known: OrderedDict[tuple[str, str], PrincipalId] = OrderedDict()
+        self.account = ""
+
+    def alive(self) -> None:
+        self._heard()
+
+    async def take(self, arrival: Arrival) -> None:
+        """What breaks us is put aside whole, and the platform is told that we have it: offered
+        again and again it would hold up everyone behind it."""
+        self._heard()
+        await attempt(
+            self._decide(arrival),
+            partial(self._put_aside, arrival),
+            foreseen=(Transient, Ambiguous),
+        )
+
+    async def _put_aside(self, arrival: Arrival, error: Exception) -> None:
+        why = error.message if isinstance(error, PerdureError) else type(error).__name__
+        payload = msgspec.json.encode(arrival).decode()
+        await self.spoil(arrival.external_id, payload, why, kind=arrival.kind)
+
+    async def take_again(self, payload: str) -> None:
+        """What was put aside, as it was. Raises what keeps it from being taken."""
+        try:
+            arrival = msgspec.json.decode(payload, type=Arrival)
+        except msgspec.MsgspecError as error:
+            raise Rejected(f"nothing can be made of it ({error}); drop it") from error
+        await self._decide(arrival)
+
+    async def spoil(self, external_id: str, payload: str, why: str, *, kind: str = MESSAGE) -> None:
+        address = Address(adapter=self._name, account=self.account, place="")
+        letter = Letter(
+            address=address, external_id=external_id, kind=kind, payload=payload, error=why
+        )
+        await self._access.park(letter)
+
+    async def _decide(self, arrival: Arrival) -> None:
+        terms = self._terms()
+        if arrival.kind == MESSAGE and not arrival.text.strip() and not arrival.files:
+            return
+        caller = Caller(address=self._address(arrival, terms), arrival=arrival)
+        standing = await self._access.standing(caller)
+        if standing.is_refused:
+            return  # its end is recorded, and was told if it was to be
+        if standing.where is not None:
+            # What speaks of a message belongs where that was said; not every platform tells.
+            caller = Caller(address=standing.where, arrival=arrival)
+        verdict = decide(
+            terms.rules, arrival, is_paired=standing.is_paired, is_engaged=standing.is_engaged
+        )
+        match verdict:
+            case Verdict.WELCOME:
+                await self._welcome(caller, terms, author=standing.author)
+            case Verdict.PAIRING:
+                if await self._access.ask(caller, self._code()):
+                    self._outbox_wake()
+            case Verdict.STRANGER:
+                log.info("a stranger was not answered", adapter=self._name, sender=_who(arrival))
+                await self._access.refuse(caller, "stranger")
+            case Verdict.ASIDE:
+                return
+            case _:
+                assert_never(verdict)
+
+    def _address(self, arrival: Arrival, terms: Terms) -> Address:
+        is_apart = terms.is_per_person and arrival.place_kind is PlaceKind.GROUP
+        return Address(
+            adapter=self._name,
+            account=self.account,
+            place=arrival.place,
+            thread=arrival.thread,
+            person=arrival.sender.id if is_apart else "",
+        )
+
+    async def _welcome(self, caller: Caller, terms: Terms, *, author: PrincipalId | None) -> None:
+        arrival = caller.arrival
+        is_nameless = author is not None and not arrival.sender.id
+        principal = author if is_nameless else await self._principal(arrival.sender, terms)
+        assert principal is not None
+        update = Update(
+            address=caller.address,
+            external_id=arrival.external_id,
+            kind=arrival.kind,
+            principal=principal,
+            text=_text(arrival),
+            busy=terms.busy,
+            attachments=tuple(
+                Attachment(
+                    reference=file.reference,
+                    mime=file.mime,
+                    name=storable(file.name),
+                    size=file.size,
+                    is_voice=file.is_voice,
+                )
+                for file in arrival.files
+            ),
+            agent=arrival.agent or terms.agent,
+            target=arrival.target,
+            sender=_called(arrival) if not caller.address.person else "",
+            place_kind=arrival.place_kind,
+            label=storable(arrival.label)[:NAME_MAX],
+            album=arrival.album,
+        )
+        try:
+            await self._door.accept(update)
+        except Rejected as error:
+            # The line is full, or the like: the person must see that this one was not taken.
+            await self._access.refuse(caller, error.code, told=f"Not taken: {error.message}.")
+            self._outbox_wake()
+        except Conflict as error:
+            if error.code != "id_conflict":
+                raise Transient(f"not taken yet: {error.message}") from error
+            log.warning("an update changed under its id", id=arrival.external_id, why=error.message)
+
+    async def _principal(self, sender: Sender, terms: Terms) -> PrincipalId:
+        role = "operator" if sender.id in terms.operators else "member"
+        key = (sender.id, role)
+        known = self._known.get(key)
+        if known is None:
+            found = await self._principals.appoint(f"{self._name}:{sender.id}", role=role)
+            known = self._known[key] = found.id
+            # An appointment ends the one before it.
+            self._known.pop((sender.id, "member" if role == "operator" else "operator"), None)
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return known
+
+    def _code(self) -> str:
+        random = self._entropy.random_bytes(_CODE_LENGTH)
+        return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
+
+
+def _text(arrival: Arrival) -> str:
+    """What was said, below what it replies to. A command stays a command."""
+    text = storable(arrival.text)
+    if not arrival.quote or given(text) is not None:
+        return text
+    quoted = "\n".join(f"> {line}" for line in storable(arrival.quote).splitlines()[:20])
+    return f"{quoted}\n\n{text}"
+
+
+def _called(arrival: Arrival) -> str:
+    """What the model is told of who speaks in a group: a name that anyone can choose, made
+    harmless, and the id that nobody can."""
+    if arrival.place_kind is PlaceKind.PRIVATE:
+        return ""
+    name = "".join(c for c in storable(arrival.sender.name) if c.isprintable() and c not in "[]()")
+    name = " ".join(name.split())[:NAME_MAX]
+    return f"{name} ({arrival.sender.id})" if name else arrival.sender.id
+
+
+def _who(arrival: Arrival) -> str:
+    return f"{arrival.sender.id} in {arrival.place}"

@@ -1,0 +1,151 @@
+"""Keeps every platform connected, and knows how each is doing.
+
+A connection that is lost is made again with growing pauses: one line in the log when it is lost,
+one when it is back. Health is proved by traffic: a platform that is connected and has said nothing
+for long is blind, whatever its library believes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+
+from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
+from perdure.engine.inlet import Inlet
+from perdure.engine.supervisor import Start, attempt
+from perdure.engine.surfaces import Surface
+from perdure.ports.adapter import HookRequest, HookResponse, Platform
+from perdure.ports.clock import Clock
+from perdure.ports.gateway import Health, PlatformView
+
+PAUSES_S: Final = (1, 2, 5, 10, 30, 60)
+# A platform that refuses us will most likely refuse us again.
+REFUSED_PAUSE_S: Final = 300
+SILENCE_S: Final = 180
+CONNECT_S: Final = 60
+log = structlog.get_logger("platform")
+
+
+class Receiver:
+    """One platform, from its first connection to the drain."""
+
+    def __init__(self, platform: Platform, surface: Surface, *, clock: Clock) -> None:
+        self.platform = platform
+        self.name = platform.name
+        self.inlet: Inlet | None = None
+        self._surface = surface
+        self._surface.is_open = False
+        self._clock = clock
+        self._heard_at = clock.monotonic_s()
+        self._error = ""
+        self._is_connected = False
+        self._was_lost = False
+        self._failures = 0
+        self._pause_s = 0.0
+
+    def heard(self) -> None:
+        """Something came: only that proves that a connection is worth anything."""
+        self._heard_at = self._clock.monotonic_s()
+        self._failures = 0
+
+    def view(self) -> PlatformView:
+        silent_s = int(self._clock.monotonic_s() - self._heard_at)
+        if not self._is_connected:
+            health = Health.BLIND if self._was_lost or self._error else Health.DEGRADED
+        else:
+            health = Health.BLIND if silent_s > SILENCE_S else Health.SERVING
+        account = self.inlet.account if self.inlet else ""
+        return PlatformView(
+            name=self.name, account=account, health=health, error=self._error, silent_s=silent_s
+        )
+
+    async def run(self, inlet: Inlet, *, opened: Callable[[], None]) -> None:
+        self.inlet = inlet
+        while True:
+            await attempt(self._receive(inlet, opened), self._unforeseen)
+            self._failures += 1
+            await self._clock.sleep(self._pause_s)
+
+    async def _receive(self, inlet: Inlet, opened: Callable[[], None]) -> None:
+        """One connection, from its making to its loss."""
+        try:
+            await self._connect(inlet)
+            opened()
+            await self.platform.receive(inlet)
+            self._lost("the connection was closed")
+        except (Transient, Ambiguous, Conflict) as error:
+            self._lost(error.message)
+            if isinstance(error, Transient) and error.retry_after_s:
+                self._pause_s = max(self._pause_s, error.retry_after_s)
+        except (Permanent, Rejected) as error:
+            self._lost(error.message)
+            self._pause_s = REFUSED_PAUSE_S
+
+    async def _unforeseen(self, error: Exception) -> None:
+        """An adapter broke in a way nobody foresaw: it begins again, as after a lost connection."""
+        self._lost(f"internal error: {type(error).__name__}")
+
+    async def _connect(self, inlet: Inlet) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                inlet.account = await self.platform.connect()
+        except TimeoutError as error:
+            raise Transient(f"no answer within {CONNECT_S} s") from error
+        self._heard_at = self._clock.monotonic_s()
+        self._is_connected = self._surface.is_open = True
+        self._error = ""
+        if self._was_lost:
+            log.info("connected again", adapter=self.name, account=inlet.account)
+        self._was_lost = False
+
+    def _lost(self, why: str) -> None:
+        is_news = not self._was_lost
+        self._is_connected = self._surface.is_open = False
+        self._was_lost = True
+        self._error = why
+        self._pause_s = PAUSES_S[min(self._failures, len(PAUSES_S) - 1)]
+        if is_news:
+            log.warning("connection lost, trying again", adapter=self.name, error=why)
+
+    async def answer(self, request: HookRequest) -> HookResponse:
+        if self.inlet is None or not self._is_connected:
+            body = b'{"error":{"code":"unavailable","message":"not connected","retryable":true}}'
+            return HookResponse(status=503, body=body)
+        return await self.platform.answer(request, self.inlet)
+
+
+class Receivers:
+    def __init__(self, receivers: Mapping[str, Receiver], *, start: Start) -> None:
+        self._receivers = receivers
+        self._start = start
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self, inlet: Callable[[Receiver], Inlet], *, opened: Callable[[], None]) -> None:
+        for name, receiver in self._receivers.items():
+            work = receiver.run(inlet(receiver), opened=opened)
+            self._tasks.append(self._start(work, name=f"receive {name}"))
+
+    async def stop(self) -> None:
+        """Nothing more is taken; what was not acknowledged is offered again after the restart."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        for receiver in self._receivers.values():
+            await receiver.platform.close()
+
+    def views(self) -> list[PlatformView]:
+        return [receiver.view() for receiver in self._receivers.values()]
+
+    async def take_again(self, adapter: str, payload: str) -> None:
+        """A letter that was put aside."""
+        receiver = self._receivers.get(adapter)
+        if receiver is None or receiver.inlet is None:
+            raise Rejected(f"{adapter} is not configured any more", code="not_configured")
+        await receiver.inlet.take_again(payload)
+
+    def hooks(self) -> dict[str, Callable[[HookRequest], Awaitable[HookResponse]]]:
+        return {name: receiver.answer for name, receiver in self._receivers.items()}

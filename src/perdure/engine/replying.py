@@ -1,0 +1,69 @@
+"""What a turn leaves when it is over: to people on a platform, and to the next request."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.domain.address import Address
+from perdure.domain.attachments import given_in
+from perdure.domain.events import Recorded
+from perdure.domain.prefix import break_between, written
+from perdure.domain.tokens import tokens_of
+from perdure.domain.transcript import ending_text, joined, reply_text
+from perdure.engine.prompts import Prompted
+from perdure.engine.surfaces import Surface
+from perdure.ports.turns import Settlement
+
+
+async def reply_parts(
+    surface: Surface | None,
+    address: Address,
+    turn: Sequence[Recorded],
+    settlement: Settlement,
+    *,
+    seconds: float,
+) -> tuple[str, ...]:
+    """The turn's whole text with how it ended, in parts that the platform takes. Over HTTP people
+    read the journal."""
+    if surface is None:
+        return ()
+    said = joined([reply_text(turn), settlement.text])
+    is_silent = not said and not settlement.files
+    ending = ending_text(settlement.outcome, settlement.detail, is_silent=is_silent)
+    has_footer = surface.display.has_footer and not settlement.origin
+    footer = _footer(settlement, seconds) if has_footer else ""
+    return await surface.plan(joined([said, ending, footer]), address)
+
+
+def with_files(
+    surface: Surface | None, turn: Sequence[Recorded], settlement: Settlement
+) -> Settlement:
+    """With the files that are to be sent: all that the turn has given, in any of its attempts."""
+    if surface is None:
+        return settlement
+    given = [*given_in(turn), *settlement.attachments]
+    files = tuple(each.media for each in given if each.media is not None)
+    return msgspec.structs.replace(settlement, files=files)
+
+
+def measured(
+    settlement: Settlement, prompted: Prompted | None, context_tokens: int, prefix_before: str
+) -> Settlement:
+    """With how much the model reads to know all this, and what its request began with."""
+    if prompted is None:
+        return settlement
+    return msgspec.structs.replace(
+        settlement,
+        agent=settlement.agent or prompted.prefix.agent,
+        context_tokens=context_tokens + tokens_of(settlement.text),
+        prefix=written(prompted.prefix),
+        prefix_break=break_between(prefix_before, prompted.prefix),
+    )
+
+
+def _footer(settlement: Settlement, seconds: float) -> str:
+    """Who answered, how long it took and what it read and wrote."""
+    usage = settlement.usage
+    tokens = usage.input_tokens + usage.output_tokens
+    told = [settlement.agent, f"{seconds:.1f} s", f"{tokens:,} tokens" if tokens else ""]
+    return f"_{' · '.join(each for each in told if each)}_"

@@ -1,0 +1,105 @@
+"""The platforms of this gateway, as delivery sees them: what each can do, and at what pace.
+
+A server that says "unsupported" lowers what we ask of that account. It is remembered for as long as
+the process lives: the next start asks once again, for servers learn.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from perdure.domain.address import Address
+from perdure.domain.delivery import (
+    READ_BY_CLIENTS,
+    Capabilities,
+    Display,
+    Streaming,
+    lowered,
+    plan,
+)
+from perdure.domain.errors import Transient
+from perdure.engine.pace import Pacer
+from perdure.ports.adapter import ACCOUNT_WAIT, Adapter
+from perdure.ports.clock import Clock
+
+LONG_TEXT: Final = 4_000
+
+
+class Surface:
+    """One account. `is_open` while the platform can be reached."""
+
+    def __init__(self, adapter: Adapter, display: Display, *, clock: Clock) -> None:
+        self.adapter = adapter
+        self.display = display
+        self.pacer = Pacer(clock)
+        self.is_open = True
+        self._unsupported: frozenset[Streaming] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.adapter.name
+
+    def capabilities(self, address: Address) -> Capabilities:
+        return lowered(self.adapter.capabilities(address), self._unsupported)
+
+    def streaming(self, address: Address) -> Streaming:
+        if not self.display.has_stream:
+            return Streaming.NONE
+        return self.capabilities(address).streaming
+
+    def lower(self, streaming: Streaming) -> None:
+        self._unsupported |= {streaming}
+
+    def heed(self, error: Transient, address: Address) -> None:
+        """Nothing is sent there during a wait that the server has named."""
+        if error.retry_after_s:
+            held = None if error.code == ACCOUNT_WAIT else address.place
+            self.pacer.hold(held, error.retry_after_s)
+
+    async def plan(
+        self, text: str, address: Address, *, is_healed: bool = False
+    ) -> tuple[str, ...]:
+        """The parts of a text; `is_healed` where it is not whole yet. A long one takes a while to
+        parse, which is not the loop's to spend."""
+        work = partial(self._plan, text, self.capabilities(address), is_healed=is_healed)
+        return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
+
+    def _plan(self, text: str, can: Capabilities, *, is_healed: bool) -> tuple[str, ...]:
+        if is_healed:
+            # Its parser takes a while to import, and many gateways have no platform.
+            from perdure.domain.markdown.heal import heal  # noqa: PLC0415
+
+            text = heal(text)
+        return plan(text, can, size=self.adapter.size)
+
+
+class Surfaces:
+    """By the name of their adapter. Over HTTP there is none: clients read the journal."""
+
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        *,
+        clock: Clock,
+        display: Callable[[str], Display] = lambda _: Display(),
+    ) -> None:
+        self._surfaces = {
+            name: Surface(adapter, display(name), clock=clock) for name, adapter in adapters.items()
+        }
+
+    def __iter__(self) -> Iterator[Surface]:
+        return iter(self._surfaces.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._surfaces)
+
+    def of(self, address: Address) -> Surface | None:
+        return self._surfaces.get(address.adapter)
+
+    def named(self, name: str) -> Surface:
+        return self._surfaces[name]
+
+    def capabilities(self, address: Address) -> Capabilities:
+        surface = self.of(address)
+        return surface.capabilities(address) if surface else READ_BY_CLIENTS

@@ -1,0 +1,66 @@
+"""What the gateway knows of a platform before anything of it is imported."""
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from perdure.domain.records import Answer
+from perdure.ports.adapter import Platform
+from perdure.ports.clock import Clock
+from perdure.ports.entropy import Entropy
+from perdure.ports.settings import AdapterSettings
+
+
+class Quality(StrEnum):
+    """What has been proved of an adapter, each rung standing on the ones before. BRONZE: the
+    contract suite passes. SILVER: it runs end to end against a server or an emulator that others
+    wrote. GOLD: that is the platform's real server."""
+
+    BRONZE = "bronze"
+    SILVER = "silver"
+    GOLD = "gold"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`factory` is `package.module:function`, imported once the platform is configured; `extra` is
+    what `pip install perdure[extra]` adds for it, and `needs` the module that then imports.
+    `unproved` names features that no server here could check."""
+
+    name: str
+    title: str
+    settings: type[AdapterSettings]
+    factory: str
+    quality: Quality
+    extra: str = ""
+    needs: str = ""
+    unproved: tuple[str, ...] = ()
+
+
+Answers = Callable[[str], Awaitable[Answer | None]]
+
+
+async def no_answers(external_id: str) -> Answer | None:
+    """For platforms that stand alone: nothing has come by any id."""
+    return None
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform is given. `folder` is its own, for what its library must keep (keys of an
+    encrypted chat); `hook_url` is where the world reaches `answer`; `answers` tells what came of
+    the arrival with this external id."""
+
+    clock: Clock
+    entropy: Entropy
+    folder: Path
+    hook_url: str = ""
+    answers: Answers = no_answers
+
+
+class Factory(Protocol):
+    def __call__(self, settings: AdapterSettings, around: Around) -> Platform: ...
+
+
+Find = Callable[[str], Manifest | None]

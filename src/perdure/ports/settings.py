@@ -1,0 +1,78 @@
+"""What a section of the configuration is made of.
+
+A field's type says what is accepted, its default what holds when the key is left out. A type's
+description completes the sentence "it must be ...", so the complaint about a wrong value is written
+here, beside the rule. Platforms declare their own sections from these.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from perdure.domain.secret import Secret
+
+Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z",
+        description="a name of letters, digits and . _ : - (at most 64)",
+    ),
+]
+Url = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://(?:[^\s/@]+@)?(?:\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]?#]+)(?::[0-9]{1,5})?"
+        r"(?:/[^\s?#]*)?\Z",
+        description='an address such as "http://127.0.0.1:11434/v1"',
+    ),
+]
+Port = Annotated[int, Meta(ge=0, le=65_535, description="a whole number from 0 to 65535")]
+# Sizes fit the signed 64 bits of both stores, and a century of seconds does so in milliseconds.
+Count = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of at least 1")]
+Amount = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
+Seconds = Annotated[float, Meta(ge=0, le=3.2e9, description="a number of seconds, 0 or more")]
+Patience = Annotated[float, Meta(gt=0, le=3.2e9, description="a number of seconds above 0")]
+Days = Annotated[float, Meta(ge=0, le=36_525, description="a number of days, 0 or more")]
+Command = Annotated[
+    tuple[Text, ...], Meta(min_length=1, description='a list such as ["program", "argument"]')
+]
+Busy = Literal["interrupt", "queue", "steer"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the file. Unknown keys are refused by the reader."""
+
+
+class DisplaySettings(Section, frozen=True, kw_only=True):
+    """How much of the work is shown beside the answer. What is left out follows the platform."""
+
+    tools: Literal["off", "names"] | None = None
+    reasoning: Literal["off", "status"] | None = None
+    stream: bool | None = None
+    footer: bool = False
+
+
+class AdapterSettings(Section, frozen=True, kw_only=True):
+    """What every platform takes. No `agent` means the default one.
+
+    Who may speak: the ids in `allow` ("*" is everybody), everybody in a place of `allow_places`,
+    everybody who has a role of `allow_roles`, and whoever was paired. Bots only by `allow_bots`.
+    `operators` may use commands that concern the whole gateway.
+    """
+
+    token: Secret | None = None
+    api_url: Url | None = None
+    allow: tuple[Text, ...] = ()
+    allow_places: tuple[Text, ...] = ()
+    allow_roles: tuple[Text, ...] = ()
+    allow_bots: tuple[Text, ...] = ()
+    operators: tuple[Text, ...] = ()
+    pairing: bool = False
+    agent: Name | None = None
+    busy: Busy = "interrupt"
+    stream: bool = True
+    groups: Literal["shared", "person"] = "shared"
+    mention: bool = True
+    display: DisplaySettings = DisplaySettings()

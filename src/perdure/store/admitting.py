@@ -1,0 +1,55 @@
+"""The port that remembers who may speak."""
+
+from functools import partial
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import NodeId
+from perdure.ports.access import Caller, Letter, PairingView, Standing
+from perdure.store.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations import access, letters
+
+
+class StoredAccess:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def standing(self, caller: Caller) -> Standing:
+        return await self._driver.read(partial(access.standing, caller))
+
+    async def ask(self, caller: Caller, code: str) -> bool:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(access.ask, self._driver.dialect, caller, code, stamp)
+        )
+
+    async def refuse(self, caller: Caller, reason: str, *, told: str = "") -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(
+            partial(access.refuse, self._driver.dialect, caller, reason, stamp, told=told)
+        )
+
+    async def park(self, letter: Letter) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(letters.park, letter, stamp))
+
+    async def pairings(self) -> list[PairingView]:
+        return await self._driver.read(partial(access.pairings, at=self._mint.now_ms()))
+
+    async def approve(self, code: str, *, by: str) -> PairingView:
+        stamp = self._mint.stamp(self._node)
+        approved = await self._driver.write(
+            partial(access.approve, self._driver.dialect, code, stamp, by=by)
+        )
+        if approved is None:
+            raise NotFound(
+                "no request has this code, or its hour is over; ask the person to write to the "
+                "bot again, and see `perdure pair list`"
+            )
+        return approved
+
+    async def revoke(self, pairing: str, *, by: str) -> PairingView:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(access.revoke, pairing, stamp, by=by))

@@ -1,0 +1,59 @@
+"""Rows of files that a waiting turn needs: put down with its message, closed with the turn.
+
+They stand beside `TurnQueued` and `MessageJoined`, in the same transaction, so that a message is
+never accepted without somebody bringing its files.
+"""
+
+from typing import Final
+
+from perdure.domain.attachments import unread_in
+from perdure.domain.events import Attachment, MessageJoined, TurnQueued
+from perdure.domain.ids import TurnId
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, run
+
+_PUT = """
+    INSERT INTO fetches (id, turn_id, message_id, place, adapter, reference, url, mime, name, size,
+                         is_voice, state, attempts, due_at, media_id, error, created_at, changed_at)
+    SELECT $1, t.id, $2, $3, CASE WHEN $4 = '' THEN '' ELSE c.adapter END, $4, $5, $6, $7, $8, $9,
+           'pending', 0, $10, $11, '', $10, $10
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
+    WHERE t.id = $12"""
+_COUNT = "UPDATE turns SET fetching = fetching + $1 WHERE id = $2"
+_CLOSE = """
+    UPDATE fetches SET state = 'lost', error = $1, node_id = NULL, changed_at = $2
+    WHERE turn_id = $3 AND state IN ('pending', 'attempting')"""
+_CLOSE_COUNT = "UPDATE turns SET fetching = 0 WHERE id = $1 AND fetching > 0"
+ENDED: Final = "its turn was ended"
+
+
+def put(spoken: TurnQueued | MessageJoined, stamp: Stamp) -> Op[None]:
+    """One row for each file that is not here, or not read; its turn's row is there already."""
+    places = unread_in(spoken)
+    if not places:
+        return
+    for place in places:
+        attachment = spoken.attachments[place]
+        reference, url = _source(attachment)
+        yield from run(
+            _PUT,
+            stamp.mint("fch"), spoken.message, place, reference, url,
+            attachment.mime, attachment.name, attachment.size, int(attachment.is_voice),
+            stamp.at, attachment.media, spoken.turn,
+        )  # fmt: skip
+    yield from run(_COUNT, len(places), spoken.turn)
+
+
+def _source(attachment: Attachment) -> tuple[str, str]:
+    """The one place to fetch it from. What is here already is only read."""
+    if attachment.media is not None:
+        return "", ""
+    return attachment.reference, "" if attachment.reference else attachment.url or ""
+
+
+def close(turn: TurnId, stamp: Stamp) -> Op[None]:
+    """A turn that never began has ended: nobody needs its files. Whoever is fetching one is told
+    when it is brought."""
+    yield from run(_CLOSE, ENDED, stamp.at, turn)
+    yield from run(_CLOSE_COUNT, turn)

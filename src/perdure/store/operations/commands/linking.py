@@ -1,0 +1,207 @@
+"""`/link`: one conversation in several places.
+
+A code is given out in one place and said in another, which from then on continues the conversation
+of the first: what is said there goes into its journal, under its person's name, and is answered
+where it was said. Who speaks in the second place was welcome there before; the code only proves
+that both places are meant by the same person. Links are one step deep, so that following one never
+leads further: the row of the conversation that is continued is locked before either is changed.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from perdure.domain.address import GROUP, HTTP, Address
+from perdure.domain.commands import Given
+from perdure.domain.events import Recorded
+from perdure.domain.ids import ConversationId, SessionId
+from perdure.store.operations import wrong_codes
+from perdure.store.operations.access import digest
+from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.notices import notice
+from perdure.store.operations.setting import Setting
+from perdure.store.statement import Op, Row, row, rows, run
+
+OFF: Final = "off"
+CODE_LENGTH: Final = 8
+CODE_MS: Final = 600_000
+WRONG_MAX: Final = 5
+# Codes are typed by hand, and these letters are in none of them.
+_MISREAD: Final = str.maketrans("OILoil", "011011")
+
+_COLUMNS = "id, session_id, linked_id, label, adapter, account, place, thread, person"
+_END = f"""
+    SELECT {_COLUMNS} FROM conversations WHERE id = $1 FOR NO KEY UPDATE"""
+_LINKED_HERE = f"""
+    SELECT {_COLUMNS} FROM conversations WHERE linked_id = $1 ORDER BY id FOR NO KEY UPDATE"""
+_VOID = "DELETE FROM links WHERE conversation_id = $1 OR expires_at <= $2"
+_OFFER = """
+    INSERT INTO links (digest, conversation_id, principal_id, expires_at)
+    VALUES ($1, $2, $3, $4)"""
+_OFFERED = """
+    SELECT conversation_id FROM links WHERE digest = $1 AND expires_at > $2 FOR UPDATE"""
+_USE = "DELETE FROM links WHERE digest = $1"
+# Watchers of the place must see its events' ids grow, whichever journal they come from: while it is
+# linked, the generation of the other conversation counts on top of its own.
+_LINK = "UPDATE conversations SET linked_id = $1, generation = generation + 1 WHERE id = $2"
+_UNLINK = """
+    UPDATE conversations SET linked_id = NULL, generation = generation + 1
+        + (SELECT t.generation FROM conversations t WHERE t.id = conversations.linked_id)
+    WHERE id = $1"""
+
+IN_A_GROUP: Final = "Only private places can be linked: in a group others would speak for you."
+WRONG: Final = (
+    "No such code, or its ten minutes are over. /link in the other place gives a new one."
+)
+TOO_OFTEN: Final = "Too many wrong codes. Try again in an hour."
+OWN_CODE: Final = "That code was given out here. Say it in the place that is to go on with this."
+NOT_LINKED: Final = "Nothing is linked here. /link gives a code for that."
+
+
+class End(NamedTuple):
+    """One end of a link; its row is locked."""
+
+    conversation: ConversationId
+    session: SessionId
+    linked: ConversationId | None
+    label: str
+    address: Address
+
+    @property
+    def called(self) -> str:
+        if self.address.adapter == HTTP:
+            return f"{self.address.place} (over HTTP)"
+        return f"{self.address.name} ({self.label})" if self.label else self.address.name
+
+
+def link(setting: Setting, given: Given) -> Op[Taken]:
+    if setting.update.place_kind == GROUP:
+        return Taken(IN_A_GROUP)
+    if given.arguments.lower() == OFF:
+        return (yield from _end(setting))
+    if setting.place.via is not None:
+        there = yield from _locked(setting.conversation)
+        called = there.called
+        return Taken(f"What is said here continues {called}. /link off ends that.")
+    if not given.arguments:
+        return (yield from _offer(setting))
+    return (yield from _use(setting, given.arguments))
+
+
+def redacted(given: Given) -> str:
+    """What the journal keeps of the words after it: no code, right or wrong."""
+    return given.arguments if given.arguments.lower() in ("", OFF) else "(code)"
+
+
+def _offer(setting: Setting) -> Op[Taken]:
+    """A new code takes the place of the last one."""
+    stamp = setting.stamp
+    # The end of an id is random.
+    code = stamp.mint("lnk")[-CODE_LENGTH:].upper()
+    yield from run(_VOID, setting.conversation, stamp.at)
+    yield from run(
+        _OFFER,
+        digest(code), setting.conversation, setting.update.principal, stamp.at + CODE_MS,
+    )  # fmt: skip
+    linked = yield from _linked_here(setting.conversation)
+    known = f"\n{_names(linked)}: linked to here already. /link off ends that." if linked else ""
+    return Taken(
+        f"The code is {code}, for ten minutes and one use. Say /link {code} in another private "
+        f"place of yours: what is said there then continues this conversation.{known}"
+    )
+
+
+def _use(setting: Setting, typed: str) -> Op[Taken]:
+    stamp, who = setting.stamp, setting.update.principal
+    if (yield from wrong_codes.are_too_many("link", who, WRONG_MAX, at=stamp.at)):
+        return Taken(TOO_OFTEN)
+    code = digest(typed.translate(_MISREAD))
+    offered = yield from row(_OFFERED, code, stamp.at)
+    if offered is None:
+        yield from wrong_codes.note("link", who, stamp)
+        return Taken(WRONG)
+    there = yield from _locked(offered[0])
+    if there.linked is not None:
+        there = yield from _locked(there.linked)
+    if there.conversation == setting.conversation:
+        return Taken(OWN_CODE)
+    linked = yield from _linked_here(setting.conversation)
+    if linked:
+        return Taken(
+            f"{_names(linked)}: linked to here, so this cannot be linked on. /link here and say "
+            "that code there instead, or /link off first."
+        )
+    yield from run(_USE, code)
+    return (yield from _joined(setting, there))
+
+
+def _joined(setting: Setting, there: End) -> Op[Taken]:
+    here = yield from _locked(setting.conversation)
+    yield from run(_LINK, there.conversation, here.conversation)
+    told = yield from notice(
+        setting.dialect,
+        there.session,
+        None,
+        f"{here.called} is linked to this conversation now, with a code that was given out here. "
+        "What is said there is part of it. /link off ends that, there or here.",
+        setting.stamp,
+    )
+    reply = f"Linked. What is said here continues {there.called} from now on. /link off ends that."
+    return Taken(
+        reply,
+        told,
+        session=there.session,
+        conversation=there.conversation,
+        moved=((here.conversation, there.session),),
+    )
+
+
+def _end(setting: Setting) -> Op[Taken]:
+    """Either end may end it. The place that was linked has its own conversation again."""
+    if setting.place.via is not None:
+        return (yield from _leave(setting))
+    ended = yield from _linked_here(setting.conversation)
+    if not ended:
+        return Taken(NOT_LINKED)
+    here = yield from _locked(setting.conversation)
+    text = f"{here.called} has ended the link. This place has its own conversation again."
+    recorded: list[Recorded] = []
+    for end in ended:
+        yield from run(_UNLINK, end.conversation)
+        recorded += yield from notice(setting.dialect, end.session, None, text, setting.stamp)
+    moved = tuple((end.conversation, end.session) for end in ended)
+    return Taken(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
+
+
+def _leave(setting: Setting) -> Op[Taken]:
+    assert setting.place.via is not None
+    here = yield from _locked(setting.place.via)
+    yield from run(_UNLINK, here.conversation)
+    text = f"{here.called} is no longer linked to this conversation."
+    told = yield from notice(setting.dialect, setting.session, None, text, setting.stamp)
+    return Taken(
+        "This place has its own conversation again.",
+        told,
+        session=here.session,
+        conversation=here.conversation,
+        moved=((here.conversation, here.session),),
+    )
+
+
+def _locked(conversation: str) -> Op[End]:
+    found = yield from row(_END, conversation)
+    assert found is not None
+    return _read(found)
+
+
+def _linked_here(conversation: ConversationId) -> Op[list[End]]:
+    return [_read(found) for found in (yield from rows(_LINKED_HERE, conversation))]
+
+
+def _read(found: Row) -> End:
+    conversation, session, linked, label, adapter, account, place, thread, person = found
+    address = Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
+    return End(conversation, session, linked, label, address)
+
+
+def _names(ends: Sequence[End]) -> str:
+    return ", ".join(end.called for end in ends)

@@ -1,0 +1,112 @@
+"""What somebody sends to a place from elsewhere.
+
+It waits in the line of the place's live session, as a turn that is said without asking a model. So
+it is delivered like any answer, in order, once, and through crashes; people find it in the history,
+and the model knows of it afterwards.
+"""
+
+import msgspec
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.errors import Rejected
+from perdure.domain.events import SENT, Recorded, TurnQueued
+from perdure.domain.ids import PrincipalId
+from perdure.domain.recovery import SUSPENDED
+from perdure.domain.updates import Accepted, Update
+from perdure.ports.places import Sending, Sent
+from perdure.store.dialect import Dialect
+from perdure.store.operations import accept, destinations, places, principals
+from perdure.store.operations.line import queue_turn
+from perdure.store.operations.notices import notice
+from perdure.store.operations.setting import Fresh, Place, Stamp
+from perdure.store.statement import Op, row, run
+
+_SENT_TO = """
+    SELECT c.adapter, c.account, c.place, c.thread, c.person
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+_OPEN_TURNS = "SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL"
+_TOUCH = "UPDATE conversations SET active_at = $1, is_listed = 1 WHERE id = $2"
+
+
+def send(
+    dialect: Dialect, sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int
+) -> Op[Sent]:
+    """The sender's own id stands for the text and the place together."""
+    key = Update(
+        address=Address(adapter=HTTP, account=sending.by.id, place=""),
+        external_id=sending.external_id,
+        kind=SENT,
+        principal=sending.by.id,
+        text=sending.text,
+        target=sending.to,
+    )
+    known = yield from accept.recalled(key)
+    if known is not None:
+        return Sent(accepted=known, address=(yield from _sent_to(known)))
+    if not sending.by.is_operator and sending.to != destinations.HOME:
+        raise Rejected(
+            "only operators send to any place; you may send to `home`, your home conversation",
+            code="forbidden",
+        )
+    address, is_known = yield from destinations.find(sending)
+    owner = sending.by.id if is_known else (yield from _owner(address, stamp))
+    addressed = msgspec.structs.replace(key, address=address, principal=owner)
+    place = yield from places.resolve(dialect, addressed, stamp)
+    yield from _insist_on_room(place, queue_max)
+    recorded = yield from _queue(dialect, sending, place, fresh, stamp)
+    accepted = Accepted(
+        conversation=place.conversation,
+        session=place.session,
+        turn=fresh.turn,
+        message=fresh.message,
+        recorded=tuple(recorded),
+    )
+    yield from accept.remember(key, accepted, stamp)
+    yield from run(_TOUCH, stamp.at, place.via or place.conversation)
+    return Sent(accepted=accepted, address=address.name)
+
+
+def _sent_to(accepted: Accepted) -> Op[str]:
+    found = yield from row(_SENT_TO, accepted.turn)
+    assert found is not None
+    adapter, account, place, thread, person = found
+    return Address(adapter=adapter, account=account, place=place, thread=thread, person=person).name
+
+
+def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
+    """Nobody has spoken there yet. Whoever does first takes the conversation over; where a place
+    has its person's id it is theirs from the beginning."""
+    name = f"{address.adapter}:{address.place}"
+    owner = yield from principals.ensure(
+        PrincipalId(stamp.mint("prn")), name, "member", at=stamp.at
+    )
+    return owner.id
+
+
+def _insist_on_room(place: Place, queue_max: int) -> Op[None]:
+    waiting = yield from row(_OPEN_TURNS, place.session)
+    assert waiting is not None
+    if waiting[0] >= queue_max:
+        raise Rejected(
+            f"{waiting[0]} messages already wait in this conversation; let it answer first",
+            code="queue_full",
+        )
+
+
+def _queue(
+    dialect: Dialect, sending: Sending, place: Place, fresh: Fresh, stamp: Stamp
+) -> Op[list[Recorded]]:
+    queued = TurnQueued(
+        turn=fresh.turn,
+        message=fresh.message,
+        text="",
+        kind=SENT,
+        answer=sending.text,
+        by=sending.by.id,
+        via=place.via,
+    )
+    recorded = yield from queue_turn(dialect, place.session, queued, stamp)
+    if place.is_successor:
+        recorded += yield from notice(dialect, place.session, fresh.turn, SUSPENDED, stamp)
+    return recorded

@@ -1,0 +1,191 @@
+"""The half of the suite that is about the connection, and about what people do."""
+
+import pytest
+
+from perdure.domain.arrivals import PlaceKind
+from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
+from perdure.domain.updates import DELETE, EDIT, MESSAGE
+from perdure.ports.adapter import HookRequest, HookResponse
+from perdure.testkit.adapter_case import AdapterCase, Opened
+from perdure.testkit.adapter_suite_showing import DOCUMENT, PICTURE, change, post
+
+
+class Connecting:
+    """The life of the connection."""
+
+    async def test_the_account_stays_the_same(self, case: AdapterCase) -> None:
+        assert case.account
+        assert await case.platform.connect() == case.account
+
+    async def test_wrong_credentials_are_refused_with_advice(self, case: AdapterCase) -> None:
+        impostor = case.impostor()
+        try:
+            with pytest.raises(Permanent) as refusal:
+                await impostor.connect()
+        finally:
+            await impostor.close()
+        assert len(refusal.value.message.split()) > 3, "say what to do"
+
+    async def test_there_are_signs_of_life(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            await heard.named(await case.say("are you there?"))
+        assert heard.signs_of_life > 0
+
+    async def test_nothing_is_left_open(self, case: AdapterCase) -> None:
+        async with case.hearing():
+            await post(case, "hello")
+        await case.platform.close()
+
+        async def look() -> Opened:
+            return Opened.now()
+
+        before = case.was_open
+        await case.until_seen(look, before.has_all_of, f"only {before} to be open")
+        await case.platform.close()
+
+    async def test_a_request_that_nobody_signed_is_refused(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            refusal = await answered(case, case.forged())
+        assert 400 <= refusal.status < 500
+        assert heard.offered == []
+
+    async def test_a_request_to_nowhere_is_refused(self, case: AdapterCase) -> None:
+        nowhere = HookRequest(method="POST", path="", headers={}, query={}, body=b"{}")
+        async with case.hearing() as heard:
+            refusal = await answered(case, nowhere)
+        assert 400 <= refusal.status < 500
+        assert heard.offered == []
+
+
+async def answered(case: AdapterCase, request: HookRequest) -> HookResponse:
+    """An adapter may raise what the gateway then words."""
+    try:
+        return await case.platform.answer(request, case.heard)
+    except Rejected:
+        return HookResponse(status=400)
+
+
+class ComingIn:
+    """What people do."""
+
+    async def test_a_message_arrives_once(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            said = await case.say("hello there")
+            arrival = await heard.named(said)
+            await heard.named(await case.say("and then"))
+        assert (arrival.kind, arrival.text) == (MESSAGE, "hello there")
+        assert arrival.place_kind is PlaceKind.PRIVATE
+        assert arrival.place == (await case.private()).place
+        assert (arrival.sender.id, arrival.sender.is_bot) == (case.person, False)
+        assert heard.times_offered(said) == 1
+
+    async def test_messages_arrive_in_their_order(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            said = [await case.say(f"number {number}") for number in range(4)]
+            await heard.named(said[-1])
+        assert [arrival.external_id for arrival in heard.taken] == said
+
+    async def test_people_are_told_apart(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            first = await heard.named(await case.say("I am one"))
+            second = await heard.named(await case.say("I am two", is_stranger=True))
+        assert [first.sender.id, second.sender.id] == [case.person, case.stranger]
+        assert first.place != second.place
+
+    async def test_nothing_of_its_own_arrives(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            shown = await post(case, "mine")
+            address = await case.private()
+            if case.platform.capabilities(address).can_edit:
+                await change(case, shown, "still mine")
+            said = await case.say("yours")
+            await heard.named(said)
+        assert [arrival.external_id for arrival in heard.offered] == [said]
+
+    @pytest.mark.parametrize("failure", [Transient, Ambiguous])
+    async def test_what_was_not_taken_is_offered_again(
+        self, case: AdapterCase, failure: type[Transient | Ambiguous]
+    ) -> None:
+        """Acknowledged too early it would be lost for good."""
+        async with case.hearing() as heard:
+            heard.failures = [failure("the store is away")]
+            said = await case.say("do not lose me")
+            if case.redelivers:
+                await heard.named(said)
+                assert heard.times_offered(said) > 1
+            else:
+                await case.until(
+                    lambda: heard.times_offered(said) > 1 or case.lost > 0,
+                    "a second offer, or the end of the connection",
+                )
+
+    async def test_what_can_never_be_taken_holds_up_nothing(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            heard.failures = [Rejected("the line is full")]
+            refused = await case.say("one too many")
+            await case.until(lambda: heard.times_offered(refused) > 0, "the first offer")
+            await heard.named(await case.say("and the next"))
+        assert heard.times_offered(refused) == 1
+        assert case.lost == 0
+
+    async def test_what_cannot_be_read_is_kept_and_holds_up_nothing(
+        self, case: AdapterCase
+    ) -> None:
+        async with case.hearing() as heard:
+            await case.garble()
+            await heard.named(await case.say("and the next"))
+        assert len(heard.spoilt) == 1
+        assert case.lost == 0
+
+    async def test_edits_name_their_message(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            said = await case.say("frist")
+            await heard.named(said)
+            await case.edit(said, "first")
+            first = await heard.wait(lambda a: a.kind == EDIT, "the edit")
+            await case.edit(said, "First!")
+            again = await heard.wait(lambda a: a.text == "First!", "the second edit")
+        assert [first.text, again.kind] == ["first", EDIT]
+        assert {first.target, again.target} == {said}
+        assert len({said, first.external_id, again.external_id}) == 3
+        assert (first.sender.id, first.place) == (case.person, (await case.private()).place)
+
+    async def test_a_deletion_names_its_message(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            said = await case.say("never mind")
+            await heard.named(said)
+            await case.delete(said)
+            gone = await heard.wait(lambda a: a.kind == DELETE, "the deletion")
+        assert (gone.target, gone.sender.id) == (said, case.person)
+        assert gone.place == (await case.private()).place
+
+    async def test_in_a_group_a_mention_is_for_the_bot(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            aside = await heard.named(await case.say_in_group("lunch?", mention=False))
+            asked = await heard.named(await case.say_in_group("what time is it?", mention=True))
+        assert [aside.is_addressed, asked.is_addressed] == [False, True]
+        assert {aside.place_kind, asked.place_kind} == {PlaceKind.GROUP}
+        assert {aside.place, asked.place} == {(await case.group()).place}
+        assert [aside.text, asked.text] == ["lunch?", "what time is it?"], "without its name"
+        assert asked.sender.id == case.person
+
+    async def test_in_a_group_people_are_told_apart(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            first = await heard.named(await case.say_in_group("I am one", mention=True))
+            said = await case.say_in_group("I am two", mention=True, is_stranger=True)
+            second = await heard.named(said)
+        assert [first.sender.id, second.sender.id] == [case.person, case.stranger]
+        assert first.place == second.place
+
+    @pytest.mark.parametrize(
+        ("name", "data"), [("photo.png", PICTURE), ("list.txt", DOCUMENT)], ids=["image", "text"]
+    )
+    async def test_a_file_that_came_is_fetched(
+        self, case: AdapterCase, name: str, data: bytes
+    ) -> None:
+        async with case.hearing() as heard:
+            arrival = await heard.named(await case.send_file(name, data))
+            (file,) = arrival.files
+            fetched = b"".join([chunk async for chunk in case.platform.fetch(file.reference)])
+        assert fetched == data
+        assert arrival.sender.id == case.person

@@ -1,0 +1,111 @@
+"""Discord on the bench: simcord's model of it behind real sockets."""
+
+from simcord.backend.models import Channel, Message, User
+
+from perdure.domain.address import Address
+from perdure.ports.adapter import Platform
+from perdure.ports.clock import Clock
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
+
+
+class DiscordCase(AdapterCase):
+    """`alice` is the person, `bob` the stranger."""
+
+    def __init__(self, server: SimcordServer, make: MakePlatform, *, clock: Clock) -> None:
+        self._server = server
+        self._make = make
+        self.person, self.stranger = str(server.alice.id), str(server.bob.id)
+        self.settings = self._section(TOKEN)
+        super().__init__(make(self.settings), clock=clock)
+
+    def _section(self, token: str) -> str:
+        return section(
+            "adapters.discord", token=token, api_url=self._server.api_url, allow=[self.person]
+        )
+
+    async def private(self, *, is_stranger: bool = False) -> Address:
+        return self._at(self._server.direct(self._who(is_stranger=is_stranger)))
+
+    async def group(self) -> Address:
+        return self._at(self._server.general)
+
+    def _at(self, channel: Channel) -> Address:
+        return Address(adapter="discord", account=self._server.bot, place=str(channel.id))
+
+    def _who(self, *, is_stranger: bool) -> User:
+        return self._server.bob if is_stranger else self._server.alice
+
+    @property
+    def _direct(self) -> Channel:
+        return self._server.direct(self._server.alice)
+
+    async def say(self, text: str, *, is_stranger: bool = False) -> str:
+        who = self._who(is_stranger=is_stranger)
+        channel = self._server.direct(who)
+        return f"{channel.id}/{self._server.write(who, channel, text)}"
+
+    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
+        channel, who = self._server.general, self._who(is_stranger=is_stranger)
+        said = f"<@{self._server.bot}> {text}" if mention else text
+        return f"{channel.id}/{self._server.write(who, channel, said)}"
+
+    async def edit(self, external_id: str, text: str) -> None:
+        self._server.edit(self._direct, _number(external_id), text)
+
+    async def delete(self, external_id: str) -> None:
+        self._server.delete(self._direct, _number(external_id))
+
+    async def send_file(self, name: str, data: bytes) -> str:
+        channel = self._direct
+        written = self._server.write(self._server.alice, channel, "", files=[(name, data)])
+        return f"{channel.id}/{written}"
+
+    async def garble(self) -> None:
+        self._server.world.emit("MESSAGE_CREATE", {"id": {}, "channel_id": str(self._direct.id)})
+
+    async def click(self, receipt: str, choice: str) -> None:
+        self._server.click(self._server.alice, self._direct, _number(receipt), choice)
+
+    async def shown(self, address: Address | None = None) -> list[str]:
+        return [each.text for each in await self._by_bot(address)]
+
+    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+        place = int((address or await self.private()).place)
+        shown = self._server.shown(self._server.world.channels[place])
+        return [each for each in shown if each.author == self._server.bot]
+
+    async def files(self) -> list[bytes]:
+        files = [file for each in await self._by_bot() for file in each.raw["attachments"]]
+        stored = [self._server.world.cdn.get(file["url"]) for file in files]
+        return [data for data in stored if data is not None]
+
+    async def marks(self, external_id: str) -> list[str]:
+        stored = self._server.world.get_message(self._direct.id, int(_number(external_id)))
+        bot = self._server.world.bot_user.id
+        return [str(each.emoji) for each in stored.reactions if bot in each.user_ids]
+
+    async def pings(self) -> list[str]:
+        ids = [int(each.id) for each in await self._by_bot()]
+        stored = [self._server.world.get_message(self._direct.id, each) for each in ids]
+        return [ping for message in stored for ping in _pinged(message)]
+
+    def impostor(self) -> Platform:
+        return self._make(self._section("not-the-token"))
+
+    async def ready(self) -> None:
+        """The bot puts its commands on the menu once it hears."""
+        server = self._server
+        await self.until(lambda: server.gateway.connected == 1, "the bot to come online")
+        await self.until(lambda: bool(server.world.commands), "the bot's commands")
+
+
+def _number(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def _pinged(message: Message) -> list[str]:
+    called = [*message.ping_user_ids, *message.ping_role_ids]
+    return [*map(str, called), *(["everyone"] if message.mention_everyone else [])]

@@ -1,0 +1,150 @@
+"""Matrix on the bench: a bot, two people, and the rooms that they share on Synapse."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from perdure.domain.address import Address
+from perdure.ports.adapter import Platform
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.peers.matrix_person import MatrixPerson
+from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.synapse import MatrixControl
+
+_HTML = "formatted_body"
+
+
+class MatrixCase(AdapterCase):
+    """`alice` is the person, `bob` the stranger."""
+
+    def __init__(
+        self,
+        control: MatrixControl,
+        make: MakePlatform,
+        *,
+        bot: MatrixPerson,
+        alice: MatrixPerson,
+        room: str,
+    ) -> None:
+        self._control = control
+        self._make = make
+        self._bot = bot
+        self._people = {"alice": alice}
+        self._rooms = {"alice": room}
+        self.person = alice.user_id
+        self.settings = self._section(bot.token)
+        super().__init__(make(self.settings), clock=control.server.clock)
+
+    @classmethod
+    async def open(cls, control: MatrixControl, make: MakePlatform) -> Self:
+        bot, alice = await control.person("bot"), await control.person("alice")
+        return cls(control, make, bot=bot, alice=alice, room=await together(bot, alice))
+
+    def _section(self, token: str) -> str:
+        return section(
+            "adapters.matrix",
+            homeserver=self._control.url,
+            user=self._bot.user_id,
+            token=token,
+            allow=[self.person],
+        )
+
+    async def private(self, *, is_stranger: bool = False) -> Address:
+        return self._at(await self._private_room(is_stranger=is_stranger))
+
+    async def _private_room(self, *, is_stranger: bool = False) -> str:
+        if is_stranger and "bob" not in self._rooms:
+            bob = await self._who(is_stranger=True)
+            self._rooms["bob"] = await together(self._bot, bob)
+        return self._rooms["bob" if is_stranger else "alice"]
+
+    async def group(self) -> Address:
+        if "club" not in self._rooms:
+            bob = await self._who(is_stranger=True)
+            self._rooms["club"] = await together(self._bot, self._alice, bob)
+        return self._at(self._rooms["club"])
+
+    def _at(self, room: str) -> Address:
+        return Address(adapter="matrix", account=self._bot.user_id, place=room)
+
+    @property
+    def _alice(self) -> MatrixPerson:
+        return self._people["alice"]
+
+    async def _who(self, *, is_stranger: bool) -> MatrixPerson:
+        """Most tests need nobody but Alice, and an account takes a while."""
+        if is_stranger and "bob" not in self._people:
+            bob = self._people["bob"] = await self._control.person("bob")
+            self.stranger = bob.user_id
+        return self._people["bob" if is_stranger else "alice"]
+
+    async def say(self, text: str, *, is_stranger: bool = False) -> str:
+        room = await self._private_room(is_stranger=is_stranger)
+        who = await self._who(is_stranger=is_stranger)
+        return await who.write(room, text)
+
+    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
+        room, me = (await self.group()).place, self._bot.user_id
+        name = me.removeprefix("@").partition(":")[0]
+        who = await self._who(is_stranger=is_stranger)
+        if not mention:
+            return await who.write(room, text)
+        return await who.write(room, f"{name}: {text}", mention=me)
+
+    async def edit(self, external_id: str, text: str) -> None:
+        await self._alice.edit(await self._private_room(), external_id, text)
+
+    async def delete(self, external_id: str) -> None:
+        await self._alice.delete(await self._private_room(), external_id)
+
+    async def send_file(self, name: str, data: bytes) -> str:
+        kind = "image/png" if name.endswith(".png") else "text/plain"
+        return await self._alice.send_file(await self._private_room(), name, data, kind)
+
+    async def garble(self) -> None:
+        room = await self._private_room()
+        path = f"/_matrix/client/v3/rooms/{room}/send/m.room.message/garbled"
+        content = {"msgtype": "m.text", "body": "x", "m.relates_to": "nonsense"}
+        status, answer = await self._alice.call("PUT", path, content)
+        assert status == 200, answer
+
+    async def shown(self, address: Address | None = None) -> list[str]:
+        return [shown.text for shown in await self._by_bot(address)]
+
+    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+        room = (address or await self.private()).place
+        witness = await self._who(is_stranger=room == self._rooms.get("bob"))
+        return [each for each in await witness.shown(room) if each.author == self._bot.user_id]
+
+    async def files(self) -> list[bytes]:
+        urls = [each.raw["content"]["url"] for each in await self._by_bot()]
+        return [await self._alice.download(url) for url in urls]
+
+    async def marks(self, external_id: str) -> list[str]:
+        room, me = await self._private_room(), self._bot.user_id
+        given = await self._alice.reactions(room, external_id)
+        return [key for user, key in given if user == me]
+
+    async def pings(self) -> list[str]:
+        """Without `m.mentions`, servers look for `@room` and names in the body."""
+        contents = [each.raw["content"] for each in await self._by_bot()]
+        inner = [each["m.new_content"] for each in contents if "m.new_content" in each]
+        return [found for each in [*contents, *inner] if (found := _pinged(each))]
+
+    def impostor(self) -> Platform:
+        return self._make(self._section("not-the-token"))
+
+
+async def together(bot: MatrixPerson, first: MatrixPerson, *others: MatrixPerson) -> str:
+    """A room that everybody has joined."""
+    room = await first.room(invite=[bot.user_id, *(each.user_id for each in others)])
+    for person in (bot, *others):
+        await person.join(room)
+    return room
+
+
+def _pinged(content: Mapping[str, object]) -> str:
+    mentions = content.get("m.mentions", "left to the server")
+    if mentions:
+        return str(mentions)
+    return "a link to a person" if "matrix.to" in str(content.get(_HTML, "")) else ""

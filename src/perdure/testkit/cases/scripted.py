@@ -1,0 +1,68 @@
+"""The scripted platform on the bench: the fake keeps the promises of the port it stands for."""
+
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Sender
+from perdure.ports.adapter import HookRequest
+from perdure.ports.clock import Clock
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
+
+CLUB = "club"
+
+
+class ScriptedCase(AdapterCase):
+    person = ADA.id
+    stranger = BOB.id
+
+    def __init__(self, platform: ScriptedReceiver, *, clock: Clock) -> None:
+        super().__init__(platform, clock=clock)
+        self._scripted = platform
+
+    async def private(self, *, is_stranger: bool = False) -> Address:
+        return self._at(_who(is_stranger=is_stranger).id)
+
+    async def group(self) -> Address:
+        return self._at(CLUB)
+
+    def _at(self, place: str) -> Address:
+        return Address(adapter=self._scripted.name, account=self._scripted.account, place=place)
+
+    async def say(self, text: str, *, is_stranger: bool = False) -> str:
+        return self._scripted.write(text, sender=_who(is_stranger=is_stranger))
+
+    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
+        sender = _who(is_stranger=is_stranger)
+        return self._scripted.write(text, sender=sender, place=CLUB, is_addressed=mention)
+
+    async def edit(self, external_id: str, text: str) -> None:
+        self._scripted.rewrite(external_id, text)
+
+    async def delete(self, external_id: str) -> None:
+        self._scripted.withdraw(external_id)
+
+    async def send_file(self, name: str, data: bytes) -> str:
+        return self._scripted.attach(name, data)
+
+    async def garble(self) -> None:
+        self._scripted.garble("nothing that could be read")
+
+    async def click(self, receipt: str, choice: str) -> None:
+        self._scripted.press(receipt, choice)
+
+    async def shown(self, address: Address | None = None) -> list[str]:
+        place = (address or await self.private()).place
+        return [shown.text for shown in self._scripted.visible if shown.place == place]
+
+    async def files(self) -> list[bytes]:
+        return [upload.data for upload in self._scripted.sent_files().values()]
+
+    async def marks(self, external_id: str) -> list[str]:
+        return self._scripted.marked(external_id)
+
+    def forged(self) -> HookRequest:
+        headers = {SECRET_HEADER: "a guess"}
+        return HookRequest(method="POST", path="", headers=headers, query={}, body=b"{}")
+
+
+def _who(*, is_stranger: bool) -> Sender:
+    return BOB if is_stranger else ADA

@@ -1,0 +1,103 @@
+"""Slack on the bench where no imitation by others goes: streams, metadata, tokens, redelivery."""
+
+from itertools import count
+from typing import Any, Final
+
+from perdure.domain.address import Address
+from perdure.ports.adapter import Platform
+from perdure.ports.clock import Clock
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.peers.scripted_slack import (
+    ALICE,
+    APP_TOKEN,
+    BOT,
+    BOT_TOKEN,
+    CHANNEL,
+    PRIVATE,
+    TEAM,
+    ScriptedSlack,
+)
+
+_ROOT: Final = "1.000001"
+_REFUSED: Final = {"ok": False, "error": "invalid_auth"}
+
+
+class ScriptedSlackCase(AdapterCase):
+    person = ALICE
+
+    def __init__(self, slack: ScriptedSlack, make: MakePlatform, *, clock: Clock) -> None:
+        self._slack = slack
+        self._make = make
+        self._numbers = count(1)
+        self.settings = section(
+            "adapters.slack",
+            token=BOT_TOKEN,
+            app_token=APP_TOKEN,
+            api_url=slack.api_url,
+            allow=[self.person],
+        )
+        super().__init__(make(self.settings), clock=clock)
+
+    async def private(self, *, is_stranger: bool = False) -> Address:
+        if is_stranger:
+            self._has_no("second person")
+        return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=PRIVATE)
+
+    async def group(self) -> Address:
+        """Below a message, where answers grow as Slack's own streams."""
+        return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=CHANNEL, thread=_ROOT)
+
+    async def say(self, text: str, *, is_stranger: bool = False) -> str:
+        place = (await self.private(is_stranger=is_stranger)).place
+        return f"{place}/{await self._slack.write(place, text)}"
+
+    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
+        await self.private(is_stranger=is_stranger)
+        said = f"<@{BOT}> {text}" if mention else text
+        return f"{CHANNEL}/{await self._slack.write(CHANNEL, said)}"
+
+    async def edit(self, external_id: str, text: str) -> None:
+        before = self._message(external_id)
+        edited = {"user": ALICE, "ts": f"2.{next(self._numbers):06}"}
+        after = {**before, "text": text, "edited": edited}
+        self._slack.messages[before["ts"]] = after
+        await self._event("message_changed", message=after, previous_message=before)
+
+    async def delete(self, external_id: str) -> None:
+        before = self._message(external_id)
+        del self._slack.messages[before["ts"]]
+        await self._event("message_deleted", deleted_ts=before["ts"], previous_message=before)
+
+    async def send_file(self, name: str, data: bytes) -> str:
+        """Slack tells a file with the message that it came with."""
+        self._slack.files[name] = (200, "application/octet-stream", data)
+        file = {"id": "F1", "name": name, "url_private": f"{self._slack.url}/files/{name}"}
+        ts = f"3.{next(self._numbers):06}"
+        said = {"ts": ts, "user": ALICE, "text": "", "files": [file]}
+        await self._event("file_share", **said)
+        return f"{PRIVATE}/{ts}"
+
+    async def garble(self) -> None:
+        await self._deliver({"type": "message", "channel": 7})
+
+    def _message(self, external_id: str) -> dict[str, Any]:
+        return self._slack.messages[external_id.partition("/")[2]]
+
+    async def _event(self, subtype: str, **fields: object) -> None:
+        event = {"type": "message", "subtype": subtype, "channel": PRIVATE, **fields}
+        await self._deliver(event)
+
+    async def _deliver(self, event: dict[str, Any]) -> None:
+        await self._slack.deliver("events_api", {"type": "event_callback", "event": event})
+
+    async def shown(self, address: Address | None = None) -> list[str]:
+        place = (address or await self.private()).place
+        return [each.text for each in await self._slack.shown(place)]
+
+    def impostor(self) -> Platform:
+        self._slack.script["auth.test"] = [_REFUSED]
+        return self._make(self.settings)
+
+    async def ready(self) -> None:
+        await self.until(lambda: bool(self._slack.connections), "the socket")

@@ -1,0 +1,110 @@
+"""Telegram on the bench, with the Bot API server of the test kit."""
+
+import re
+from itertools import count
+from typing import Final
+
+from perdure.domain.address import Address
+from perdure.ports.adapter import HookRequest, Platform
+from perdure.ports.clock import Clock
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.shown import Shown
+
+ADA: Final = 42
+BOB: Final = 43
+CLUB: Final = -100123
+_NAME: Final = "@perdure_bot"
+# What Telegram takes for a name by itself, wherever it stands.
+_USERNAME: Final = re.compile(r"(?<![\w@/])@\w{3,32}")
+
+
+class TelegramCase(AdapterCase):
+    person, stranger = str(ADA), str(BOB)
+
+    def __init__(self, api: BotApi, make: MakePlatform, *, clock: Clock) -> None:
+        self._api = api
+        self._make = make
+        self._edits = count(1)
+        self.settings = self._section(api.token)
+        super().__init__(make(self.settings), clock=clock)
+
+    def _section(self, token: str) -> str:
+        return section("adapters.telegram", token=token, api_url=self._api.url, allow=[self.person])
+
+    async def private(self, *, is_stranger: bool = False) -> Address:
+        return _at(BOB if is_stranger else ADA)
+
+    async def group(self) -> Address:
+        return _at(CLUB)
+
+    async def say(self, text: str, *, is_stranger: bool = False) -> str:
+        chat = BOB if is_stranger else ADA
+        return f"{chat}/{self._api.write(chat, text)}"
+
+    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
+        person = {"id": BOB if is_stranger else ADA, "is_bot": False, "first_name": "Somebody"}
+        marks = [{"type": "mention", "offset": 0, "length": len(_NAME)}] if mention else []
+        said = f"{_NAME} {text}" if mention else text
+        number = self._api.write(CLUB, said, entities=marks, **{"from": person})
+        return f"{CLUB}/{number}"
+
+    async def edit(self, external_id: str, text: str) -> None:
+        self._api.edit(ADA, _number(external_id), text, edit_date=next(self._edits))
+
+    async def send_file(self, name: str, data: bytes) -> str:
+        stored = {"file_id": self._api.chats.add_file(data, name=name), "file_unique_id": name}
+        about = {**stored, "file_size": len(data)}
+        if name.endswith(".png"):
+            return f"{ADA}/{self._api.write(ADA, photo=[{**about, 'width': 1, 'height': 1}])}"
+        document = {**about, "file_name": name, "mime_type": "text/plain"}
+        return f"{ADA}/{self._api.write(ADA, document=document)}"
+
+    async def garble(self) -> None:
+        self._api.push(message={"message_id": "no number", "chat": ADA})
+
+    async def click(self, receipt: str, choice: str) -> None:
+        self._api.click(ADA, _number(receipt), choice)
+
+    async def shown(self, address: Address | None = None) -> list[str]:
+        return [_text(each) for each in await self._by_bot(address)]
+
+    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+        return await self._api.shown(int((address or await self.private()).place))
+
+    async def files(self) -> list[bytes]:
+        raws = [each.raw for each in await self._by_bot()]
+        files = [raw["photo"][-1] if "photo" in raw else raw["document"] for raw in raws]
+        return [self._api.chats.files[file["file_id"]] for file in files]
+
+    async def marks(self, external_id: str) -> list[str]:
+        given = self._api.chats.reactions.get((ADA, _number(external_id)), [])
+        return [reaction["emoji"] for reaction in given]
+
+    async def pings(self) -> list[str]:
+        return [name for text in await self.shown() for name in _USERNAME.findall(text)]
+
+    def forged(self) -> HookRequest:
+        headers = {"x-telegram-bot-api-secret-token": "a guess"}
+        return HookRequest(method="POST", path="updates", headers=headers, query={}, body=b"{}")
+
+    def impostor(self) -> Platform:
+        return self._make(self._section("700:NOT-THE-TOKEN"))
+
+    async def ready(self) -> None:
+        """A long poll says nothing until something comes."""
+        await self.until(lambda: bool(self._api.made("getUpdates")), "the first poll")
+
+
+def _at(chat: int) -> Address:
+    return Address(adapter="telegram", account="700", place=str(chat))
+
+
+def _number(name: str) -> int:
+    return int(name.partition("/")[2])
+
+
+def _text(shown: Shown) -> str:
+    rich = shown.raw.get("rich_message")
+    return str(rich["markdown"]) if rich else shown.text

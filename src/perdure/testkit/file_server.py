@@ -1,0 +1,84 @@
+"""A web server with files on a loopback socket, and a transcriber that speaks OpenAI's audio wire.
+
+It is a real server on purpose: what fetches from it meets real redirections and real resets.
+"""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+
+class Transcribed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the transcriber was asked."""
+
+    model: str
+    language: str
+    name: str
+    data: bytes
+    authorization: str
+
+
+class FileServer:
+    """`files` are served by their path; a path in `statuses` answers with that status and no more,
+    one in `redirects` leads on. `asked` are all paths that were asked for. `hears` is what the
+    transcriber understands."""
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.files: dict[str, bytes] = dict(files or {})
+        self.statuses: dict[str, int] = {}
+        self.redirects: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.hears = ""
+        self.transcribed: list[Transcribed] = []
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_get("/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        path = request.path
+        self.asked.append(path)
+        if path in self.redirects:
+            return web.Response(status=302, headers={"Location": self.redirects[path]})
+        if path in self.statuses:
+            return web.Response(status=self.statuses[path])
+        if path not in self.files:
+            return web.Response(status=404)
+        return web.Response(body=self.files[path], headers=self.headers)
+
+    async def _transcribe(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        file = form["file"]
+        assert isinstance(file, web.FileField)
+        self.transcribed.append(
+            Transcribed(
+                model=str(form["model"]),
+                language=str(form.get("language", "")),
+                name=file.filename,
+                data=file.file.read(),
+                authorization=request.headers.get("Authorization", ""),
+            )
+        )
+        status = self.statuses.get("/v1/audio/transcriptions", 200)
+        return web.json_response({"text": self.hears}, status=status)

@@ -1,0 +1,154 @@
+"""Slack with the Events API over HTTP, by `emulate`: events are signed as Slack signs them.
+
+It reads parameters from the body alone, and delivers an event inside the request that caused it,
+so an app that does not acknowledge at once holds up the person. Its events have no
+`channel_type`, `client_msg_id` or `app_mention`; it does not redeliver and has no rate limits.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from perdure.testkit.peers.node_control import NodeControl
+from perdure.testkit.peers.peer import Peer, Server, Site, free_port
+from perdure.testkit.peers.shown import Shown, wait_until
+
+# What the harness has seeded.
+BOT_TOKEN: Final = "xoxb-perdure"  # noqa: S105 it opens a workspace that lives for one run
+USER_TOKEN: Final = "xoxp-alice"  # noqa: S105 likewise
+SIGNING_SECRET: Final = "signing-secret-of-the-tests"  # noqa: S105 likewise
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """An event that was posted to the app; `status` is its answer, or 0 if there was none."""
+
+    event: str
+    status: int
+    payload: dict[str, Any]
+
+
+class EmulateSlackServer(Server):
+    """`node` runs `harness`. A new life remembers nothing of the last."""
+
+    def __init__(self, site: Site, *, node: Path, harness: Path) -> None:
+        port, control_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.control_url = f"http://127.0.0.1:{control_port}"
+        command = [str(node), str(harness), str(port), str(control_port)]
+        slack = Peer("emulate-slack", command, site=site, ready=f"{self.control_url}/ready")
+        super().__init__(slack, site=site)
+
+    @asynccontextmanager
+    async def control(self) -> AsyncIterator["EmulateSlackControl"]:
+        """The workspace without a message or a subscription."""
+        async with aiohttp.ClientSession() as session:
+            node = NodeControl(self.control_url, session)
+            await node.call("reset")
+            control = EmulateSlackControl(self, session, node)
+            await control.open()
+            yield control
+
+
+class EmulateSlackControl:
+    """Plays the one person of the workspace. Ids of messages are their `ts`."""
+
+    bot_token = BOT_TOKEN
+    user_token = USER_TOKEN
+    signing_secret = SIGNING_SECRET
+
+    def __init__(
+        self, server: EmulateSlackServer, session: aiohttp.ClientSession, node: NodeControl
+    ) -> None:
+        self.server = server
+        self.api_url = f"{server.url}/api/"
+        self.user = ""
+        self.bot_user = ""
+        self.channels: dict[str, str] = {}
+        self._session = session
+        self._node = node
+
+    async def open(self) -> None:
+        """Learn the ids and let both into the channels."""
+        self.user = (await self.call("auth.test"))["user_id"]
+        self.bot_user = (await self.call("auth.test", token=BOT_TOKEN))["user_id"]
+        listed = (await self.call("conversations.list"))["channels"]
+        self.channels = {channel["name"]: channel["id"] for channel in listed}
+        for channel in self.channels.values():
+            await self.call("conversations.join", channel=channel)
+            await self.call("conversations.join", token=BOT_TOKEN, channel=channel)
+
+    async def subscribe(self, url: str) -> None:
+        """From now on events are posted to this URL."""
+        await self._node.call("subscribe", url=url)
+
+    async def deliveries(self) -> list[Delivery]:
+        """Every event that was posted, with the answer it got."""
+        return [
+            Delivery(each["event"], each["status_code"] or 0, each["payload"])
+            for each in await self._node.call("deliveries")
+        ]
+
+    async def write(self, channel: str, text: str, *, thread: str = "") -> str:
+        message = {"channel": channel, "text": text}
+        if thread:
+            message["thread_ts"] = thread
+        ts: str = (await self.call("chat.postMessage", **message))["ts"]
+        return ts
+
+    async def edit(self, channel: str, ts: str, text: str) -> None:
+        await self.call("chat.update", channel=channel, ts=ts, text=text)
+
+    async def delete(self, channel: str, ts: str) -> None:
+        await self.call("chat.delete", channel=channel, ts=ts)
+
+    async def react(self, channel: str, ts: str, name: str) -> None:
+        await self.call("reactions.add", channel=channel, timestamp=ts, name=name)
+
+    async def direct(self) -> str:
+        """The channel of the person and the app alone."""
+        channel: str = (await self.call("conversations.open", users=self.bot_user))["channel"]["id"]
+        return channel
+
+    async def shown(self, channel: str) -> list[Shown]:
+        """The channel without its threads, oldest first."""
+        answer = await self.call("conversations.history", channel=channel, limit="200")
+        return [_shown(message) for message in reversed(answer["messages"])]
+
+    async def wait_shown(self, channel: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+        return await wait_until(lambda: self.shown(channel), accept, clock=self.server.clock)
+
+    async def thread(self, channel: str, ts: str) -> list[Shown]:
+        """A thread with the message it began with, oldest first."""
+        answer = await self.call("conversations.replies", channel=channel, ts=ts)
+        return [_shown(message) for message in answer["messages"]]
+
+    async def wait_thread(
+        self, channel: str, ts: str, accept: Callable[[list[Shown]], bool]
+    ) -> list[Shown]:
+        return await wait_until(lambda: self.thread(channel, ts), accept, clock=self.server.clock)
+
+    async def call(self, method: str, *, token: str = USER_TOKEN, **params: str) -> dict[str, Any]:
+        """A method of the Web API, as the person unless another token is given."""
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self._session.post(
+            self.api_url + method, data=params, headers=headers
+        ) as response:
+            answer: dict[str, Any] = await response.json()
+            assert answer["ok"], (method, answer)
+            return answer
+
+
+def _shown(message: dict[str, Any]) -> Shown:
+    thread = message.get("thread_ts", "")
+    return Shown(
+        id=message["ts"],
+        author=message.get("user", ""),
+        text=message.get("text", ""),
+        thread="" if thread == message["ts"] else thread,
+        is_edited="edited" in message,
+        raw=message,
+    )

@@ -1,0 +1,201 @@
+"""The peers as pytest fixtures: `pytest_plugins = ["perdure.testkit.peers.fixtures"]`.
+
+A server is started when a test first asks for it and serves the rest of that worker's session; a
+control client is a test's own. The programs are where `scripts/test-peers` puts them, below the
+root of the tests. A suite that uses this module says where servers run in a session's fixture
+`peer_site`. With `CI=true` in that environment a peer that is not there is a failure, otherwise a
+skip that names it.
+"""
+
+import asyncio
+import platform
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from perdure.testkit.peers.discord_twin import DiscordTwinControl, DiscordTwinServer
+from perdure.testkit.peers.emulate_slack import EmulateSlackControl, EmulateSlackServer
+from perdure.testkit.peers.local_slack import LocalSlackControl, LocalSlackServer
+from perdure.testkit.peers.peer import Server, Site
+from perdure.testkit.peers.synapse import MatrixControl, SynapseServer
+from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl, TelegramTestApiServer
+from perdure.testkit.peers.telemelya import Programs, TelemelyaControl, TelemelyaServer
+
+S = TypeVar("S", bound=Server)
+PeerSite = Callable[[str], Site]
+
+
+class NewPeer:
+    """Makes servers that are not started yet: `async with new_peer.local_slack() as slack`.
+
+    For tests that kill their server; all others take the session's.
+    """
+
+    def __init__(self, root: Path, peer_site: PeerSite) -> None:
+        self._environments = root / ".venv" / "peers"
+        self._folder = root / "tests" / "peers"
+        self._site = peer_site
+
+    def synapse(self, *, has_limits: bool = False) -> SynapseServer:
+        site = self._site("synapse")
+        python = self._environments / "synapse" / "bin" / "python"
+        return SynapseServer(site, python=_had(python, site), has_limits=has_limits)
+
+    def local_slack(self) -> LocalSlackServer:
+        site = self._site("local-slack")
+        program = self._module("local-slack-linux-x64") / "bin" / "local-slack"
+        return LocalSlackServer(site, program=_had(program, site))
+
+    def emulate_slack(self) -> EmulateSlackServer:
+        site = self._site("emulate-slack")
+        _had(self._module("emulate"), site)
+        harness = self._folder / "emulate_slack.mjs"
+        return EmulateSlackServer(site, node=self._node(site), harness=harness)
+
+    def telegram_test_api(self) -> TelegramTestApiServer:
+        site = self._site("telegram-test-api")
+        _had(self._module("telegram-test-api"), site)
+        harness = self._folder / "telegram_test_api.mjs"
+        return TelegramTestApiServer(site, node=self._node(site), harness=harness)
+
+    def telemelya(self) -> TelemelyaServer:
+        site = self._site("telemelya")
+        _had(self._module("emulate"), site)
+        programs = Programs(
+            telemelya=_had(self._environments / "telemelya" / "bin" / "telemelya-server", site),
+            redis=_had(Path(shutil.which("redis-server") or "redis-server"), site),
+            node=self._node(site),
+            s3=self._folder / "emulate_s3.mjs",
+        )
+        return TelemelyaServer(site, programs=programs)
+
+    def discord_twin(self) -> DiscordTwinServer:
+        site = self._site("discord-twin")
+        _had(self._module("discord-digital-twin"), site)
+        harness = self._folder / "discord_twin.mjs"
+        return DiscordTwinServer(site, node=self._node(site), harness=harness)
+
+    def _module(self, name: str) -> Path:
+        return self._folder / "node_modules" / name
+
+    def _node(self, site: Site) -> Path:
+        # The peers need a newer Node than most machines have, so one is installed beside them.
+        kind = "arm64" if platform.machine() in {"aarch64", "arm64"} else "x64"
+        return _had(self._module(f"node-linux-{kind}") / "bin" / "node", site)
+
+
+def _had(program: Path, site: Site) -> Path:
+    """The path itself, if it is there."""
+    if program.exists():
+        return program
+    words = f"the peer's {program.name} cannot be had here: run scripts/test-peers"
+    if site.environ.get("CI") == "true":
+        pytest.fail(words)
+    pytest.skip(words)
+
+
+def _served(server: S) -> Iterator[S]:
+    """A server is not tied to a loop, so it can be started in one and stopped in another."""
+    try:
+        asyncio.run(server.start())
+        yield server
+    finally:
+        asyncio.run(server.stop())
+
+
+@pytest.fixture(scope="session")
+def new_peer(pytestconfig: pytest.Config, peer_site: PeerSite) -> NewPeer:
+    return NewPeer(pytestconfig.rootpath, peer_site)
+
+
+@pytest.fixture(scope="session")
+def synapse_server(new_peer: NewPeer) -> Iterator[SynapseServer]:
+    yield from _served(new_peer.synapse())
+
+
+@pytest.fixture(scope="session")
+def strict_synapse_server(new_peer: NewPeer) -> Iterator[SynapseServer]:
+    yield from _served(new_peer.synapse(has_limits=True))
+
+
+@pytest.fixture(scope="session")
+def local_slack_server(new_peer: NewPeer) -> Iterator[LocalSlackServer]:
+    yield from _served(new_peer.local_slack())
+
+
+@pytest.fixture(scope="session")
+def emulate_slack_server(new_peer: NewPeer) -> Iterator[EmulateSlackServer]:
+    yield from _served(new_peer.emulate_slack())
+
+
+@pytest.fixture(scope="session")
+def telegram_test_api_server(new_peer: NewPeer) -> Iterator[TelegramTestApiServer]:
+    yield from _served(new_peer.telegram_test_api())
+
+
+@pytest.fixture(scope="session")
+def telemelya_server(new_peer: NewPeer) -> Iterator[TelemelyaServer]:
+    yield from _served(new_peer.telemelya())
+
+
+@pytest.fixture(scope="session")
+def discord_twin_server(new_peer: NewPeer) -> Iterator[DiscordTwinServer]:
+    yield from _served(new_peer.discord_twin())
+
+
+@pytest.fixture
+async def matrix(synapse_server: SynapseServer) -> AsyncIterator[MatrixControl]:
+    """Matrix without limits."""
+    async with synapse_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def strict_matrix(strict_synapse_server: SynapseServer) -> AsyncIterator[MatrixControl]:
+    """Matrix with the limits that Synapse ships with."""
+    async with strict_synapse_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def local_slack(local_slack_server: LocalSlackServer) -> AsyncIterator[LocalSlackControl]:
+    """Slack with Socket Mode."""
+    async with local_slack_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def emulate_slack(
+    emulate_slack_server: EmulateSlackServer,
+) -> AsyncIterator[EmulateSlackControl]:
+    """Slack with the Events API."""
+    async with emulate_slack_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def telegram_polling(
+    telegram_test_api_server: TelegramTestApiServer,
+) -> AsyncIterator[TelegramTestApiControl]:
+    """Telegram with getUpdates."""
+    async with telegram_test_api_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def telegram_webhook(telemelya_server: TelemelyaServer) -> AsyncIterator[TelemelyaControl]:
+    """Telegram with webhooks and media."""
+    async with telemelya_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def discord_twin(
+    discord_twin_server: DiscordTwinServer,
+) -> AsyncIterator[DiscordTwinControl]:
+    """Discord's gateway and REST."""
+    async with discord_twin_server.control() as control:
+        yield control

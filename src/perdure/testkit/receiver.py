@@ -1,0 +1,215 @@
+"""A scripted platform that people talk on: a whole `Platform`, and the fake of that port.
+
+What people do waits until the gateway has taken it. An arrival that it cannot take ends the
+connection, and is the first that the next one offers. Like the platform it extends, this one
+survives every crash of the gateway.
+"""
+
+import asyncio
+import hmac
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.delivery import Capabilities, Pace, Streaming
+from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
+from perdure.domain.ids import PartId
+from perdure.domain.updates import DELETE, EDIT
+from perdure.ports.adapter import (
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Post,
+    Receipt,
+    Upload,
+)
+from perdure.testkit.platform import ScriptedPlatform
+
+ADA: Final = Sender(id="ada", name="Ada")
+BOB: Final = Sender(id="bob", name="Bob")
+SECRET_HEADER: Final = "x-scripted-secret"  # noqa: S105 its name only
+EVERYTHING: Final = Capabilities(
+    takes_key=True,
+    can_find=True,
+    can_edit=True,
+    can_delete=True,
+    can_react=True,
+    streaming=Streaming.EDIT,
+    typing_s=5,
+    choices_max=5,
+    upload_bytes_max=1_000_000,
+    pace=Pace(preview_s=0.02),
+)
+
+
+class ScriptedReceiver(ScriptedPlatform):
+    """`refusals` are what the next connects meet, oldest first. `connects` counts them all.
+    `waiting` is what nobody has acknowledged, `offered` the ids of every offer ever made."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "scripted",
+        account: str = "bot",
+        secret: str = "",
+        capabilities: Capabilities = EVERYTHING,
+    ) -> None:
+        super().__init__(name=name, capabilities=capabilities)
+        self.account = account
+        self.refusals: list[Transient | Permanent] = []
+        self.connects = 0
+        self.waiting: list[Arrival] = []
+        self.offered: list[str] = []
+        self.garbled: list[str] = []
+        self.is_receiving = False
+        self._secret = secret
+        self._arrivals: dict[str, Arrival] = {}
+        self._choices: dict[str, tuple[str, ...]] = {}
+        self._numbers = count(1)
+        self._news = asyncio.Event()
+        self._loss: Transient | Permanent | None = None
+
+    def write(
+        self,
+        text: str = "",
+        *,
+        sender: Sender = ADA,
+        place: str = "",
+        thread: str = "",
+        is_addressed: bool = False,
+        files: tuple[FileReference, ...] = (),
+    ) -> str:
+        """Somebody writes: in private, unless a place is named. The message's external id."""
+        arrival = Arrival(
+            external_id=f"{place or sender.id}/{next(self._numbers)}",
+            place=place or sender.id,
+            place_kind=PlaceKind.GROUP if place else PlaceKind.PRIVATE,
+            sender=sender,
+            thread=thread,
+            text=text,
+            is_addressed=is_addressed,
+            files=files,
+        )
+        return self.offer(arrival)
+
+    def attach(self, name: str, data: bytes, *, sender: Sender = ADA) -> str:
+        """Somebody sends a file in private."""
+        reference = f"file-{next(self._numbers)}"
+        self.held[reference] = data
+        file = FileReference(reference=reference, name=name, size=len(data))
+        return self.write(sender=sender, files=(file,))
+
+    def rewrite(self, external_id: str, text: str) -> str:
+        """Whoever wrote it changes a message: the external id of the edit."""
+        return self._about(external_id, EDIT, text)
+
+    def withdraw(self, external_id: str) -> str:
+        """Whoever wrote it deletes a message: the external id of the deletion."""
+        return self._about(external_id, DELETE, "")
+
+    def press(self, receipt: str, choice: str, *, sender: Sender = ADA) -> str:
+        """Somebody presses a button that really is there."""
+        assert choice in self._choices[receipt], f"{receipt} offers {self._choices[receipt]}"
+        place = next(shown.place for shown in self.visible if shown.receipt == receipt)
+        return self.write(
+            choice, sender=sender, place="" if place == sender.id else place, is_addressed=True
+        )
+
+    def _about(self, external_id: str, kind: str, text: str) -> str:
+        spoken_of = self._arrivals[external_id]
+        changed = msgspec.structs.replace(
+            spoken_of,
+            kind=kind,
+            external_id=f"{external_id}/{kind}/{next(self._numbers)}",
+            target=external_id,
+            text=text,
+        )
+        return self.offer(changed)
+
+    def offer(self, arrival: Arrival) -> str:
+        """It waits until it is taken; once more, if it was already."""
+        self._arrivals[arrival.external_id] = arrival
+        self.waiting.append(arrival)
+        self._news.set()
+        return arrival.external_id
+
+    def garble(self, payload: str) -> None:
+        """Something comes that no arrival can be made of."""
+        self.garbled.append(payload)
+        self._news.set()
+
+    def repeat(self, external_id: str) -> None:
+        """The acknowledgement was lost on its way: it is offered again."""
+        self.offer(self._arrivals[external_id])
+
+    def cut(self, loss: Transient | Permanent | None = None) -> None:
+        """The connection is lost."""
+        self._loss = loss or Transient("the connection was cut")
+        self._news.set()
+
+    async def connect(self) -> str:
+        self.connects += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self._loss = None
+        self._news.set()
+        return self.account
+
+    async def receive(self, inlet: Inlet) -> None:
+        self.is_receiving = True
+        inlet.alive()
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while self.garbled:
+                    name = f"garbled/{next(self._numbers)}"
+                    await inlet.spoil(name, self.garbled[0], "it is not in our form")
+                    self.garbled.pop(0)
+                while self.waiting and self._loss is None:
+                    await self._hand_over(self.waiting[0], inlet)
+                if self._loss is not None:
+                    raise self._loss
+        finally:
+            self.is_receiving = False
+
+    async def _hand_over(self, arrival: Arrival, inlet: Inlet) -> None:
+        """If the gateway dies before the last line, it is offered again."""
+        self.offered.append(arrival.external_id)
+        try:
+            await inlet.take(arrival)
+        except Rejected:
+            pass  # never, and the person was told
+        except Ambiguous as error:
+            raise Transient(error.message) from error
+        self.waiting.remove(arrival)
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """A request with the secret brings one arrival."""
+        given = request.headers.get(SECRET_HEADER, "")
+        if not self._secret or not hmac.compare_digest(given.encode(), self._secret.encode()):
+            return HookResponse(status=401)
+        inlet.alive()
+        await inlet.take(msgspec.json.decode(request.body, type=Arrival))
+        return HookResponse()
+
+    async def perform(self, effect: Effect) -> Receipt:
+        receipt = await super().perform(effect)
+        if isinstance(effect, Post):
+            self._choices[receipt.external_id] = effect.choices
+        return receipt
+
+    def sent_files(self) -> dict[PartId, Upload]:
+        """The files that people see; under one key there is one."""
+        return {upload.key: upload for upload in self.files}
+
+    def marked(self, external_id: str) -> list[str]:
+        """The mark that stands on a message, if any."""
+        marks = [mark for mark in self.marks if mark.external_id == external_id]
+        return [mark.emoji for mark in marks[-1:] if mark.emoji]
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,162 @@
+"""A turn's reply on its way to a program, in whatever words a surface speaks.
+
+What a reply is does not depend on the surface: it grows, it ends, and each outcome has its status.
+A `Form` only puts that into words. The turn goes on whether or not anyone listens.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.events import ToolCall
+from perdure.domain.outcomes import Outcome
+from perdure.domain.updates import Accepted
+from perdure.ports.gateway import Ended, Grown
+from perdure.web.answers import json_response, problem
+from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
+
+_FAILURES: Final = {
+    Outcome.FAILED: (502, "provider_failed", False),
+    Outcome.REFUSED: (403, "refused", False),
+    Outcome.INTERRUPTED: (503, "interrupted", True),
+    Outcome.SUSPENDED: (503, "suspended", True),
+}
+encoder: Final = msgspec.json.Encoder()
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An ending that is an error to the caller. `kind` is what OpenAI's clients know as `type`."""
+
+    status: int
+    code: str
+    message: str
+    retryable: bool
+    kind: str
+
+    def body(self) -> dict[str, object]:
+        error = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return {**error, "type": self.kind, "param": None}
+
+
+def failure_of(ended: Ended) -> Failure | None:
+    if ended.outcome not in _FAILURES:
+        return None
+    status, code, retryable = _FAILURES[ended.outcome]
+    return Failure(
+        status=429 if ended.reason == "budget" else status,
+        code=code,
+        message=ended.detail or f"the turn ended as {ended.outcome} ({ended.reason})",
+        retryable=retryable,
+        kind=ended.reason or code,
+    )
+
+
+def headers_of(accepted: Accepted) -> dict[str, str]:
+    turn = {"X-Perdure-Turn": accepted.turn} if accepted.turn else {}
+    return {"X-Perdure-Session": accepted.session, **turn}
+
+
+def outcome_header(ended: Ended) -> dict[str, str]:
+    return {} if ended.outcome is Outcome.DONE else {"X-Perdure-Outcome": ended.outcome}
+
+
+def calls_of(ended: Ended) -> tuple[ToolCall, ...]:
+    """What is left for the caller to do. In a turn that did not get to its end, calls that stand
+    last are the agent's own."""
+    return ended.calls if ended.outcome is Outcome.DONE else ()
+
+
+class Form(Protocol):
+    """One reply in a surface's words: whole, or begun, grown, and then ended or failed. It may
+    remember what it has said, so each reply has a form of its own."""
+
+    def whole(self, text: str, ended: Ended) -> object: ...
+
+    def begin(self) -> bytes: ...
+
+    def grow(self, text: str) -> bytes: ...
+
+    def end(self, ended: Ended) -> bytes: ...
+
+    def fail(self, ended: Ended, failure: Failure) -> bytes: ...
+
+
+async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
+    """The whole reply, once it has ended."""
+    texts: list[str] = []
+    async for grown in growing:
+        texts.append(grown.text)
+        if grown.ended is not None:
+            return "".join(texts), grown.ended
+    raise AssertionError("a turn's stream ends with its end")
+
+
+class Answer:
+    def __init__(self, form: Form, headers: dict[str, str]) -> None:
+        self._form = form
+        self._headers = headers
+
+    async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
+        text, ended = await heard(growing)
+        failure = failure_of(ended)
+        if failure is not None:
+            return self._failed(failure)
+        headers = {**self._headers, **outcome_header(ended)}
+        return json_response(self._form.whole(text, ended), headers=headers)
+
+    def _failed(self, failure: Failure) -> web.Response:
+        response = problem(
+            failure.status,
+            failure.code,
+            failure.message,
+            retryable=failure.retryable,
+            kind=failure.kind,
+        )
+        response.headers.update(self._headers)
+        return response
+
+    async def stream(
+        self, request: web.Request, growing: AsyncIterator[Grown]
+    ) -> web.StreamResponse:
+        """Headers wait for the first text or the end, so that an early failure has its status."""
+        response: web.StreamResponse | None = None
+        async for grown in growing:
+            chunk = b""
+            if response is None:
+                failure = failure_of(grown.ended) if grown.ended else None
+                if failure is not None and not grown.text:
+                    return self._failed(failure)
+                response = await self._begin(request, grown)
+                chunk = self._form.begin()
+            chunk += self._chunk(grown)
+            # What is there at one time leaves at one time: each write is a packet.
+            write = response.write_eof if grown.ended else response.write
+            with suppress(ConnectionResetError):  # the turn goes on without its listener
+                await write(chunk)
+        assert response is not None
+        return response
+
+    def _chunk(self, grown: Grown) -> bytes:
+        text = self._form.grow(grown.text) if grown.text else b""
+        if grown.ended is None:
+            return text or KEEP_ALIVE
+        failure = failure_of(grown.ended)
+        if failure is not None:
+            return text + self._form.fail(grown.ended, failure)
+        return text + self._form.end(grown.ended)
+
+    async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
+        # With text the headers are those of an answer under way, however soon its end came.
+        more = outcome_header(grown.ended) if grown.ended and not grown.text else {}
+        response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
+        await response.prepare(request)
+        return response
+
+
+class _Stream(web.StreamResponse):
+    """Its headers leave with its first chunk; alone they would be one more packet."""
+
+    _send_headers_immediately = False

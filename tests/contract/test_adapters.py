@@ -1,0 +1,118 @@
+"""Every platform keeps the promises of its ports, and so does the fake that stands for them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure.app.config import parse
+from perdure.app.platforms import platforms
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.ports.adapter import Platform
+from perdure.ports.manifest import no_answers
+from perdure.testkit.adapter_suite import AdapterContract
+from perdure.testkit.cases.discord import DiscordCase
+from perdure.testkit.cases.matrix import MatrixCase
+from perdure.testkit.cases.scripted import ScriptedCase
+from perdure.testkit.cases.scripted_slack import ScriptedSlackCase
+from perdure.testkit.cases.section import MakePlatform
+from perdure.testkit.cases.slack import SlackCase
+from perdure.testkit.cases.telegram import TelegramCase
+from perdure.testkit.cases.webhook import Callback, WebhookCase
+from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.local_slack import LocalSlackControl
+from perdure.testkit.peers.scripted_slack import ScriptedSlack
+from perdure.testkit.peers.simcord_server import SimcordServer
+from perdure.testkit.peers.synapse import MatrixControl
+from perdure.testkit.receiver import ScriptedReceiver
+
+TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text(encoding="utf-8")
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakePlatform:
+    """A platform from its section of the configuration, as the gateway makes it."""
+
+    def made(section: str) -> Platform:
+        config = parse(section.encode(), tmp_path / "perdure.toml", {})
+        (platform,) = platforms(
+            config.adapters,
+            home=tmp_path,
+            clock=CLOCK,
+            entropy=SystemEntropy(),
+            hook_url=lambda name: f"https://gateway.example/hooks/{name}",
+            answers=lambda _: no_answers,
+        ).values()
+        return platform
+
+    return made
+
+
+class TestScripted(AdapterContract):
+    @pytest.fixture
+    async def case(self) -> AsyncIterator[ScriptedCase]:
+        case = ScriptedCase(ScriptedReceiver(secret="known"), clock=CLOCK)
+        case.torture = TORTURE
+        async with case.connected():
+            yield case
+
+
+class TestMatrix(AdapterContract):
+    @pytest.fixture
+    async def case(self, matrix: MatrixControl, make: MakePlatform) -> AsyncIterator[MatrixCase]:
+        case = await MatrixCase.open(matrix, make)
+        case.torture = TORTURE
+        async with case.connected():
+            yield case
+
+
+class TestTelegram(AdapterContract):
+    @pytest.fixture
+    async def case(self, make: MakePlatform) -> AsyncIterator[TelegramCase]:
+        async with BotApi(CLOCK) as api:
+            case = TelegramCase(api, make, clock=CLOCK)
+            case.torture = TORTURE
+            async with case.connected():
+                yield case
+
+
+class TestSlack(AdapterContract):
+    @pytest.fixture
+    async def case(
+        self, local_slack: LocalSlackControl, make: MakePlatform
+    ) -> AsyncIterator[SlackCase]:
+        case = await SlackCase.open(local_slack, make)
+        case.torture = TORTURE
+        async with case.connected():
+            yield case
+
+
+class TestScriptedSlack(AdapterContract):
+    @pytest.fixture
+    async def case(self, make: MakePlatform) -> AsyncIterator[ScriptedSlackCase]:
+        async with ScriptedSlack(CLOCK) as slack:
+            case = ScriptedSlackCase(slack, make, clock=CLOCK)
+            case.torture = TORTURE
+            async with case.connected():
+                yield case
+
+
+class TestDiscord(AdapterContract):
+    @pytest.fixture
+    async def case(self, make: MakePlatform) -> AsyncIterator[DiscordCase]:
+        async with SimcordServer() as server:
+            case = DiscordCase(server, make, clock=CLOCK)
+            case.torture = TORTURE
+            async with case.connected():
+                yield case
+
+
+class TestWebhook(AdapterContract):
+    @pytest.fixture
+    async def case(self, make: MakePlatform) -> AsyncIterator[WebhookCase]:
+        async with Callback.listening() as callback:
+            case = WebhookCase(callback, make, clock=CLOCK)
+            case.torture = TORTURE
+            async with case.connected():
+                yield case

@@ -1,0 +1,188 @@
+"""Pairings and refusals, on both databases."""
+
+import pytest
+
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.delivery import PartState
+from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.updates import Update
+from perdure.ports.access import Caller
+from perdure.ports.history import Page
+from perdure.ports.outbox import Part
+from perdure.store.operations.access import ASKED_MAX, CODE_MS, WRONG_MAX
+from perdure.store.store import Store
+from perdure.testkit.stores import Person
+from perdure.testkit.system import VirtualClock
+
+CHAT = "scripted"
+
+
+def caller(number: int, sender: str = "eve", *, thread: str = "", target: str = "") -> Caller:
+    said = Arrival(
+        external_id=f"m{number}",
+        place=f"with {sender}",
+        thread=thread,
+        place_kind=PlaceKind.PRIVATE,
+        sender=Sender(id=sender, name="Eve"),
+        text="let me in",
+        target=target,
+    )
+    address = Address(adapter=CHAT, account="bot", place=said.place, thread=thread)
+    return Caller(address=address, arrival=said)
+
+
+async def told(store: Store) -> list[Part]:
+    return await store.outbox.take(adapter=CHAT, limit=10)
+
+
+async def is_paired(store: Store, sender: str = "eve") -> bool:
+    return (await store.access.standing(caller(99, sender))).is_paired
+
+
+async def test_a_code_lets_in_the_one_who_got_it(store: Store) -> None:
+    assert await store.access.ask(caller(1), "ABCD2345")
+    (part,) = await told(store)
+    assert "ABCD2345" in part.text
+    assert not await is_paired(store)
+
+    pairing = await store.access.approve("abcd-2345", by="operator")
+
+    assert (pairing.sender, pairing.name, pairing.state) == ("eve", "Eve", "approved")
+    assert await is_paired(store)
+    assert not await is_paired(store, "mallory")
+
+
+async def test_the_person_is_told_and_the_code_is_forgotten(store: Store) -> None:
+    await store.access.ask(caller(1), "ABCD2345")
+    (asked,) = await told(store)
+    await store.outbox.record(asked.id, PartState.SENT, receipt="r1")
+    await store.access.approve("ABCD2345", by="operator")
+
+    (welcomed,) = await told(store)
+    assert "let in" in welcomed.text
+    eve = await store.principals.ensure("scripted:eve", role="member")
+    update = Update(
+        address=caller(2).address,
+        external_id="m2",
+        kind="message",
+        principal=eve.id,
+        text="thank you",
+    )
+    accepted = await store.inbox.accept(update, queue_max=10)
+    record = await store.diagnostics.record(accepted.session)
+    assert record.parts[0].receipt == "r1"
+    assert "ABCD2345" not in repr(record)
+
+
+async def test_a_code_is_good_once_and_for_an_hour(store: Store, clock: VirtualClock) -> None:
+    await store.access.ask(caller(1), "ABCD2345")
+    await store.access.approve("ABCD2345", by="operator")
+    with pytest.raises(NotFound, match="no request has this code"):
+        await store.access.approve("ABCD2345", by="operator")
+
+    await store.access.ask(caller(2, "bob"), "BCDE2345")
+    clock.advance(CODE_MS / 1000 + 1)
+    with pytest.raises(NotFound, match="hour is over"):
+        await store.access.approve("BCDE2345", by="operator")
+    states = {each.sender: each.state for each in await store.access.pairings()}
+    assert states == {"eve": "approved", "bob": "expired"}
+
+
+async def test_a_new_code_takes_the_place_of_the_last(store: Store, clock: VirtualClock) -> None:
+    await store.access.ask(caller(1), "ABCD2345")
+    clock.advance(61)
+    assert await store.access.ask(caller(2), "BCDE2345")
+    with pytest.raises(NotFound):
+        await store.access.approve("ABCD2345", by="operator")
+    await store.access.approve("BCDE2345", by="operator")
+
+
+async def test_asking_again_and_again_gets_silence(store: Store, clock: VirtualClock) -> None:
+    given = []
+    for number in range(ASKED_MAX + 3):
+        given.append(await store.access.ask(caller(number), f"CODE{number}"))
+        clock.advance(1 if number == 0 else 120)
+    assert given == [True, False, *[True] * (ASKED_MAX - 1), *[False] * 2]
+
+
+async def test_the_same_request_again_gets_one_code(store: Store, clock: VirtualClock) -> None:
+    assert await store.access.ask(caller(1), "ABCD2345")
+    clock.advance(120)
+    assert not await store.access.ask(caller(1), "BCDE2345")
+    await store.access.approve("ABCD2345", by="operator")
+
+
+async def test_a_revoked_pairing_counts_no_longer(store: Store) -> None:
+    await store.access.ask(caller(1), "ABCD2345")
+    pairing = await store.access.approve("ABCD2345", by="operator")
+    assert await is_paired(store)
+
+    revoked = await store.access.revoke(pairing.id, by="operator")
+
+    assert revoked.state == "revoked"
+    assert not await is_paired(store)
+    with pytest.raises(NotFound, match="pair list"):
+        await store.access.revoke("pair_nothing", by="operator")
+
+
+async def test_what_a_stranger_said_is_kept_nowhere(store: Store) -> None:
+    await store.access.refuse(caller(1), "stranger")
+    await store.access.refuse(caller(1), "stranger")
+    assert await told(store) == []
+    assert not await store.archive.sessions(principal=None, page=Page(limit=10))
+
+
+async def test_a_refusal_that_is_to_be_seen_is_said_once(store: Store) -> None:
+    principal = await store.principals.ensure("eve", role="member")
+    said = Person(store, principal.id, adapter=CHAT, place="room")
+    await said.says("hello")
+    address = Address(adapter=CHAT, account=principal.id, place="room")
+    refused = Caller(address=address, arrival=caller(7).arrival)
+
+    await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")
+    await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")
+
+    assert [part.text for part in await told(store)] == ["Not taken: the line is full."]
+    assert [part.text for part in await told(store)] == []
+
+
+async def test_a_thread_or_message_of_ours_is_known(store: Store) -> None:
+    principal = await store.principals.ensure("eve", role="member")
+    before = await store.access.standing(caller(1, thread="t1"))
+    address = Address(adapter=CHAT, account="bot", place="with eve", thread="t1")
+    update = Update(
+        address=address, external_id="m1", kind="message", principal=principal.id, text="hi"
+    )
+    await store.inbox.accept(update, queue_max=10)
+
+    engaged = [
+        await store.access.standing(caller(2, thread="t1")),
+        await store.access.standing(caller(3, target="m1")),
+    ]
+    strange = [
+        await store.access.standing(caller(4, thread="t2")),
+        await store.access.standing(caller(5, target="m9")),
+    ]
+    assert not before.is_engaged
+    assert [each.is_engaged for each in engaged] == [True, True]
+    assert [each.is_engaged for each in strange] == [False, False]
+
+
+async def test_guessing_codes_is_stopped_for_an_hour(store: Store, clock: VirtualClock) -> None:
+    await store.access.ask(caller(1), "ABCD2345")
+    for number in range(WRONG_MAX):
+        with pytest.raises(NotFound):
+            await store.access.approve(f"GUESS{number:03}", by="operator")
+
+    with pytest.raises(Rejected, match="wrong codes") as refused:
+        await store.access.approve("ABCD2345", by="operator")
+
+    assert refused.value.code == "too_many_codes"
+    assert not await is_paired(store)
+    clock.advance(CODE_MS / 1000 - 1)
+    with pytest.raises(Rejected):
+        await store.access.approve("ABCD2345", by="operator")
+    clock.advance(1)
+    await store.access.ask(caller(2), "EFGH6789")
+    assert (await store.access.approve("EFGH6789", by="operator")).state == "approved"

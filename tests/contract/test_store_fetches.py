@@ -1,0 +1,621 @@
+"""The `Fetches` port: a turn waits for its files, others behind it, and nothing comes twice."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from perdure.domain.address import Address
+from perdure.domain.errors import Conflict, NotFound, Permanent
+from perdure.domain.events import (
+    Attachment,
+    MediaFetched,
+    MediaLost,
+    MessageJoined,
+    NoticePosted,
+    TurnQueued,
+)
+from perdure.domain.ids import MediaId
+from perdure.domain.outcomes import Busy, Outcome
+from perdure.domain.prompt import MediaBlock, messages_of
+from perdure.domain.reading.texts import Reading
+from perdure.domain.transcript import entries_of
+from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
+from perdure.ports.media import SHARDS, Fetch, Found
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    GO_ON,
+    Person,
+    assert_sound,
+    claim_one,
+    next_request,
+    only,
+    settle,
+    turn_of,
+)
+from perdure.testkit.system import VirtualClock
+
+OpenStore = Callable[[], Awaitable[Store]]
+CHAT = "chat"
+FILE = Attachment(reference="ref-1", name="report.txt", size=5)
+
+
+async def send(
+    store: Store,
+    person: Person,
+    text: str,
+    *attachments: Attachment,
+    update: str,
+    album: str = "",
+    busy: Busy = Busy.QUEUE,
+) -> Accepted:
+    """From a platform; as a gateway with room does it, which begins what it can at once."""
+    received = await store.inbox.accept_and_start(
+        Update(
+            address=Address(adapter=CHAT, account="bot", place="room"),
+            external_id=update,
+            kind="message",
+            principal=person.id,
+            text=text,
+            attachments=attachments,
+            album=album,
+            busy=busy,
+        ),
+        queue_max=10,
+    )
+    return received.accepted
+
+
+async def change(store: Store, person: Person, kind: str, target: str, text: str = "") -> Accepted:
+    update = Update(
+        address=Address(adapter=CHAT, account="bot", place="room"),
+        external_id=f"{kind} of {target}",
+        kind=kind,
+        principal=person.id,
+        text=text,
+        target=target,
+    )
+    return await store.inbox.accept(update, queue_max=10)
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), 3):
+        yield data[start : start + 3]
+
+
+async def bring(store: Store, fetch: Fetch, text: str = "hello") -> list[object]:
+    kept = await store.media.keep(pieces(text.encode()), bytes_max=100)
+    found = Found(
+        mime="text/plain",
+        name=fetch.attachment.name,
+        size=kept.size,
+        digest=kept.digest,
+        reading=Reading(text=text),
+    )
+    return [each.event for each in await store.fetches.done(fetch, found)]
+
+
+async def take(store: Store, *adapters: str) -> list[Fetch]:
+    return await store.fetches.take(adapters=adapters or ("", CHAT), limit=10)
+
+
+async def files_told(store: Store, turn: str) -> list[Attachment]:
+    (events,) = await store.conversations.chain(turn, limit=1)  # type: ignore[arg-type]
+    return [
+        block.attachment
+        for message in messages_of(events)
+        for block in message.blocks
+        if isinstance(block, MediaBlock)
+    ]
+
+
+async def test_a_turn_waits_for_its_files_and_others_behind_it(store: Store, ada: Person) -> None:
+    first = await send(store, ada, "read this", FILE, update="u1")
+    second = await send(store, ada, "and answer", update="u2")
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, first.session)
+
+    (fetch,) = await take(store)
+
+    assert (fetch.turn, fetch.message, fetch.index) == (first.turn, first.message, 0)
+    assert (fetch.adapter, fetch.attachment.reference) == (CHAT, "ref-1")
+    assert fetch.principal == ada.id
+    assert await take(store) == []
+    (fetched,) = await bring(store, fetch)
+    assert isinstance(fetched, MediaFetched)
+    assert await store.media.read(fetched.media) == b"hello"
+    assert (await store.media.get(fetched.media, principal=ada.id)).name == "report.txt"
+    await assert_sound(store, first.session)
+    claimed = await claim_one(store)
+    assert claimed.lease.turn == first.turn
+    (attachment,) = await files_told(store, turn_of(first))
+    assert (attachment.media, attachment.text) == (fetched.media, "hello")
+    await next_request(store, claimed)
+    await settle(store, claimed)
+    assert (await claim_one(store)).lease.turn == second.turn
+    await assert_sound(store, first.session)
+
+
+async def test_what_is_not_ours_to_fetch_is_left(store: Store, ada: Person) -> None:
+    await send(store, ada, "", FILE, update="u1")
+    await ada.says("no file")
+    other = Attachment(url="http://files.example/a.txt")
+    web = Update(
+        address=Address(adapter="http", account=ada.id, place="web"),
+        external_id="w1",
+        kind="message",
+        principal=ada.id,
+        text="",
+        attachments=(other,),
+    )
+    await store.inbox.accept(web, queue_max=10)
+
+    (from_web,) = await take(store, "")
+    (from_chat,) = await take(store, CHAT)
+
+    assert (from_web.adapter, from_web.attachment.url) == ("", other.url)
+    assert from_chat.attachment.reference == "ref-1"
+
+
+async def test_pictures_that_are_here_are_not_waited_for(store: Store, ada: Person) -> None:
+    picture = await store.media.put(b"...", mime="image/png", name="a.png", principal=ada.id)
+    document = await store.media.put(b"words", mime="text/plain", name="a.txt", principal=ada.id)
+
+    accepted = await send(
+        store, ada, "see", Attachment(media=picture.id, mime="image/png"), update="u1"
+    )
+    turn = await store.archive.turn(turn_of(accepted), principal=None)
+    assert turn.state == "running"
+
+    await store.inbox.stop(turn.id, by=None)
+    await send(store, ada, "read", Attachment(media=document.id, mime="text/plain"), update="u2")
+    (fetch,) = await take(store)
+    assert (fetch.adapter, fetch.attachment.media) == ("", document.id)
+    found = Found(mime="text/plain", name="a.txt", size=5, reading=Reading(text="words"))
+    (recorded,) = await store.fetches.done(fetch, found)
+    assert isinstance(recorded.event, MediaFetched)
+    assert recorded.event.media == document.id, "it is the same file, not another one"
+
+
+async def test_the_turn_begins_with_the_last_of_its_files(store: Store, ada: Person) -> None:
+    another = Attachment(reference="ref-2", name="b.txt")
+    accepted = await send(store, ada, "both", FILE, another, update="u1")
+    one, two = await take(store)
+
+    await bring(store, two, "second")
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, accepted.session)
+    await bring(store, one, "first")
+
+    claimed = await claim_one(store)
+    assert claimed.lease.turn == accepted.turn
+    told = await files_told(store, turn_of(accepted))
+    assert [each.text for each in told] == ["first", "second"]
+
+
+async def test_a_lost_file_is_named_and_the_turn_goes_on(store: Store, ada: Person) -> None:
+    accepted = await send(store, ada, "read this", FILE, update="u1")
+    (fetch,) = await take(store)
+
+    recorded = await store.fetches.lost(fetch, "it is gone; send it again")
+
+    assert only(MediaLost, recorded)[0].reason == "it is gone; send it again"
+    (notice,) = only(NoticePosted, recorded)
+    assert notice.text == "The file report.txt could not be read: it is gone; send it again."
+    (part,) = await store.outbox.take(adapter=CHAT, limit=10)
+    assert part.text == notice.text
+    claimed = await claim_one(store)
+    (attachment,) = await files_told(store, turn_of(accepted))
+    assert (attachment.media, attachment.problem) == (None, "it is gone; send it again")
+    (user,) = [entry for entry in entries_of(claimed.events) if entry.role == "user"]
+    assert user.attachments[0].problem == "it is gone; send it again"
+    assert user.attachments[0].reference == ""
+    await assert_sound(store, accepted.session)
+
+
+async def test_what_is_said_again_after_a_lost_answer_changes_nothing(
+    store: Store, ada: Person
+) -> None:
+    accepted = await send(store, ada, "", FILE, Attachment(reference="2"), update="u1")
+    one, two = await take(store)
+    await bring(store, one)
+    await store.fetches.lost(two, "gone")
+
+    assert await bring(store, one) == []
+    assert await store.fetches.lost(two, "gone") == []
+
+    record = await store.diagnostics.record(accepted.session)
+    assert len(only(MediaFetched, record.events)) == len(only(MediaLost, record.events)) == 1
+    await assert_sound(store, accepted.session)
+
+
+async def test_a_try_that_failed_is_made_again_when_it_is_due(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    await send(store, ada, "", FILE, update="u1")
+    (fetch,) = await take(store)
+
+    await store.fetches.again(fetch, error="busy", due_in_s=30)
+
+    assert await take(store) == []
+    assert await store.fetches.next_due_ms() == clock.now_ms() + 30_000
+    clock.advance(30)
+    (again,) = await take(store)
+    assert (again.id, again.attempts) == (fetch.id, 2)
+    with pytest.raises(Conflict):
+        await bring(store, fetch)  # by one who was away since the first try
+    assert len(await bring(store, again)) == 1
+
+
+async def test_each_file_is_taken_once(peers: list[Store], ada: Person) -> None:
+    files = [Attachment(reference=f"r{n}") for n in range(9)]
+    await send(peers[0], ada, "", *files, update="u1")
+
+    taken = await asyncio.gather(
+        *(each.fetches.take(adapters=["", CHAT], limit=2) for each in islice(cycle(peers), 6))
+    )
+    taken.append(await take(peers[0]))
+
+    ids = [fetch.id for some in taken for fetch in some]
+    assert len(ids) == len(set(ids)) == 9
+
+
+async def test_what_the_dead_had_taken_is_taken_again(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
+    accepted = await send(store, ada, "", FILE, update="u1")
+    (fetch,) = await take(store)
+
+    store = await restart()
+
+    assert await take(store) == []
+    assert await store.fetches.recover(attempts_max=5) == []
+    (again,) = await take(store)
+    assert (again.id, again.attempts) == (fetch.id, 2)
+    await bring(store, again)
+    assert (await claim_one(store)).lease.turn == accepted.turn
+
+
+async def test_a_file_that_ends_its_readers_is_given_up(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
+    accepted = await send(store, ada, "", FILE, update="u1")
+    await take(store)
+    store = await restart()
+    assert await store.fetches.recover(attempts_max=2) == []
+    await take(store)
+    store = await restart()
+
+    lost = only(MediaLost, await store.fetches.recover(attempts_max=2))
+
+    assert [each.turn for each in lost] == [accepted.turn]
+    assert (await claim_one(store)).lease.turn == accepted.turn
+    await assert_sound(store, accepted.session)
+
+
+async def test_what_we_let_go_of_is_free_at_once(store: Store, ada: Person) -> None:
+    await send(store, ada, "", FILE, update="u1")
+    await take(store)
+
+    assert await store.fetches.release() == 1
+    assert len(await take(store)) == 1
+
+
+async def test_what_waits_too_long_is_given_up(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    accepted = await send(store, ada, "", FILE, update="u1")
+    clock.advance(599)
+    assert await store.fetches.expire(older_than_s=600) == []
+    clock.advance(2)
+
+    recorded = await store.fetches.expire(older_than_s=600)
+
+    assert only(MediaLost, recorded)[0].turn == accepted.turn
+    assert (await claim_one(store)).lease.turn == accepted.turn
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_nobody_brings_files_to_what_was_stopped(
+    store: Store, ada: Person, is_taken: bool
+) -> None:
+    accepted = await send(store, ada, "", FILE, update="u1")
+    taken = await take(store) if is_taken else []
+
+    await store.inbox.stop(turn_of(accepted), by=None)
+
+    for fetch in taken:
+        with pytest.raises(Conflict):
+            await bring(store, fetch)
+    assert await take(store) == []
+    assert await store.fetches.recover(attempts_max=5) == []
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, accepted.session)
+
+
+async def test_a_reset_lets_go_of_waiting_files(store: Store, ada: Person) -> None:
+    accepted = await send(store, ada, "", FILE, update="u1")
+    later = await send(store, ada, "/new", update="u2")
+
+    assert await take(store) == []
+    await assert_sound(store, accepted.session, later.session)
+
+
+async def test_a_suspended_session_waits_for_no_file(store: Store, ada: Person) -> None:
+    first = await send(store, ada, "deadly", update="u1")
+    await send(store, ada, "", FILE, update="u2")
+    await store.nodes.reclaim(known=(), attempts_max=1)
+
+    assert await take(store) == []
+    record = await store.diagnostics.record(first.session)
+    assert {turn.outcome for turn in record.turns} == {Outcome.SUSPENDED}
+    await assert_sound(store, first.session)
+
+
+async def test_a_message_with_a_file_supersedes_at_once(store: Store, ada: Person) -> None:
+    first = await send(store, ada, "long story", update="u1")
+
+    second = await send(store, ada, "this", FILE, update="u2", busy=Busy.INTERRUPT)
+
+    assert (second.effect, second.ended) == (Effect.SUPERSEDED, (first.turn,))
+    assert await store.turns.claim(limit=10) == []
+    (fetch,) = await take(store)
+    await bring(store, fetch)
+    assert (await claim_one(store)).lease.turn == second.turn
+
+
+async def test_a_steer_with_a_file_becomes_a_turn(store: Store, ada: Person) -> None:
+    first = await send(store, ada, "long story", update="u1")
+
+    second = await send(store, ada, "this", FILE, update="u2", busy=Busy.STEER)
+
+    assert second.effect is Effect.QUEUED
+    assert second.turn != first.turn
+    await assert_sound(store, first.session)
+
+
+async def test_asking_again_keeps_what_was_fetched_and_tries_what_was_lost(
+    store: Store, ada: Person
+) -> None:
+    lost = Attachment(reference="ref-2", name="lost.txt")
+    await send(store, ada, "both", FILE, lost, update="u1")
+    one, two = await take(store)
+    await bring(store, one)
+    await store.fetches.lost(two, "busy")
+    await settle(store, await claim_one(store))
+
+    again = await send(store, ada, "/retry", update="u3")
+
+    assert await store.turns.claim(limit=10) == []
+    (fetch,) = await take(store)
+    assert (fetch.turn, fetch.attachment.reference) == (again.turn, "ref-2")
+    await bring(store, fetch, "found")
+    claimed = await claim_one(store)
+    told = await files_told(store, claimed.lease.turn)
+    assert [each.text for each in told] == ["hello", "found"]
+    await assert_sound(store, again.session)
+
+
+async def test_a_retry_waits_for_its_file_ahead_of_what_is_ready(store: Store, ada: Person) -> None:
+    """It goes to the front of the line, which could be claimed a moment ago."""
+    await send(store, ada, "this", FILE, update="u1")
+    (fetch,) = await take(store)
+    await store.fetches.lost(fetch, "busy")
+    await settle(store, await claim_one(store))
+    later = await store.inbox.accept(
+        Update(
+            address=Address(adapter=CHAT, account="bot", place="room"),
+            external_id="u2",
+            kind="message",
+            principal=ada.id,
+            text="later",
+        ),
+        queue_max=10,
+    )
+
+    again = await send(store, ada, "/retry", update="u3")
+
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, again.session)
+    (fetch,) = await take(store)
+    await bring(store, fetch)
+    claimed = await claim_one(store)
+    assert claimed.lease.turn == again.turn
+    await settle(store, claimed)
+    assert (await claim_one(store)).lease.turn == later.turn
+
+
+async def test_a_background_errand_waits_for_its_file(store: Store, ada: Person) -> None:
+    await send(store, ada, "/background summarise", FILE, update="u1")
+    assert await store.turns.claim(limit=10) == []
+    (fetch,) = await take(store)
+    await bring(store, fetch)
+
+    errand = await claim_one(store)
+    await settle(store, errand, "short")
+
+    result = await claim_one(store)
+    (queued,) = only(TurnQueued, result.events)
+    assert (queued.kind, queued.attachments[0].text) == ("result", "hello")
+    await assert_sound(store, errand.lease.session, result.lease.session)
+
+
+async def test_pieces_of_an_album_are_one_turn(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    first = await send(store, ada, "our garden", FILE, update="u1", album="a")
+    clock.advance(0.5)
+    second = await send(
+        store, ada, "", Attachment(reference="ref-2", name="b.txt"), update="u2", album="a"
+    )
+    later = await send(store, ada, "and now?", update="u3")
+
+    assert (second.effect, second.turn) == (Effect.JOINED, first.turn)
+    assert second.message != first.message
+    assert len(only(MessageJoined, second.recorded)) == 1
+    for fetch in await take(store):
+        await bring(store, fetch, f"text of {fetch.attachment.name}")
+    assert await store.turns.claim(limit=10) == [], "more of it may come"
+    assert await store.turns.next_claim_ms() == clock.now_ms() + 800
+    clock.advance(0.8)
+    claimed = await claim_one(store)
+    told = await files_told(store, turn_of(first))
+    assert [each.text for each in told] == ["text of report.txt", "text of b.txt"]
+    assert len(messages_of(claimed.events)) == 1
+    entries = entries_of(claimed.events)
+    assert [entry.id for entry in entries if entry.role == "user"] == [
+        first.message,
+        second.message,
+    ]
+    await settle(store, claimed)
+    assert (await claim_one(store)).lease.turn == later.turn
+    explained = await store.diagnostics.explain("u2", principal=None)
+    assert explained.turn.id == first.turn
+    assert [each.external_id for each in explained.updates] == ["u1", "u2"]
+    await assert_sound(store, first.session)
+
+
+async def test_the_same_piece_again_is_the_same_piece(store: Store, ada: Person) -> None:
+    first = await send(store, ada, "", FILE, update="u1", album="a")
+    one = await send(store, ada, "", FILE, update="u2", album="a")
+
+    again = await send(store, ada, "", FILE, update="u2", album="a")
+    signed_anew = Attachment(reference="ref-1?sig=2", name="report.txt", size=5)
+    once_more = await send(store, ada, "", signed_anew, update="u2", album="a")
+
+    assert (again.is_duplicate, again.turn, again.message) == (True, first.turn, one.message)
+    assert once_more.is_duplicate
+    assert len(await take(store)) == 2
+
+
+async def test_an_album_without_files_begins_when_its_time_is_over(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    first = await send(store, ada, "one", update="u1", album="a")
+    assert await store.turns.claim(limit=10) == []
+    clock.advance(0.7)
+    await send(store, ada, "two", update="u2", album="a")
+    clock.advance(0.7)
+    assert await store.turns.claim(limit=10) == []
+    clock.advance(0.1)
+    assert (await claim_one(store)).lease.turn == first.turn
+
+
+@pytest.mark.parametrize("busy", [Busy.QUEUE, Busy.INTERRUPT])
+async def test_what_comes_too_late_is_a_turn_and_ends_nothing(
+    store: Store, ada: Person, clock: VirtualClock, busy: Busy
+) -> None:
+    first = await send(store, ada, "one", update="u1", album="a")
+    clock.advance(1)
+    await claim_one(store)
+
+    late = await send(store, ada, "two", update="u2", album="a", busy=busy)
+
+    assert (late.effect, late.ended) == (Effect.QUEUED, ())
+    assert late.turn != first.turn
+
+
+async def test_an_album_is_one_persons(
+    store: Store, ada: Person, bob: Person, clock: VirtualClock
+) -> None:
+    first = await send(store, ada, "one", update="u1", album="a")
+    second = await send(store, bob, "two", update="u2", album="a")
+    third = await send(store, ada, "three", update="u3", album="b")
+    fourth = await send(store, ada, "four", update="u4", album="a")
+
+    turns = [each.turn for each in (first, second, third, fourth)]
+    assert len(set(turns)) == 4, "of another person, another album, or no longer the last in line"
+
+
+async def test_a_caption_can_be_changed_and_a_piece_not_removed_alone(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    await send(store, ada, "one", FILE, update="u1", album="a")
+    first = await send(store, ada, "two", update="u2", album="a")
+
+    assert (await change(store, ada, EDIT, "u2", "two, better")).effect is Effect.AMENDED
+    kept = await change(store, ada, DELETE, "u2")
+
+    assert kept.effect is Effect.IGNORED
+    (notice,) = only(NoticePosted, kept.recorded)
+    assert "/stop" in notice.text
+    (fetch,) = await take(store)
+    await bring(store, fetch)
+    clock.advance(1)
+    claimed = await claim_one(store)
+    (message,) = messages_of(claimed.events)
+    texts = [block.text for block in message.blocks if not isinstance(block, MediaBlock)]  # type: ignore[union-attr]
+    assert texts == ["one", "two, better"]
+    await settle(store, claimed)
+    again = await send(store, ada, "/retry", update="u9")
+    (repeated,) = only(TurnQueued, again.recorded)
+    assert repeated.text == "one\n\ntwo, better"
+    assert [each.text for each in repeated.attachments] == ["hello"]
+    await assert_sound(store, first.session)
+
+
+async def test_a_restart_forgets_no_window(
+    store: Store, ada: Person, restart: OpenStore, clock: VirtualClock
+) -> None:
+    first = await send(store, ada, "one", FILE, update="u1", album="a")
+    store = await restart()
+    await store.nodes.resume(GO_ON, limit=10)
+    joined = await send(store, ada, "two", update="u2", album="a")
+
+    assert joined.turn == first.turn
+    (fetch,) = await take(store)
+    await bring(store, fetch)
+    clock.advance(1)
+    assert (await claim_one(store)).lease.turn == first.turn
+
+
+async def test_bytes_are_kept_once_and_bounded(store: Store, tmp_path: Path) -> None:
+    kept = await store.media.keep(pieces(b"hello"), bytes_max=5)
+    again = await store.media.keep(pieces(b"hello"), bytes_max=5)
+
+    assert kept == again
+    assert (kept.size, kept.head) == (5, b"hello")
+    assert await store.media.read_kept(kept.digest) == b"hello"
+    with pytest.raises(Permanent, match="larger than 4 bytes"):
+        await store.media.keep(pieces(b"hello"), bytes_max=4)
+    files = [path for path in (tmp_path / "media").rglob("*") if path.is_file()]
+    assert [path.name for path in files] == [kept.digest], "nothing unfinished is left"
+
+
+async def test_what_belongs_to_nothing_is_swept_after_a_day(
+    store: Store, ada: Person, clock: VirtualClock, tmp_path: Path
+) -> None:
+    folder = tmp_path / "media"
+    orphan = await store.media.keep(pieces(b"orphan"), bytes_max=100)
+    found_again = await store.media.keep(pieces(b"found again"), bytes_max=100)
+    owned = await store.media.put(b"owned", mime="a/b", name="", principal=ada.id)
+    (folder / ".left.part").write_bytes(b"half")
+    for path in folder.rglob("*"):
+        os.utime(path, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+    clock.advance(86_000)
+    assert [await store.media.sweep(shard) for shard in range(SHARDS)] == [0] * SHARDS
+    await store.media.keep(pieces(b"found again"), bytes_max=100)
+    clock.advance(1_000)
+
+    assert sum([await store.media.sweep(shard) for shard in range(SHARDS)]) == 2
+
+    with pytest.raises(NotFound):
+        await store.media.read_kept(orphan.digest)
+    assert await store.media.read_kept(found_again.digest) == b"found again"
+    assert await store.media.read(owned.id) == b"owned"
+    assert not (folder / ".left.part").exists()
+
+
+async def test_a_search_finds_what_files_say(store: Store, ada: Person) -> None:
+    await send(store, ada, "read this", FILE, update="u1")
+    (fetch,) = await take(store)
+    await bring(store, fetch, "zucchini")
+    await settle(store, await claim_one(store))
+
+    hits = await store.archive.search("zucchini", principal=ada.id, before=None, limit=10)
+
+    assert [type(hit.recorded.event) for hit in hits] == [MediaFetched]
+    assert MediaId("") != hits[0].recorded.event.media  # type: ignore[union-attr]

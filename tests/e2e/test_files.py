@@ -1,0 +1,289 @@
+"""Files through a real gateway: fetched, read, seen, heard, lost, given; through kills too."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from perdure.app.system import SystemClock
+from perdure.testkit import model_script as script
+from perdure.testkit.file_server import FileServer
+from perdure.testkit.http import Client
+from perdure.testkit.model_server import ModelServer
+from perdure.testkit.peers.bot_api import BotApi, Fault
+from perdure.testkit.process import GatewayProcess
+
+pytestmark = pytest.mark.timeout(60)
+Factory = Callable[..., Awaitable[GatewayProcess]]
+Start = Callable[..., Awaitable[Client]]
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+OGG = b"OggS\0\x02" + bytes(22) + b"OpusHead" + bytes(10) + b"OggS\0\x04"
+VOICE = OGG + (72 * 48_000).to_bytes(8, "little") + bytes(20)
+
+
+@pytest.fixture
+async def files() -> AsyncIterator[FileServer]:
+    async with FileServer({"/report.txt": b"beans in May", "/cat.png": PNG}) as server:
+        yield server
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    async with ModelServer(lambda request: script.say("I see.")) as server:
+        yield server
+
+
+@pytest.fixture
+async def start(gateway_factory: Factory, model: ModelServer) -> AsyncIterator[Start]:
+    async with aiohttp.ClientSession() as session:
+
+        async def begin(more: str = "", agent: str = "", *, private: bool = True) -> Client:
+            toml = f"""
+[agents.main]
+kind = "chat"
+base_url = "{model.openai_url}"
+model = "scripted"
+{agent}
+[limits]
+private_urls = {json.dumps(private)}
+media_bytes = 100_000
+[sessions]
+titles = false
+{more}
+"""
+            return Client(await gateway_factory(toml=toml), session)
+
+        yield begin
+
+
+def told(model: ModelServer) -> list[Any]:
+    """The parts of the newest message that the model was sent."""
+    body = model.requests[-1].body
+    assert body is not None
+    content = body["messages"][-1]["content"]
+    return [content] if isinstance(content, str) else content
+
+
+async def upload(client: Client, data: bytes, mime: str, name: str) -> str:
+    status, body = await client.call(
+        "POST", "/api/media", raw=data, **{"Content-Type": mime, "X-Filename": name}
+    )
+    assert status == 201, body
+    media: str = body["id"]
+    return media
+
+
+async def test_an_address_is_fetched_and_read(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    client = await start()
+
+    said = await client.say("main", "when?", attachments=[{"url": f"{files.url}/report.txt"}])
+    await client.settled(said["turn"])
+
+    texts = [part["text"] for part in told(model)]
+    assert texts == [
+        "when?",
+        "[attached file: report.txt (text/plain)]\nbeans in May\n[end of report.txt]",
+    ]
+    (user, _) = await client.transcript("main")
+    (attachment,) = user["attachments"]
+    assert (attachment["name"], attachment["text"]) == ("report.txt", "beans in May")
+    async with client.session.get(
+        f"{client.gateway.url}/api/media/{attachment['media']}",
+        headers={"Authorization": f"Bearer {client.token}"},
+    ) as response:
+        assert await response.read() == b"beans in May"
+
+
+async def test_a_picture_is_seen_or_named(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    client = await start(
+        more=f'[agents.blind]\nkind = "chat"\nbase_url = "{model.openai_url}"\n'
+        'model = "scripted"\nvision = false\n'
+    )
+    picture = [{"url": f"{files.url}/cat.png"}]
+
+    said = await client.say("main", "look", attachments=picture)
+    await client.settled(said["turn"])
+    seen = told(model)[-1]["image_url"]["url"]
+    assert seen == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+
+    said = await client.say("other", "look", attachments=picture, agent="blind")
+    await client.settled(said["turn"])
+    assert told(model)[-1]["text"] == "[attached file: cat.png (image/png)]"
+
+
+async def test_an_uploaded_document_is_read(start: Start, model: ModelServer) -> None:
+    client = await start()
+    media = await upload(client, b"<html><p>Leeks</p></html>", "text/html", "page.html")
+
+    said = await client.say("main", "", attachments=[{"media": media}])
+    await client.settled(said["turn"])
+
+    assert told(model) == ["[attached file: page.html (text/html)]\nLeeks\n[end of page.html]"]
+
+
+async def test_voice_is_heard_or_said_not_to_be(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    files.hears = "Sow the beans."
+    client = await start(more=f'[transcriber]\nurl = "{files.url}/v1"\n')
+    media = await upload(client, VOICE, "audio/ogg", "note.ogg")
+
+    said = await client.say("main", "", attachments=[{"media": media}])
+    await client.settled(said["turn"])
+    assert "Sow the beans." in told(model)[0]
+
+    files.statuses["/v1/audio/transcriptions"] = 500
+    said = await client.say("main", "", attachments=[{"media": media}])
+    await client.settled(said["turn"])
+    assert "it could not be understood" in told(model)[-1]
+
+
+async def test_a_lost_file_is_named_to_model_and_person(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    client = await start()
+    said = await client.say("main", "read", attachments=[{"url": f"{files.url}/gone.pdf"}])
+    await client.settled(said["turn"])
+
+    assert told(model)[-1]["text"] == (
+        "[attached file: gone.pdf: its server answered with status 404; check the address]"
+    )
+    async with client.events("main", "000001-0000000000-99-000000000") as events:
+        async for _, _kind, data in events:
+            if data.get("role") == "notice":
+                break
+    assert data["text"].startswith("The file gone.pdf could not be read: its server answered")
+
+
+async def test_private_addresses_are_refused_unless_allowed(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    client = await start(private=False)
+    said = await client.say("main", "read", attachments=[{"url": f"{files.url}/report.txt"}])
+    await client.settled(said["turn"])
+
+    assert "private network" in told(model)[-1]["text"]
+    assert files.asked == []
+
+
+async def test_a_kill_while_files_are_on_their_way_loses_nothing(
+    start: Start, files: FileServer, model: ModelServer
+) -> None:
+    files.statuses["/report.txt"] = 503
+    client = await start()
+    first = await client.say("main", "read", attachments=[{"url": f"{files.url}/report.txt"}])
+    second = await client.say("main", "and then?")
+    async with asyncio.timeout(20):
+        while not files.asked:
+            await client.gateway.pause(0.01)
+    await client.gateway.kill()
+    files.statuses.clear()
+    await client.gateway.start()
+
+    assert (await client.settled(first["turn"]))["outcome"] == "done"
+    assert (await client.settled(second["turn"]))["outcome"] == "done"
+    entries = await client.transcript("main")
+    assert [e["text"] for e in entries if e["role"] == "user"] == ["read", "and then?"]
+    assert entries[0]["attachments"][0]["text"] == "beans in May"
+    status, report = await client.call("GET", "/api/verify")
+    assert (status, report["violations"]) == (200, [])
+
+
+async def test_a_stop_lets_go_of_a_file(start: Start, files: FileServer) -> None:
+    files.statuses["/report.txt"] = 503
+    client = await start()
+    first = await client.say("main", "read", attachments=[{"url": f"{files.url}/report.txt"}])
+    reply = await client.say("main", "/stop")
+    assert reply["reply"] == "Stopped."
+    assert (await client.settled(first["turn"]))["outcome"] == "stopped"
+    second = await client.say("main", "never mind")
+    assert (await client.settled(second["turn"]))["outcome"] == "done"
+
+
+async def test_the_demo_agent_gives_a_file(gateway: GatewayProcess) -> None:
+    async with aiohttp.ClientSession() as session:
+        client = Client(gateway, session)
+        said = await client.say("main", "demo file plan.txt sow beans")
+        assert (await client.settled(said["turn"]))["outcome"] == "done"
+        _, answer = await client.transcript("main")
+        assert (answer["text"], answer["outcome"]) == ("Here is plan.txt.", "done")
+        (attachment,) = answer["attachments"]
+        assert (attachment["name"], attachment["mime"]) == ("plan.txt", "text/plain")
+        headers = {"Authorization": f"Bearer {client.token}"}
+        url = f"{gateway.url}/api/media/{attachment['media']}"
+        async with session.get(url, headers=headers) as response:
+            assert await response.read() == b"sow beans"
+        said = await client.say("main", "and now?")
+        assert (await client.settled(said["turn"]))["outcome"] == "done"
+
+
+ADA = 42
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[BotApi]:
+    async with BotApi(SystemClock()) as server:
+        yield server
+
+
+async def on_telegram(telegram: BotApi, gateway_factory: Factory) -> GatewayProcess:
+    return await gateway_factory(
+        toml=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
+        f'allow = ["{ADA}"]\n'
+    )
+
+
+def send_document(telegram: BotApi, name: str, **fields: object) -> None:
+    held = telegram.chats.add_file(f"words of {name}".encode(), name=name)
+    document = {"file_id": held, "file_unique_id": name, "file_name": name}
+    telegram.write(ADA, "", document=document, **fields)
+
+
+async def test_an_album_on_a_platform_is_one_turn(
+    telegram: BotApi, gateway_factory: Factory
+) -> None:
+    await on_telegram(telegram, gateway_factory)
+
+    send_document(telegram, "one.txt", media_group_id="7", caption="our garden")
+    send_document(telegram, "two.txt", media_group_id="7")
+    telegram.write(ADA, "and now?")
+
+    shown = await telegram.wait_shown(ADA, lambda seen: len(seen) >= 2)
+    assert 'You said: "our garden". You sent: one.txt, two.txt.' in shown[0].text
+    assert '"and now?"' in shown[1].text
+
+
+async def test_a_kill_during_an_album_keeps_it_together(
+    telegram: BotApi, gateway_factory: Factory
+) -> None:
+    gateway = await on_telegram(telegram, gateway_factory)
+    telegram.fail("getFile", Fault(status=500))
+    send_document(telegram, "one.txt", media_group_id="7", caption="our garden")
+    send_document(telegram, "two.txt", media_group_id="7")
+    await telegram.wait(lambda: bool(telegram.made("getFile")))
+    await gateway.kill()
+    await gateway.start()
+
+    shown = await telegram.wait_shown(ADA, lambda seen: len(seen) >= 1)
+    assert "You sent: one.txt, two.txt." in shown[0].text
+
+
+async def test_a_file_that_the_agent_gives_arrives_on_the_platform(
+    telegram: BotApi, gateway_factory: Factory
+) -> None:
+    await on_telegram(telegram, gateway_factory)
+    telegram.write(ADA, "demo file plan.txt sow beans")
+
+    await telegram.wait_shown(ADA, lambda seen: len(seen) >= 2)
+
+    (call,) = telegram.made("sendDocument")
+    assert call["chat_id"] in (ADA, str(ADA))
+    assert b"sow beans" in telegram.chats.files.values()

@@ -1,0 +1,774 @@
+"""The Telegram adapter against servers: two imitations by others, and our own for what they lack.
+
+What none of them can check is held against the published schema of the Bot API.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perdure.adapters.telegram.adapter import make
+from perdure.adapters.telegram.manifest import TelegramSettings
+from perdure.adapters.telegram.wire import Api
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival, PlaceKind
+from perdure.domain.delivery import Streaming, plan
+from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
+from perdure.domain.ids import PartId
+from perdure.domain.secret import Secret
+from perdure.domain.updates import EDIT
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    HookRequest,
+    Platform,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    Unsupported,
+    Upload,
+)
+from perdure.ports.clock import Clock
+from perdure.ports.manifest import Around
+from perdure.testkit.peers.bot_api import BotApi, Fault
+from perdure.testkit.peers.shown import wait_until
+from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
+from perdure.testkit.peers.telemelya import TelemelyaControl
+from perdure.testkit.system import VirtualClock
+
+pytestmark = pytest.mark.timeout(60)
+
+CLOCK = SystemClock()
+ADA = 42
+CLUB = -100123
+KEY = PartId("prt_1")
+TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
+TABLE = "# Prices\n\n| what | price |\n|---|--:|\n| tea | 2 |"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
+SECRET = "x-telegram-bot-api-secret-token"
+
+
+class Inbox:
+    """An `Inlet` that keeps what it is handed, and fails as told."""
+
+    def __init__(self) -> None:
+        self.spoilt: dict[str, str] = {}
+        self.taken: list[Arrival] = []
+        self.offered = 0
+        self.signs = 0
+        self.failures: list[Transient | Ambiguous | Rejected] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def take(self, arrival: Arrival) -> None:
+        self.offered += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.taken.append(arrival)
+        await self.go_on.wait()
+
+    async def spoil(self, external_id: str, payload: str, why: str) -> None:
+        self.spoilt[external_id] = why
+
+    def alive(self) -> None:
+        self.signs += 1
+
+    async def wait(self, count: int) -> list[Arrival]:
+        async def look() -> list[Arrival]:
+            return self.taken
+
+        return await wait_until(look, lambda taken: len(taken) >= count, clock=CLOCK)
+
+
+MakeBot = Callable[..., Platform]
+
+
+@pytest.fixture
+async def bot(tmp_path: Path) -> AsyncIterator[MakeBot]:
+    """Makes adapters and closes them: `bot(url, token, mode="webhook", hook_url="…")`."""
+    made: list[Platform] = []
+
+    def start(
+        url: str, token: str, *, hook_url: str = "", clock: Clock = CLOCK, **settings: Any
+    ) -> Platform:
+        around = Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path, hook_url=hook_url)
+        chosen = TelegramSettings(token=Secret(token), api_url=url, **settings)
+        made.append(make(chosen, around))
+        return made[-1]
+
+    yield start
+    for platform in made:
+        await platform.close()
+
+
+@asynccontextmanager
+async def receiving(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
+    """What the gateway does: connect, receive, and begin again when that fails for now."""
+
+    async def run() -> None:
+        while True:
+            try:
+                await platform.receive(inbox)
+            except Transient:
+                await platform.connect()
+
+    await platform.connect()
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def at(place: int, thread: str = "") -> Address:
+    return Address(adapter="telegram", account="700", place=str(place), thread=thread)
+
+
+def post(text: str, place: int = ADA, **more: Any) -> Post:
+    return Post(key=KEY, address=at(place, more.pop("thread", "")), text=text, **more)
+
+
+def preview(text: str, streaming: Streaming, place: int = ADA, **more: Any) -> Preview:
+    return Preview(key=KEY, address=at(place), text=text, streaming=streaming, **more)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[BotApi]:
+    async with BotApi(CLOCK) as server:
+        yield server
+
+
+@pytest.fixture
+async def telegram(
+    api: BotApi, bot: MakeBot, schema: Callable[[BotApi], None]
+) -> AsyncIterator[Platform]:
+    """Connected to our server; whatever it asked of that is held against the schema."""
+    platform = bot(api.url, api.token)
+    assert await platform.connect() == "700"
+    yield platform
+    schema(api)
+
+
+@pytest.fixture(scope="session")
+def schema() -> Callable[[BotApi], None]:
+    """The published models of the Bot API. Their import takes seconds, so once."""
+    from aiogram import methods
+    from aiogram.types import BufferedInputFile
+
+    def check(api: BotApi) -> None:
+        for call in api.calls:
+            model = getattr(methods, call.method[0].upper() + call.method[1:])
+            files = {
+                field: BufferedInputFile(upload.data, upload.name)
+                for field, upload in call.uploads.items()
+            }
+            if not call.params and call.method == "sendRichMessage":
+                continue  # asked only whether it is known
+            checked = model.model_validate({**call.params, **files})
+            assert not _extras(checked), f"{call.method} knows no {_extras(checked)}"
+
+    return check
+
+
+def _extras(model: Any) -> list[str]:
+    """Fields that the schema has not, at any depth."""
+    found = list(model.model_extra or ())
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        for each in value if isinstance(value, list) else [value]:
+            if hasattr(each, "model_extra"):
+                found += _extras(each)
+    return found
+
+
+class TestComingIn:
+    async def test_messages_of_people(self, api: BotApi, telegram: Platform) -> None:
+        inbox = Inbox()
+        async with receiving(telegram, inbox):
+            number = api.write(ADA, "hello")
+            api.write(CLUB, "among ourselves")
+            mention = {"type": "mention", "offset": 0, "length": 12}
+            api.write(CLUB, "@perdure_bot help", entities=[mention])
+            api.write(CLUB, "in a topic", message_thread_id=7, is_topic_message=True)
+            private, aside, said, topic = await inbox.wait(4)
+
+        assert (private.external_id, private.text) == (f"{ADA}/{number}", "hello")
+        assert private.place_kind is PlaceKind.PRIVATE
+        assert (aside.is_addressed, said.is_addressed, said.text) == (False, True, "help")
+        assert (topic.thread, topic.label) == ("7", "Club")
+
+    async def test_edits_replies_clicks_and_the_stop_button(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        inbox = Inbox()
+        ours = await telegram.perform(post("Shall I?", choices=("continue", "drop")))
+        number = int(ours.external_id.split("/")[1])
+        await telegram.preview(preview("half", Streaming.DRAFT))
+        async with receiving(telegram, inbox):
+            first = api.write(ADA, "helo")
+            api.edit(ADA, first, "hello")
+            api.write(ADA, "yes", reply_to_message=api.chats.message(ADA, number))
+            query = api.click(ADA, number, "drop")
+            api.press_stop(ADA)
+            _, edited, reply, click, stop = await inbox.wait(5)
+            await api.wait(lambda: api.chats.answered == [query])
+
+        assert (edited.kind, edited.target, edited.text) == (EDIT, f"{ADA}/{first}", "hello")
+        assert (reply.is_addressed, reply.quote) == (True, "Shall I?")
+        assert (click.text, click.sender.id) == ("drop", str(ADA))
+        assert (stop.text, stop.place) == ("/stop", str(ADA))
+
+    async def test_an_update_is_offered_until_it_is_taken_and_none_is_skipped(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        inbox = Inbox()
+        inbox.failures = [Transient("full"), Ambiguous("perhaps"), Transient("full")]
+        for number in range(5):
+            api.write(ADA, f"message {number}")
+        async with receiving(telegram, inbox):
+            taken = await inbox.wait(5)
+            await api.wait(lambda: not api.updates)
+
+        assert [each.text for each in taken] == [f"message {number}" for number in range(5)]
+        assert inbox.offered == 8
+
+    async def test_what_was_taken_and_not_acknowledged_is_offered_to_the_next_life(
+        self, api: BotApi, telegram: Platform, bot: MakeBot
+    ) -> None:
+        api.write(ADA, "hello")
+        first, second = Inbox(), Inbox()
+        first.go_on.clear()
+        async with receiving(telegram, first):
+            await first.wait(1)
+        again = bot(api.url, api.token)
+        async with receiving(again, second):
+            await second.wait(1)
+            await api.wait(lambda: not api.updates)
+        assert first.taken == second.taken
+
+    async def test_what_can_never_be_taken_is_acknowledged(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        inbox = Inbox()
+        inbox.failures = [Rejected("too long")]
+        async with receiving(telegram, inbox):
+            api.write(ADA, "x")
+            await api.wait(lambda: inbox.offered == 1 and not api.updates)
+            assert inbox.taken == []
+
+    async def test_an_update_that_cannot_be_read_does_not_stand_in_the_way(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        inbox = Inbox()
+        async with receiving(telegram, inbox):
+            api.push(message={"message_id": "seven"})
+            api.write(ADA, "next")
+            (taken,) = await inbox.wait(1)
+            await api.wait(lambda: not api.updates)
+        assert taken.text == "next"
+
+    async def test_a_second_poller_is_named(
+        self, api: BotApi, telegram: Platform, bot: MakeBot
+    ) -> None:
+        other = bot(api.url, api.token)
+        await other.connect()
+        first = asyncio.create_task(telegram.receive(Inbox()))
+        await api.wait(lambda: len(api.made("getUpdates")) == 1)
+        second = asyncio.create_task(other.receive(Inbox()))
+        with pytest.raises(Transient, match="another program receives this bot's messages"):
+            await first
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+    async def test_the_menu_lists_the_commands(self, api: BotApi, telegram: Platform) -> None:
+        names = [command["command"] for command in api.chats.commands]
+        assert {"new", "stop", "help"} <= set(names)
+        assert "restart" not in names
+
+    async def test_files_are_fetched(self, api: BotApi, telegram: Platform) -> None:
+        data = bytes(range(256)) * 1000
+        name = api.chats.add_file(data, name="a b?.bin")
+        assert b"".join([chunk async for chunk in telegram.fetch(name)]) == data
+
+        with pytest.raises(Permanent, match="at most 20 MB"):
+            await anext(telegram.fetch(api.chats.add_file(bytes(21 * 1024 * 1024))))
+        with pytest.raises(Permanent, match="invalid file_id"):
+            await anext(telegram.fetch("nothing"))
+
+
+class TestGoingOut:
+    async def test_post_edit_react_delete(self, api: BotApi, telegram: Platform) -> None:
+        asked = api.write(ADA, "hello")
+        receipt = await telegram.perform(
+            post("**hi** 🙂 `x`", reply_to=f"{ADA}/{asked}", choices=("yes", "no"))
+        )
+        (shown,) = await api.shown(ADA)
+        assert receipt == Receipt(external_id=f"{ADA}/{shown.id}")
+        assert (shown.text, shown.raw["reply_to_message"]["message_id"]) == ("hi 🙂 x", asked)
+        assert [mark["type"] for mark in shown.raw["entities"]] == ["bold", "code"]
+        assert len(shown.raw["reply_markup"]["inline_keyboard"]) == 2
+        assert api.made("sendMessage")[0]["link_preview_options"] == {"is_disabled": True}
+
+        change = Edit(key=KEY, address=at(ADA), receipt=receipt.external_id, text="*bye*")
+        assert await telegram.perform(change) == receipt
+        assert await telegram.perform(change) == receipt, "the same again is no failure"
+        (shown,) = await api.shown(ADA)
+        assert (shown.text, "reply_markup" in shown.raw) == ("bye", False)
+
+        react = React(address=at(ADA), external_id=f"{ADA}/{asked}", emoji="👀")
+        await telegram.perform(react)
+        assert api.chats.reactions[ADA, asked] == [{"type": "emoji", "emoji": "👀"}]
+
+        delete = Delete(address=at(ADA), receipt=receipt.external_id)
+        await telegram.perform(delete)
+        await telegram.perform(delete)
+        assert await api.shown(ADA) == []
+        with pytest.raises(NotFound):
+            await telegram.perform(change)
+
+    async def test_a_reply_to_what_is_gone_is_shown_all_the_same(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        await telegram.perform(post("hi", reply_to=f"{ADA}/999"))
+        await telegram.perform(post("hi", reply_to=f"{ADA}/click/3"))
+        assert len(await api.shown(ADA)) == 2
+
+    async def test_an_answer_goes_to_its_topic(self, api: BotApi, telegram: Platform) -> None:
+        await telegram.perform(post("hi", CLUB, thread="7"))
+        await telegram.typing(at(CLUB, "7"))
+        (shown,) = await api.shown(CLUB)
+        assert shown.thread == "7"
+        assert api.made("sendChatAction")[0]["message_thread_id"] == 7
+
+    async def test_files(self, api: BotApi, telegram: Platform) -> None:
+        def upload(name: str, mime: str, data: bytes, caption: str = "") -> Upload:
+            return Upload(
+                key=KEY, address=at(ADA), name=name, mime=mime, data=data, caption=caption
+            )
+
+        await telegram.perform(upload("a.png", "image/png", PNG, "a *cat*"))
+        await telegram.perform(upload("ä b.txt", "text/plain", b"words"))
+        await telegram.perform(upload("odd.png", "image/png", b"not an image"))
+        await telegram.perform(upload('../"a"\r\nX: y', "text/plain\r\nX: y", b"words"))
+        photo, document, odd, sly = await api.shown(ADA)
+        assert (photo.text, len(photo.raw["photo"])) == ("a cat", 1)
+        assert api.chats.files[photo.raw["photo"][0]["file_id"]] == PNG
+        assert document.raw["document"]["file_name"] == "ä b.txt"
+        assert odd.raw["document"]["file_name"] == "odd.png", "no photo, so a file"
+        assert sly.raw["document"]["file_name"] == "..__a___X: y"
+
+        api.fail("sendDocument", Fault(status=413, description="Request Entity Too Large"))
+        with pytest.raises(Permanent, match="too large"):
+            await telegram.perform(upload("big", "a/b", bytes(2 * 1024 * 1024)))
+
+    @pytest.mark.parametrize("letter", ["x", "🙂"])
+    async def test_texts_around_the_limit(
+        self, api: BotApi, telegram: Platform, letter: str
+    ) -> None:
+        units = len(letter.encode("utf-16-le")) // 2
+        capabilities = telegram.capabilities(at(ADA))
+        for text in (letter * (4096 // units - 1), letter * (4096 // units)):
+            assert plan(text, capabilities, size=telegram.size) == (text,)
+            await telegram.perform(post(text))
+        over = letter * (4096 // units + 1)
+        parts = plan(over, capabilities, size=telegram.size)
+        assert len(parts) == 2
+        for part in parts:
+            await telegram.perform(post(part))
+        with pytest.raises(Permanent, match="too long"):
+            await telegram.perform(post(over))
+        assert "".join(each.text for each in (await api.shown(ADA))[2:]) == over
+
+    async def test_the_torture_text_is_taken_whole_and_in_pieces(
+        self, api: BotApi, telegram: Platform, bot: MakeBot
+    ) -> None:
+        plain = bot(api.url, api.token, rich=False)
+        await plain.connect()
+        text = TORTURE.read_text()
+        for part in plan(text, telegram.capabilities(at(ADA)), size=telegram.size):
+            await telegram.perform(post(part))
+            await plain.perform(post(part))
+
+    async def test_a_group_that_moved_is_followed(self, api: BotApi, telegram: Platform) -> None:
+        words = "Bad Request: group chat was upgraded to a supergroup chat"
+        api.fail("sendMessage", Fault(status=400, description=words, moved_to=CLUB))
+        receipt = await telegram.perform(post("hi", -55))
+        assert receipt.external_id.startswith(f"{CLUB}/")
+        await telegram.perform(post("again", -55))
+        assert [each.text for each in await api.shown(CLUB)] == ["hi", "again"]
+        assert [call["chat_id"] for call in api.made("sendMessage")] == [-55, CLUB, CLUB]
+
+
+class TestStreaming:
+    async def test_drafts_in_private_end_with_the_message(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        assert telegram.capabilities(at(ADA)).streaming is Streaming.DRAFT
+        for text in ("a", "a **b**", "a **b** c"):
+            assert await telegram.preview(preview(text, Streaming.DRAFT)) == ""
+        assert [draft.text for draft in api.chats.drafted] == ["a", "a b", "a b c"]
+        assert len({draft.id for draft in api.chats.drafted}) == 1
+        assert all(draft.can_stop for draft in api.chats.drafted)
+        assert await api.shown(ADA) == []
+
+        await telegram.perform(post("a **b** c."))
+        assert [each.text for each in await api.shown(ADA)] == ["a b c."]
+        assert api.chats.drafts == {}
+
+    async def test_a_table_is_streamed_and_sent_as_a_rich_message(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        await telegram.preview(preview("Well", Streaming.DRAFT))
+        await telegram.preview(preview(TABLE, Streaming.DRAFT))
+        assert [draft.is_rich for draft in api.chats.drafted] == [False, True]
+        receipt = await telegram.perform(post(TABLE))
+        (shown,) = await api.shown(ADA)
+        assert shown.raw["rich_message"] == {"markdown": TABLE}
+
+        more = Edit(
+            key=KEY, address=at(ADA), receipt=receipt.external_id, text=TABLE + "\n| a | 1 |"
+        )
+        await telegram.perform(more)
+        await telegram.perform(more)
+        (shown,) = await api.shown(ADA)
+        assert shown.raw["rich_message"]["markdown"].endswith("| a | 1 |")
+
+    async def test_a_rich_message_that_is_refused_goes_out_plain_once(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        invalid = Fault(status=400, description="Bad Request: RICH_MESSAGE_EMAIL_INVALID")
+        api.fail("sendRichMessage", invalid)
+        await telegram.perform(post(TABLE))
+        (shown,) = await api.shown(ADA)
+        assert shown.text.startswith("Prices")
+        await telegram.perform(post(TABLE))
+        assert "rich_message" in (await api.shown(ADA))[1].raw, "the next one is tried again"
+
+    async def test_a_rich_message_whose_fate_is_unknown_is_not_sent_again(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        api.fail("sendRichMessage", Fault(is_lost=True))
+        with pytest.raises(Ambiguous):
+            await telegram.perform(post(TABLE))
+        assert len(await api.shown(ADA)) == 1
+
+    async def test_a_bubble_is_edited_in_groups(self, api: BotApi, telegram: Platform) -> None:
+        assert telegram.capabilities(at(CLUB)).streaming is Streaming.EDIT
+        receipt = await telegram.preview(preview("a", Streaming.EDIT, CLUB))
+        for text in ("a b", "a b", TABLE):
+            more = preview(text, Streaming.EDIT, CLUB, receipt=receipt, shown="a")
+            assert await telegram.preview(more) == receipt
+        await telegram.perform(Edit(key=KEY, address=at(CLUB), receipt=receipt, text="a b c"))
+        assert [each.text for each in await api.shown(CLUB)] == ["a b c"]
+
+    async def test_an_older_server_gets_what_it_knows(self, bot: MakeBot) -> None:
+        newer = {"sendRichMessage", "sendRichMessageDraft", "sendMessageDraft"}
+        async with BotApi(CLOCK, unknown=frozenset(newer)) as api:
+            platform = bot(api.url, api.token)
+            await platform.connect()
+            with pytest.raises(Unsupported):
+                await platform.preview(preview("a", Streaming.DRAFT))
+            await platform.perform(post(TABLE))
+            (shown,) = await api.shown(ADA)
+        assert shown.text.startswith("Prices")
+        assert len(api.made("sendRichMessage")) == 1, "asked once, whether it is known"
+
+    async def test_drafts_that_a_place_refuses_are_unsupported(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        with pytest.raises(Unsupported):
+            await telegram.preview(preview("a", Streaming.DRAFT, CLUB))
+
+
+class TestGoingWrong:
+    async def test_a_wrong_token_says_what_to_do(self, api: BotApi, bot: MakeBot) -> None:
+        platform = bot(api.url, "700:WRONG")
+        with pytest.raises(Permanent, match=r"@BotFather.*token of \[adapters.telegram\]") as error:
+            await platform.connect()
+        assert "WRONG" not in str(error.value)
+
+    async def test_a_server_that_is_gone(self, bot: MakeBot) -> None:
+        async with BotApi(CLOCK) as api:
+            platform = bot(api.url, api.token)
+            await platform.connect()
+            inbox = Inbox()
+            task = asyncio.create_task(platform.receive(inbox))
+            await api.wait(lambda: bool(api.made("getUpdates")))
+        with pytest.raises(Transient):
+            await task
+        with pytest.raises(Transient, match="cannot be reached"):
+            await platform.connect()
+        with pytest.raises(Transient):
+            await platform.perform(post("hi"))
+        with pytest.raises(Transient):
+            await anext(platform.fetch("x"))
+
+    async def test_a_wait_is_passed_on_and_nothing_is_tried_again(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        api.fail("sendMessage", Fault(status=429, retry_after=17))
+        with pytest.raises(Transient) as error:
+            await telegram.perform(post("hi"))
+        assert error.value.retry_after_s == 17
+        assert len(api.made("sendMessage")) == 1
+        assert api.impatient == 0
+
+    @pytest.mark.parametrize("fault", [Fault(is_lost=True), Fault(status=502)])
+    async def test_an_unanswered_post_may_have_arrived_and_an_edit_may_be_repeated(
+        self, api: BotApi, telegram: Platform, fault: Fault
+    ) -> None:
+        receipt = await telegram.perform(post("hi"))
+        api.fail("sendMessage", fault)
+        api.fail("editMessageText", fault)
+        with pytest.raises(Ambiguous):
+            await telegram.perform(post("again"))
+        with pytest.raises(Transient):
+            await telegram.perform(
+                Edit(key=KEY, address=at(ADA), receipt=receipt.external_id, text="ho")
+            )
+
+    async def test_a_server_that_never_answers(self, api: BotApi) -> None:
+        wire = Api(api.url, Secret(api.token), patience_s=0.2)
+        api.fail("sendMessage", Fault(is_hung=True))
+        api.fail("getMe", Fault(is_hung=True))
+        with pytest.raises(Ambiguous, match="look into the chat"):
+            await wire.send("sendMessage", {"chat_id": ADA, "text": "hi"})
+        with pytest.raises(Transient):
+            await wire.ask("getMe")
+        await wire.close()
+        assert len(await api.shown(ADA)) == 1
+
+    async def test_who_blocked_the_bot(self, api: BotApi, telegram: Platform) -> None:
+        words = "Forbidden: bot was blocked by the user"
+        api.fail("sendMessage", Fault(status=403, description=words))
+        with pytest.raises(Permanent, match="unblock"):
+            await telegram.perform(post("hi"))
+
+    async def test_no_error_tells_the_token(self, bot: MakeBot) -> None:
+        platform = bot("http://127.0.0.1:1", "700:CANARY\n")
+        for call in (platform.connect(), platform.perform(post("hi"))):
+            with pytest.raises((Transient, Permanent)) as error:
+                await call
+            assert "CANARY" not in f"{error.value!r} {error.value.__cause__!r}"
+
+
+class Hook:
+    """A program's public address: what arrives there goes to the adapter, as in the gateway."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.platform: Platform | None = None
+        self.inbox = Inbox()
+        self.headers: Mapping[str, str] = {}
+        self.answers: list[int] = []
+
+    async def serve(self, request: web.Request) -> web.Response:
+        assert self.platform is not None
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        answer = await self.platform.answer(
+            HookRequest(
+                method=request.method,
+                path="",
+                headers={**headers, **self.headers},
+                query={},
+                body=await request.read(),
+            ),
+            self.inbox,
+        )
+        self.answers.append(answer.status)
+        return web.Response(status=answer.status, body=answer.body)
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Hook]:
+    hook = Hook()
+    app = web.Application()
+    app.router.add_post("/hooks/telegram/{path:.*}", hook.serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    hook.url = f"http://{host}:{port}/hooks/telegram"
+    yield hook
+    await runner.cleanup()
+
+
+class TestHook:
+    @pytest.fixture
+    async def platform(self, api: BotApi, hook: Hook, bot: MakeBot) -> Platform:
+        platform = bot(api.url, api.token, mode="webhook", hook_url=hook.url)
+        hook.platform = platform
+        return platform
+
+    async def test_updates_are_sent_until_they_are_taken(
+        self, api: BotApi, hook: Hook, platform: Platform, schema: Callable[[BotApi], None]
+    ) -> None:
+        hook.inbox.failures = [Transient("full"), Ambiguous("perhaps")]
+        await platform.connect()
+        api.write(ADA, "one")
+        api.write(ADA, "two")
+        taken = await hook.inbox.wait(2)
+        await api.wait(lambda: not api.updates)
+        assert [each.text for each in taken] == ["one", "two"]
+        assert hook.answers == [503, 503, 200, 200]
+        schema(api)
+
+    async def test_nobody_else_is_heard(self, api: BotApi, hook: Hook, platform: Platform) -> None:
+        await platform.connect()
+        update = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":1},"text":"x"}}'
+        for secret in ("", "wrong", "ünrecht"):
+            request = HookRequest(
+                method="POST", path="", headers={SECRET: secret}, query={}, body=update
+            )
+            assert (await platform.answer(request, hook.inbox)).status == 401
+        assert hook.inbox.offered == hook.inbox.signs == 0
+
+    async def test_who_polls_has_no_hook(self, telegram: Platform) -> None:
+        inbox = Inbox()
+        request = HookRequest(method="POST", path="", headers={}, query={}, body=b"{}")
+        assert (await telegram.answer(request, inbox)).status == 404
+
+    async def test_a_hook_needs_an_address(self, api: BotApi, bot: MakeBot) -> None:
+        platform = bot(api.url, api.token, mode="webhook")
+        with pytest.raises(Permanent, match=r"base_url of \[server\]"):
+            await platform.connect()
+
+    async def test_a_hook_that_another_took_is_noticed(
+        self, api: BotApi, hook: Hook, platform: Platform, bot: MakeBot
+    ) -> None:
+        clock = VirtualClock()
+        other = bot(api.url, api.token, clock=clock, mode="webhook", hook_url="http://127.0.0.1:1/")
+        await platform.connect()
+        await other.connect()
+        with pytest.raises(Transient, match="another program has taken over"):
+            await platform.receive(hook.inbox)
+        task = asyncio.create_task(other.receive(hook.inbox))
+        await api.wait(lambda: hook.inbox.signs == 1)
+        clock.advance(61)
+        await api.wait(lambda: hook.inbox.signs == 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def test_polling_takes_what_waited_for_the_hook(
+        self, api: BotApi, hook: Hook, platform: Platform, telegram: Platform
+    ) -> None:
+        hook.inbox.failures = [Transient("full")] * 1000
+        await platform.connect()
+        api.write(ADA, "hello")
+        await api.wait(lambda: hook.inbox.offered > 0)
+        inbox = Inbox()
+        async with receiving(telegram, inbox):
+            assert [each.text for each in await inbox.wait(1)] == ["hello"]
+
+
+class TestOthers:
+    """Servers that others wrote."""
+
+    async def test_by_polling(self, telegram_polling: TelegramTestApiControl, bot: MakeBot) -> None:
+        peer, inbox = telegram_polling, Inbox()
+        ada, place = peer.alice, peer.alice.id
+        platform = bot(peer.api_url, peer.bot_token)
+        async with receiving(platform, inbox):
+            await peer.write(ada, "hello")
+            await peer.write(ada, "/stop")
+            assert [each.text for each in await inbox.wait(2)] == ["hello", "/stop"]
+
+            receipt = await platform.perform(post("**hi** 🙂", place, choices=("yes", "no")))
+            (shown,) = await peer.shown(ada)
+            assert (shown.text, receipt.external_id) == ("hi 🙂", f"{place}/{shown.id}")
+
+            await peer.click(ada, shown.id, "yes")
+            assert (await inbox.wait(3))[2].text == "yes"
+
+            with pytest.raises(Unsupported):
+                await platform.preview(preview("h", Streaming.DRAFT, place))
+            bubble = await platform.preview(preview("h", Streaming.EDIT, place))
+            more = preview("hello", Streaming.EDIT, place, receipt=bubble, shown="h")
+            assert await platform.preview(more) == bubble
+            await platform.perform(Edit(key=KEY, address=at(place), receipt=bubble, text="hello!"))
+            assert [each.text for each in await peer.shown(ada)] == ["hi 🙂", "hello!"]
+
+            delete = Delete(address=at(place), receipt=bubble)
+            await platform.perform(delete)
+            await platform.perform(delete)
+            assert [each.text for each in await peer.shown(ada)] == ["hi 🙂"]
+
+            parts = plan(TORTURE.read_text(), platform.capabilities(at(place)), size=platform.size)
+            for part in parts:
+                await platform.perform(post(part, place))
+            assert len(await peer.shown(ada)) == 1 + len(parts)
+
+    async def test_by_webhook(
+        self, telegram_webhook: TelemelyaControl, hook: Hook, bot: MakeBot
+    ) -> None:
+        peer = telegram_webhook
+        chat = peer.chat
+        platform = bot(
+            peer.api_url,
+            peer.bot_token,
+            mode="webhook",
+            hook_url=hook.url,
+            webhook_secret=Secret("s3"),
+        )
+        hook.platform = platform
+        # This server sends no secret, so the way to us adds it, as Telegram does.
+        hook.headers = {SECRET: "s3"}
+        await platform.connect()
+
+        await peer.write("hello")
+        file = await peer.send_photo(PNG, caption="look")
+        first, photo = await hook.inbox.wait(2)
+        assert (first.text, photo.files[0].reference) == ("hello", file)
+        fetched = [chunk async for chunk in platform.fetch(photo.files[0].reference)]
+        assert b"".join(fetched) == PNG
+
+        receipt = await platform.perform(post("**hi**", chat, choices=("yes",)))
+        change = Edit(key=KEY, address=at(chat), receipt=receipt.external_id, text="ho")
+        await platform.perform(change)
+        await platform.typing(at(chat))
+        await platform.perform(
+            Upload(key=KEY, address=at(chat), name="a.png", mime="image/png", data=PNG)
+        )
+        shown = await peer.shown()
+        assert [each.text for each in shown] == ["ho", ""]
+        (sent,) = await peer.calls("sendPhoto")
+        assert await peer.media(sent["file_id"]) == PNG
+        assert len(await peer.calls("sendChatAction")) == 1
+
+        await peer.click(shown[0].id, "yes")
+        assert (await hook.inbox.wait(3))[2].text == "yes"
+        assert len(await peer.calls("answerCallbackQuery")) == 1
+
+        with pytest.raises(NotFound):
+            await platform.perform(
+                Edit(key=KEY, address=at(chat), receipt=f"{chat}/99999", text="ho")
+            )
+        with pytest.raises(Unsupported):
+            await platform.preview(preview("h", Streaming.DRAFT, chat))
+
+    async def test_a_server_that_answers_polls_at_once_is_not_asked_without_end(
+        self, telegram_polling: TelegramTestApiControl, bot: MakeBot
+    ) -> None:
+        peer, inbox, clock = telegram_polling, Inbox(), VirtualClock()
+        platform = bot(peer.api_url, peer.bot_token, clock=clock)
+        await platform.connect()
+        task = asyncio.create_task(platform.receive(inbox))
+
+        async def sleepers() -> int:
+            return clock.sleepers
+
+        await wait_until(sleepers, bool, clock=CLOCK)
+        assert inbox.signs == 1
+        clock.advance(1)
+        await wait_until(sleepers, bool, clock=CLOCK)
+        assert inbox.signs == 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,230 @@
+"""Who may speak is decided once, and comes out the same on every platform.
+
+Each adapter with its peer, in an engine that serves one person of two: the decision table, through
+real connections.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from perdure.adapters.matrix.keeping import CURSOR
+from perdure.app.config import parse
+from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.platforms import Hosts, platforms
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.domain.address import Address
+from perdure.domain.errors import Rejected
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.adapter import Platform
+from perdure.ports.gateway import Health
+from perdure.ports.manifest import no_answers
+from perdure.ports.settings import AdapterSettings
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.cases.discord import DiscordCase
+from perdure.testkit.cases.matrix import MatrixCase
+from perdure.testkit.cases.slack import SlackCase
+from perdure.testkit.cases.telegram import TelegramCase
+from perdure.testkit.cases.webhook import Callback, WebhookCase
+from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.local_slack import LocalSlackControl
+from perdure.testkit.peers.simcord_server import SimcordServer
+from perdure.testkit.peers.synapse import MatrixControl
+from perdure.testkit.system import SeededEntropy
+
+CLOCK = SystemClock()
+DEADLINE_S = 15
+
+
+class Bench:
+    """Makes a platform from its section, and remembers on what terms."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.configured: dict[str, AdapterSettings] = {}
+
+    def make(self, settings: str) -> Platform:
+        config = parse(settings.encode(), self.folder / "perdure.toml", {})
+        self.configured = dict(config.adapters)
+        (platform,) = platforms(
+            config.adapters,
+            home=self.folder,
+            clock=CLOCK,
+            entropy=SystemEntropy(),
+            hook_url=lambda name: f"https://gateway.example/hooks/{name}",
+            answers=lambda _: no_answers,
+        ).values()
+        return platform
+
+
+class Answering:
+    """An engine that answers over one platform."""
+
+    def __init__(self, case: AdapterCase, store: Store, parts: Parts) -> None:
+        self.case = case
+        self.store = store
+        self.parts = parts
+
+    async def is_answered(self, text: str, address: Address) -> None:
+        async def look() -> bool:
+            return any("echo: " in s and text in s for s in await self.case.shown(address))
+
+        await until(look, f"{text!r} to be answered at {address}")
+
+    async def is_refused(self, external_id: str) -> None:
+        """Turned away, and recorded as that."""
+
+        async def look() -> bool:
+            found = await self.store.archive.answer(external_id, adapter=self.case.platform.name)
+            return found is not None and found.state == "failed"
+
+        await until(look, f"{external_id} to be refused")
+
+
+async def until(look: Callable[[], Awaitable[bool]], what: str) -> None:
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await look():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"waited {DEADLINE_S} s for {what}") from None
+
+
+@asynccontextmanager
+async def answering(case: AdapterCase, bench: Bench) -> AsyncIterator[Answering]:
+    driver = SqliteDriver(bench.folder / "perdure.db", synchronous="OFF")
+    entropy = SeededEntropy(time.monotonic_ns())
+    store = Store(driver, clock=CLOCK, entropy=entropy, media=bench.folder / "media")
+    seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
+    around = Surroundings(
+        store=store,
+        roster=Roster({"main": seat}),
+        clock=CLOCK,
+        entropy=entropy,
+        limits=Limits(drain_timeout_s=5),
+        platforms={case.platform.name: case.platform},
+        terms=Hosts(bench.configured).terms,
+    )
+    await store.open()
+    try:
+        async with Supervisor() as supervisor:
+            parts = put_together(around, supervisor.start, feed=Feed())
+            await parts.gateway.begin(name="e2e")
+            begin_receiving(around, parts)
+            try:
+                await is_connected(parts)
+                await is_hearing(case, bench)
+                yield Answering(case, store, parts)
+            finally:
+                await parts.gateway.drain()
+                await parts.receivers.stop()
+                await parts.receivers.close()
+    finally:
+        await store.close()
+
+
+async def is_connected(parts: Parts) -> None:
+    async def look() -> bool:
+        return [view.health for view in parts.receivers.views()] == [Health.SERVING]
+
+    await until(look, "the platform to be connected")
+
+
+async def is_hearing(case: AdapterCase, bench: Bench) -> None:
+    """On Matrix what was said before the very first sync is of the past; a hook always hears."""
+    if isinstance(case, WebhookCase):
+        return
+    if not isinstance(case, MatrixCase):
+        await case.ready()
+        return
+
+    async def look() -> bool:
+        return (bench.folder / "adapters" / "matrix" / CURSOR).exists()
+
+    await until(look, "the first sync")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+class DecisionTable:
+    """One person may speak, the other may not, in private and in a group."""
+
+    async def test_one_may_speak_and_the_other_may_not(
+        self, case: AdapterCase, bench: Bench
+    ) -> None:
+        async with answering(case, bench) as gateway:
+            strangers = [
+                await case.say("a stranger in private", is_stranger=True),
+                await case.say_in_group("a stranger calls", mention=True, is_stranger=True),
+            ]
+            await case.say_in_group("among ourselves", mention=False)
+            await case.say("a friend in private")
+            called = await case.say_in_group("a friend calls", mention=True)
+
+            await gateway.is_answered("a friend in private", await case.private())
+            await gateway.is_answered("a friend calls", await case.answered_at(called))
+            for stranger in strangers:
+                await gateway.is_refused(stranger)
+
+            places = [
+                await case.private(),
+                await case.private(is_stranger=True),
+                await case.answered_at(called),
+                await case.answered_at(strangers[1]),
+                await case.group(),
+            ]
+            shown = {text for place in places for text in await case.shown(place) if "echo" in text}
+            assert len(shown) == 2, shown
+            assert await case.shown(places[1]) == []
+
+
+class TestMatrix(DecisionTable):
+    @pytest.fixture
+    async def case(self, matrix: MatrixControl, bench: Bench) -> MatrixCase:
+        return await MatrixCase.open(matrix, bench.make)
+
+
+class TestTelegram(DecisionTable):
+    @pytest.fixture
+    async def case(self, bench: Bench) -> AsyncIterator[TelegramCase]:
+        async with BotApi(CLOCK) as api:
+            yield TelegramCase(api, bench.make, clock=CLOCK)
+
+
+class TestSlack(DecisionTable):
+    @pytest.fixture
+    async def case(self, local_slack: LocalSlackControl, bench: Bench) -> SlackCase:
+        return await SlackCase.open(local_slack, bench.make)
+
+
+class TestDiscord(DecisionTable):
+    @pytest.fixture
+    async def case(self, bench: Bench) -> AsyncIterator[DiscordCase]:
+        async with SimcordServer() as server:
+            yield DiscordCase(server, bench.make, clock=CLOCK)
+
+
+async def test_a_webhook_may_speak_by_its_secret_alone(bench: Bench) -> None:
+    async with Callback.listening() as callback:
+        case = WebhookCase(callback, bench.make, clock=CLOCK)
+        async with answering(case, bench) as gateway:
+            case.send = gateway.parts.receivers.hooks()[case.platform.name]
+            with pytest.raises(Rejected) as refusal:
+                await case.send(case.forged())
+            await case.say("a friend")
+            await gateway.is_answered("a friend", await case.private())
+            assert refusal.value.code == "unauthorized"
+            assert len(await case.shown()) == 1

@@ -1,0 +1,240 @@
+"""Noticeboards: people pin notes, a bot answers below them.
+
+A board is asked for what is new. It offers every event until it is asked for the ones after it, so
+nothing is kept here: if we die with an event in hand, it comes again.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final, TypeVar, assert_never
+
+import aiohttp
+import msgspec
+
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.delivery import GONE, Capabilities, Streaming
+from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
+from perdure.domain.ids import PartId
+from perdure.domain.secret import Secret
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    HookRequest,
+    HookResponse,
+    Inlet,
+    Platform,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    Unsupported,
+    Upload,
+)
+from perdure.ports.manifest import Around, Manifest, Quality
+from perdure.ports.settings import AdapterSettings, Url
+
+POLL_S: Final = 30
+T = TypeVar("T")
+
+
+class NoticeboardSettings(AdapterSettings, frozen=True, kw_only=True):
+    url: Url
+    token: Secret
+
+
+MANIFEST: Final = Manifest(
+    name="noticeboard",
+    title="Noticeboard",
+    settings=NoticeboardSettings,
+    factory="noticeboard:make",
+    quality=Quality.BRONZE,
+)
+
+CAPABILITIES: Final = Capabilities(
+    takes_key=True,
+    can_edit=True,
+    can_delete=True,
+    streaming=Streaming.EDIT,
+    text_max=2000,
+)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What a person did, in the board's words. `id` is unique on the board."""
+
+    number: int
+    id: str
+    board: str
+    person: str
+    text: str = ""
+    kind: str = "message"
+    about: str = ""
+    is_private: bool = False
+    calls_us: bool = False
+
+
+class Note(msgspec.Struct, frozen=True):
+    id: str
+
+
+def arrival_of(event: Event) -> Arrival:
+    return Arrival(
+        kind=event.kind,
+        external_id=event.id,
+        target=event.about,
+        place=event.board,
+        place_kind=PlaceKind.PRIVATE if event.is_private else PlaceKind.GROUP,
+        sender=Sender(id=event.person),
+        text=event.text,
+        is_addressed=event.calls_us,
+    )
+
+
+def rendered(text: str) -> str:
+    """Boards show plain text. `@all` would ring for everybody, so it is broken."""
+    return text.replace("@all", "@\u200ball")
+
+
+class Noticeboard:
+    """The `Platform` port."""
+
+    name = MANIFEST.name
+
+    def __init__(self, settings: NoticeboardSettings) -> None:
+        self._url = settings.url.rstrip("/")
+        self._token = settings.token
+        self._http: aiohttp.ClientSession | None = None
+        self._taken = 0
+
+    def capabilities(self, address: Address) -> Capabilities:
+        return CAPABILITIES
+
+    def size(self, text: str) -> int:
+        return len(rendered(text))
+
+    async def connect(self) -> str:
+        if self._http is None:
+            headers = {"Authorization": f"Bearer {self._token.reveal()}"}
+            self._http = aiohttp.ClientSession(headers=headers)
+        return (await self._ask("GET", "/me", Note)).id
+
+    async def receive(self, inlet: Inlet) -> None:
+        while True:
+            path = f"/events?after={self._taken}&wait_s={POLL_S}"
+            events = await self._ask("GET", path, list[Event])
+            inlet.alive()
+            for event in events:
+                await self._take(event, inlet)
+
+    async def _take(self, event: Event, inlet: Inlet) -> None:
+        try:
+            await inlet.take(arrival_of(event))
+        except Rejected:
+            pass  # it can never be taken, and the person was told
+        except Ambiguous as error:
+            raise Transient(error.message) from error
+        # Asking for what comes after it is the acknowledgement, so not before it is taken.
+        self._taken = event.number
+
+    async def perform(self, effect: Effect) -> Receipt:
+        match effect:
+            case Post():
+                return Receipt(external_id=await self._pin(effect.address, effect.text, effect.key))
+            case Edit():
+                await self._change(effect.receipt, effect.text)
+                return Receipt(external_id=effect.receipt)
+            case Delete():
+                await self._remove(effect.receipt)
+                return Receipt(external_id=GONE)
+            case Upload() | React():
+                raise Permanent("boards take notes only; the capabilities say so")
+            case _:
+                assert_never(effect)
+
+    async def preview(self, preview: Preview) -> str:
+        if preview.streaming is not Streaming.EDIT:
+            raise Unsupported("a note grows by being changed")
+        if not preview.receipt:
+            return await self._pin(preview.address, preview.text, preview.key)
+        await self._change(preview.receipt, preview.text)
+        return preview.receipt
+
+    async def _pin(self, address: Address, text: str, key: PartId) -> str:
+        note = {"board": address.place, "text": rendered(text), "key": key}
+        return (await self._ask("POST", "/notes", Note, note, is_repeatable=False)).id
+
+    async def _change(self, note: str, text: str) -> None:
+        await self._ask("PUT", f"/notes/{note}", Note, {"text": rendered(text)})
+
+    async def _remove(self, note: str) -> None:
+        try:
+            await self._ask("DELETE", f"/notes/{note}", Note)
+        except NotFound:
+            return  # gone already, as it should be
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise Permanent("a board cannot be asked for a key; send it again under the same one")
+
+    async def typing(self, address: Address) -> None:
+        """Boards show nobody writing."""
+
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        return HookResponse(status=404)
+
+    def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        raise Permanent("boards hold no files; copy the text into the note")
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        body: object = None,
+        *,
+        is_repeatable: bool = True,
+    ) -> T:
+        if self._http is None:
+            raise Transient("the board is not connected; it is tried again")
+        data = None if body is None else msgspec.json.encode(body)
+        limit = aiohttp.ClientTimeout(total=POLL_S + 15)
+        try:
+            async with self._http.request(
+                method, self._url + path, data=data, timeout=limit
+            ) as response:
+                if response.status >= 400:
+                    raise refused(response.status)
+                return msgspec.json.decode(await response.read(), type=answer)
+        except (aiohttp.ClientError, OSError) as error:
+            raise translated(error, is_repeatable=is_repeatable) from error
+
+
+def refused(status: int) -> Transient | Permanent | NotFound:
+    match status:
+        case 401:
+            return Permanent("the board does not know us; set token in [adapters.noticeboard]")
+        case 404:
+            return NotFound("the note is gone from the board")
+        case 429:
+            return Transient("the board is busy", retry_after_s=5)
+        case _ if status >= 500:
+            return Transient(f"the board answered {status}; it is tried again")
+        case _:
+            return Permanent(f"the board answered {status}; see its log")
+
+
+def translated(error: Exception, *, is_repeatable: bool) -> Transient | Ambiguous:
+    """Did it happen? Where no connection was made it did not; after that nobody knows."""
+    if is_repeatable or isinstance(error, aiohttp.ClientConnectorError):
+        return Transient(f"the board cannot be reached ({type(error).__name__}); is it running?")
+    return Ambiguous("the board broke off; look whether the note is there")
+
+
+def make(settings: AdapterSettings, around: Around) -> Platform:
+    assert isinstance(settings, NoticeboardSettings)
+    return Noticeboard(settings)

@@ -1,0 +1,524 @@
+"""Answers reach their people: whole, once, in order, and never faster than the platform allows."""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.system import SystemClock
+from perdure.domain.address import Address
+from perdure.domain.delivery import (
+    HEARD,
+    Capabilities,
+    Display,
+    Pace,
+    PartState,
+    Rate,
+    Step,
+    Streaming,
+)
+from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
+from perdure.domain.ids import PrincipalId
+from perdure.domain.markdown.units import Unit
+from perdure.domain.outcomes import Busy, StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.records import PartView
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.system import SeededEntropy
+
+NAME = "scripted"
+QUICK = Pace(preview_s=0.02)
+GROWING = Capabilities(
+    takes_key=True, can_edit=True, can_delete=True, streaming=Streaming.EDIT, pace=QUICK
+)
+
+
+class SlowAgent(ScriptedAgent):
+    """Says what it was asked to, word by word."""
+
+    def __init__(self, answer: Callable[[str], str], *, pause_s: float = 0.03) -> None:
+        super().__init__()
+        self._answer = answer
+        self._pause_s = pause_s
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        text = self._answer(said(request))
+        for start in range(0, len(text), 40):
+            yield Text(text[start : start + 40])
+            await asyncio.sleep(self._pause_s)
+            await self.go_on.wait()
+        yield Stopped(reason=StopReason.STOP)
+
+
+class Gateway:
+    """A whole engine with one platform, and someone who talks to it."""
+
+    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+        self.store = store
+        self.parts = parts
+        self._person = person
+        self._said = 0
+
+    async def hears(self, text: str, *, place: str = "room", busy: Busy = Busy.QUEUE) -> Accepted:
+        self._said += 1
+        return await self.parts.door.accept(
+            Update(
+                address=Address(adapter=NAME, account="bot", place=place),
+                external_id=f"m{self._said}",
+                kind="message",
+                principal=self._person,
+                text=text,
+                busy=busy,
+                place_kind="private",
+            )
+        )
+
+    async def parts_of(self, accepted: Accepted) -> list[PartView]:
+        record = await self.store.diagnostics.record(accepted.session)
+        return [part for part in record.parts if part.turn == accepted.turn]
+
+    async def delivered(self, accepted: Accepted, *, seconds: float = 20) -> list[PartView]:
+        """Wait until nothing is on its way any more."""
+
+        async def is_over() -> bool:
+            record = await self.store.diagnostics.record(accepted.session)
+            is_settled = all(turn.outcome for turn in record.turns)
+            moving = (PartState.PENDING, PartState.ATTEMPTING)
+            return is_settled and all(part.state not in moving for part in record.parts)
+
+        await until(is_over, "everything to be delivered", seconds=seconds)
+        return await self.parts_of(accepted)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, *, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"waited {seconds} s for {what}")
+
+
+@asynccontextmanager
+async def a_gateway(
+    folder: Path, platform: ScriptedPlatform, agent: ScriptedAgent, display: Display | None = None
+) -> AsyncIterator[Gateway]:
+    clock, entropy = SystemClock(), SeededEntropy(time.monotonic_ns())
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=entropy, media=folder)
+    await store.open()
+    try:
+        async with Supervisor() as supervisor:
+            around = Surroundings(
+                store=store,
+                roster=Roster(
+                    {"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}
+                ),
+                clock=clock,
+                entropy=entropy,
+                limits=Limits(drain_timeout_s=5),
+                adapters={NAME: platform},
+                displays={NAME: display or Display()},
+            )
+            parts = put_together(around, supervisor.start, feed=Feed())
+            await parts.gateway.begin(name="sim")
+            person = (await store.principals.ensure("person", role="member")).id
+            try:
+                yield Gateway(store, parts, person)
+            finally:
+                await parts.gateway.drain()
+    finally:
+        await store.close()
+
+
+FAULTS: dict[str, Callable[[], Transient | Permanent | Ambiguous]] = {
+    "4xx": lambda: Permanent("400: never"),
+    "429": lambda: Transient("429", retry_after_s=0.05),
+    "5xx": lambda: Transient("503", retry_after_s=0.05),
+    "time-out before": lambda: Transient("refused", retry_after_s=0.05),
+    "time-out after": lambda: Ambiguous("no answer"),
+}
+ANSWER = "\n\n".join(f"Paragraph {number}: {'word ' * 12}" for number in range(4))
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("takes_key", [True, False], ids=["key", "no key"])
+async def test_a_fault_at_any_part_loses_and_repeats_nothing(
+    tmp_path: Path, fault: str, part: int, takes_key: bool
+) -> None:
+    """Each part arrives once and in its order, or is seen not to have."""
+    can = Capabilities(takes_key=takes_key, text_max=90)
+    platform = ScriptedPlatform(capabilities=can)
+    platform.failures = [*[None] * part, FAULTS[fault]()]
+    agent = SlowAgent(lambda _: ANSWER, pause_s=0)
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        parts = await gateway.delivered(await gateway.hears("go"))
+
+    assert len(parts) == 4
+    assert platform.repeated() == []
+    states = [each.state for each in parts]
+    assert states[:part] + states[part + 1 :] == ["sent"] * 3
+    is_lost = fault == "4xx" or (fault == "time-out after" and not takes_key)
+    assert (states[part] != "sent") == is_lost
+    shown = [each.text for each in platform.visible]
+    assert shown == [each.text for each in parts if each.state != "failed"]
+
+
+TABLE = "\n".join(
+    [
+        "| n | what | how much |",
+        "|---|---|---|",
+        *(f"| {n} | row {n} | {n * n} |" for n in range(90)),
+    ]
+)
+LONG = "\n\n".join(
+    [
+        "# A long answer",
+        "word " * 500,
+        TABLE,
+        "```python\n" + "print('code')\n" * 200 + "```",
+        "end",
+    ]
+)
+
+
+async def test_a_long_answer_with_tables_arrives_whole(tmp_path: Path) -> None:
+    assert len(LONG) > 7_000
+    platform = ScriptedPlatform(
+        capabilities=Capabilities(takes_key=True, text_max=4096, unit=Unit.UTF16)
+    )
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: LONG * 2, pause_s=0)) as gateway:
+        parts = await gateway.delivered(await gateway.hears("go"))
+
+    assert {part.state for part in parts} == {"sent"}
+    shown = [each.text for each in platform.visible]
+    assert len(shown) >= 4
+    assert all(platform.size(text) <= 4096 for text in shown)
+    assert all(text.count("```") % 2 == 0 for text in shown)
+    joined = " ".join(shown)
+    for number in range(90):
+        assert joined.count(f"| {number} | row {number} |") == 2
+    assert joined.count("print('code')") == 400
+
+
+async def test_an_answer_grows_in_one_bubble(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        parts = await gateway.delivered(await gateway.hears("go"))
+
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+    forms = [each.text for each in platform.edits]
+    assert len(forms) > 2
+    assert forms[-1] == ANSWER
+    for earlier, later in pairwise(forms):
+        assert later.startswith(earlier.rstrip())
+    assert [part.step for part in parts] == [Step.BUBBLE, Step.EDIT]
+
+
+async def test_an_answer_that_outgrows_its_bubble_goes_on_in_the_next(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=msgspec.structs.replace(GROWING, text_max=90))
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        parts = await gateway.delivered(await gateway.hears("go"))
+
+    said_last = [part.text for part in parts if part.message.endswith(".reply")]
+    assert [shown.text for shown in platform.visible] == said_last
+    assert len(said_last) == 4
+    assert len(platform.shown) == 4
+    assert all(platform.size(each.text) <= 90 for each in platform.edits)
+
+
+async def test_open_marks_are_closed_while_it_grows(tmp_path: Path) -> None:
+    text = (
+        "Look:\n\n```python\n" + "print('a line of code')\n" * 20 + "```\n\nThat was **all of it**."
+    )
+    platform = ScriptedPlatform(capabilities=GROWING)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: text)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert all(each.text.count("```") % 2 == 0 for each in platform.edits)
+    assert all(each.text.count("**") % 2 == 0 for each in platform.edits)
+    assert platform.visible[-1].text == text
+
+
+async def test_what_a_person_has_deleted_is_said_anew(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    agent = SlowAgent(lambda _: ANSWER)
+    agent.go_on.clear()
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        accepted = await gateway.hears("go")
+
+        async def is_growing() -> bool:
+            return bool(platform.shown)
+
+        await until(is_growing, "the bubble", seconds=5)
+        platform.deleted.append(platform.shown[0].receipt)
+        agent.go_on.set()
+        await gateway.delivered(accepted)
+
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+
+
+async def test_a_stopped_answer_shows_all_that_is_kept(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    agent = SlowAgent(lambda _: ANSWER)
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        accepted = await gateway.hears("go")
+
+        async def is_growing() -> bool:
+            return len(platform.edits) > 1
+
+        await until(is_growing, "the bubble", seconds=5)
+        stopped = await gateway.hears("/stop")
+        await gateway.delivered(accepted)
+
+        async def is_whole() -> bool:
+            record = await gateway.store.diagnostics.record(stopped.session)
+            kept = [getattr(each.event, "text", "") for each in record.events]
+            return platform.visible[0].text.rstrip() in [text.rstrip() for text in kept]
+
+        await until(is_whole, "the bubble to show what is kept", seconds=5)
+    assert platform.visible[-1].text == stopped.reply
+
+
+class OldServer(ScriptedPlatform):
+    """Does not know the way of streaming that its platform has."""
+
+    async def preview(self, preview: Preview) -> str:
+        if preview.streaming is not Streaming.EDIT:
+            raise Unsupported("unknown method")
+        return await super().preview(preview)
+
+
+@pytest.mark.parametrize("streaming", [Streaming.NATIVE, Streaming.DRAFT])
+async def test_a_server_that_cannot_stream_so_gets_the_next_best(
+    tmp_path: Path, streaming: Streaming
+) -> None:
+    platform = OldServer(capabilities=msgspec.structs.replace(GROWING, streaming=streaming))
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+        await gateway.delivered(await gateway.hears("again"))
+
+    assert [shown.text for shown in platform.visible] == [ANSWER, ANSWER]
+    assert len(platform.edits) > 4
+
+
+class Drafts(ScriptedPlatform):
+    """Shows drafts, which leave nothing behind."""
+
+    def __init__(self) -> None:
+        can = msgspec.structs.replace(GROWING, streaming=Streaming.DRAFT)
+        super().__init__(capabilities=can)
+        self.drafts: list[Preview] = []
+
+    async def preview(self, preview: Preview) -> str:
+        self.drafts.append(preview)
+        return ""
+
+
+async def test_a_draft_leaves_nothing_behind(tmp_path: Path) -> None:
+    platform = Drafts()
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        parts = await gateway.delivered(await gateway.hears("go"))
+
+    assert len(platform.drafts) > 1
+    assert len({draft.key for draft in platform.drafts}) == 1
+    assert [part.step for part in parts] == [Step.POST]
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+
+
+class NativeStream(ScriptedPlatform):
+    """Takes text as it comes, and nothing that does not continue what it has."""
+
+    def __init__(self) -> None:
+        can = msgspec.structs.replace(GROWING, streaming=Streaming.NATIVE)
+        super().__init__(capabilities=can)
+        self.streams: dict[str, str] = {}
+        self.ended: list[str] = []
+
+    async def preview(self, preview: Preview) -> str:
+        receipt = preview.receipt or (await super().preview(preview))
+        assert self.streams.get(receipt, "") == preview.shown
+        assert preview.text.startswith(preview.shown)
+        self.streams[receipt] = preview.text
+        return receipt
+
+    async def perform(self, effect: Effect) -> Receipt:
+        if isinstance(effect, Edit):
+            assert effect.shown == self.streams[effect.receipt]
+            self.ended.append(effect.receipt)
+        return await super().perform(effect)
+
+
+async def test_a_native_stream_only_grows_and_is_ended(tmp_path: Path) -> None:
+    platform = NativeStream()
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+    assert platform.ended == list(platform.streams)
+    assert len(platform.ended) == 1
+
+
+class StrictServer(ScriptedPlatform):
+    """Enforces a limit for each place and for the account, stricter than what it publishes, and
+    writes down every request that comes during a wait it has named."""
+
+    WINDOW_S, PLACE_MAX, ACCOUNT_MAX, WAIT_S = 0.2, 2, 12, 0.3
+
+    def __init__(self) -> None:
+        pace = Pace(account=Rate(20, 0.2), place=Rate(3, 0.2), preview_s=0.05)
+        super().__init__(capabilities=msgspec.structs.replace(GROWING, pace=pace))
+        self._requests: dict[str, deque[float]] = defaultdict(deque)
+        self._closed_until: dict[str, float] = defaultdict(float)
+        self.refused = 0
+        self.too_soon: list[str] = []
+
+    async def perform(self, effect: Effect) -> Receipt:
+        self._admit(effect.address.place, self.PLACE_MAX)
+        return await super().perform(effect)
+
+    async def typing(self, address: Address) -> None:
+        self._admit(address.place, self.PLACE_MAX)
+
+    def _admit(self, place: str, limit: int) -> None:
+        now = time.monotonic()
+        if now < self._closed_until[place] - 0.005:
+            self.too_soon.append(place)
+        recent = self._requests[place]
+        while recent and recent[0] < now - self.WINDOW_S:
+            recent.popleft()
+        if len(recent) >= limit:
+            self.refused += 1
+            self._closed_until[place] = now + self.WAIT_S
+            raise Transient("429", retry_after_s=self.WAIT_S)
+        recent.append(now)
+
+
+async def test_the_servers_wait_is_always_honoured(tmp_path: Path) -> None:
+    """Several chats at once, all growing: nothing is sent during a wait, every answer arrives."""
+    platform = StrictServer()
+    agent = SlowAgent(lambda asked: f"{asked}: {ANSWER}", pause_s=0.02)
+    places = [f"room {number}" for number in range(5)]
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        accepted = [await gateway.hears(f"go {place}", place=place) for place in places]
+        for each in accepted:
+            await gateway.delivered(each)
+
+    assert platform.refused > 3, "the server never had to refuse anything"
+    assert platform.too_soon == []
+    shown = {each.place: each.text for each in platform.visible}
+    assert shown == {place: f"go {place}: {ANSWER}" for place in places}
+
+
+async def test_a_message_that_waits_is_marked_as_heard(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, can_react=True))
+    agent = SlowAgent(lambda _: ANSWER)
+    agent.go_on.clear()
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        first = await gateway.hears("go")
+        for busy in (Busy.QUEUE, Busy.STEER):
+            await gateway.hears("and then?", busy=busy)
+
+        async def is_marked() -> bool:
+            return len(platform.marks) == 2
+
+        await until(is_marked, "both marks", seconds=5)
+        agent.go_on.set()
+        await gateway.delivered(first)
+    assert [(mark.external_id, mark.emoji) for mark in platform.marks] == [
+        ("m2", HEARD),
+        ("m3", HEARD),
+    ]
+
+
+class OneSlowPlace(ScriptedPlatform):
+    """Takes for ever in one place."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=Capabilities(takes_key=True))
+        self.go_on = asyncio.Event()
+
+    async def perform(self, effect: Effect) -> Receipt:
+        if effect.address.place == "slow":
+            await self.go_on.wait()
+        return await super().perform(effect)
+
+
+async def test_a_slow_place_holds_up_nobody_else(tmp_path: Path) -> None:
+    platform = OneSlowPlace()
+    async with a_gateway(tmp_path, platform, ScriptedAgent()) as gateway:
+        slow = await gateway.hears("wait for me", place="slow")
+        quick = await gateway.hears("quick", place="quick")
+        await gateway.delivered(quick, seconds=5)
+        assert [shown.place for shown in platform.visible] == ["quick"]
+        platform.go_on.set()
+        await gateway.delivered(slow)
+    assert [shown.place for shown in platform.visible] == ["quick", "slow"]
+
+
+async def test_people_are_told_how_it_ended(tmp_path: Path) -> None:
+    def fails(_: Request) -> Sequence[AgentEvent]:
+        return [Stopped(reason=StopReason.PROVIDER_ERROR, detail="the model is down")]
+
+    platform = ScriptedPlatform()
+    async with a_gateway(tmp_path, platform, ScriptedAgent(fails)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+    (shown,) = platform.visible
+    assert "the model is down" in shown.text
+    assert "/retry" in shown.text
+
+
+async def test_a_footer_tells_who_answered(tmp_path: Path) -> None:
+    platform = ScriptedPlatform()
+    agent = SlowAgent(lambda _: "Yes.")
+    async with a_gateway(tmp_path, platform, agent, Display(has_footer=True)) as gateway:
+        accepted = await gateway.hears("go")
+        await gateway.delivered(accepted)
+    assert platform.visible[0].text.startswith("Yes.\n\n_main · ")
+
+
+async def test_typing_is_shown_while_a_turn_runs(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, typing_s=0.05))
+    agent = SlowAgent(lambda _: ANSWER, pause_s=0.03)
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+        typed = len(platform.typed)
+        assert typed > 2
+        await asyncio.sleep(0.2)
+        assert len(platform.typed) == typed
+
+
+async def test_nothing_that_was_to_be_edited_is_lost(tmp_path: Path) -> None:
+    """The bubble's receipt is worthless: its words are posted."""
+
+    class Amnesia(ScriptedPlatform):
+        async def perform(self, effect: Effect) -> Receipt:
+            if isinstance(effect, Edit):
+                raise NotFound("no such message")
+            assert isinstance(effect, Post)
+            return await super().perform(effect)
+
+    platform = Amnesia(capabilities=GROWING)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+    assert platform.visible[-1].text == ANSWER

@@ -1,0 +1,598 @@
+"""Whatever fails beside a delivery holds no other up, loses nothing and repeats nothing.
+
+Whole engines on both databases, with platforms that hang, break or forget, and stores whose answers
+are lost.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+
+from perdure.app.config import Config
+from perdure.app.node import Parts, Surroundings, put_together, running_node
+from perdure.app.system import SystemClock
+from perdure.domain.address import Address
+from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
+from perdure.domain.errors import Ambiguous, Permanent, Transient
+from perdure.domain.events import AssistantSaid
+from perdure.domain.ids import PartId, PrincipalId
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.records import PartView
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine import outbox, surfaces
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.adapter import Effect, Post, Preview, Receipt
+from perdure.ports.outbox import Part
+from perdure.store.driver import Driver
+from perdure.store.operations.notices import notice
+from perdure.store.postgres import PostgresDriver
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.receiver import ScriptedReceiver
+from perdure.testkit.stores import Person
+from perdure.testkit.system import SeededEntropy
+
+NAME = "scripted"
+DEADLINE_S = 10.0
+PLAIN = Capabilities()
+KEYED = Capabilities(takes_key=True)
+GROWING = Capabilities(
+    takes_key=True,
+    can_edit=True,
+    can_delete=True,
+    streaming=Streaming.EDIT,
+    pace=Pace(preview_s=0.02),
+)
+# Shows its first words, and no more for as long as a test lasts.
+SLUGGISH = msgspec.structs.replace(GROWING, pace=Pace(preview_s=60))
+MOVING = (PartState.PENDING, PartState.ATTEMPTING)
+
+
+class Talker(ScriptedAgent):
+    """Says `text` in pieces, and goes on after each while `go_on` is set."""
+
+    def __init__(self, text: str = "hello", *, piece: int = 40, pause_s: float = 0) -> None:
+        super().__init__()
+        self._text = text
+        self._piece = piece
+        self._pause_s = pause_s
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.said = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        for start in range(0, len(self._text), self._piece):
+            yield Text(self._text[start : start + self._piece])
+            self.said = start + self._piece
+            await asyncio.sleep(self._pause_s)
+            await self.go_on.wait()
+        yield Stopped(reason=StopReason.STOP)
+
+
+ROOM = Address(adapter=NAME, account="bot", place="room")
+
+
+def written(text: str, person: PrincipalId, name: str, address: Address = ROOM) -> Update:
+    return Update(
+        address=address,
+        external_id=name,
+        kind="message",
+        principal=person,
+        text=text,
+        place_kind="private",
+    )
+
+
+class Node:
+    """One process that people talk to."""
+
+    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+        self.store = store
+        self.parts = parts
+        self._person = person
+        self._said = 0
+
+    async def hears(self, text: str, *, place: str = "room", adapter: str = NAME) -> Accepted:
+        self._said += 1
+        name = f"{self.store.node}/{self._said}"
+        address = Address(adapter=adapter, account="bot", place=place)
+        return await self.parts.door.accept(written(text, self._person, name, address))
+
+    async def parts_of(self, accepted: Accepted) -> list[PartView]:
+        return list((await self.store.diagnostics.record(accepted.session)).parts)
+
+    async def delivered(self, accepted: Accepted, *, seconds: float = DEADLINE_S) -> list[PartView]:
+        async def is_over() -> bool:
+            record = await self.store.diagnostics.record(accepted.session)
+            is_settled = all(turn.outcome for turn in record.turns)
+            return is_settled and all(part.state not in MOVING for part in record.parts)
+
+        await until(is_over, "everything to be delivered", seconds=seconds)
+        return await self.parts_of(accepted)
+
+    async def kept(self, accepted: Accepted) -> str:
+        """The words that the journal holds of its turn."""
+        record = await self.store.diagnostics.record(accepted.session)
+        said = [
+            each.event.text
+            for each in record.events
+            if isinstance(each.event, AssistantSaid) and each.turn == accepted.turn
+        ]
+        return "".join(said).strip()
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], what: str, *, seconds: float = DEADLINE_S
+) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"waited {seconds} s for {what}")
+
+
+async def until_so(is_so: Callable[[], bool], what: str, *, seconds: float = DEADLINE_S) -> None:
+    async def look() -> bool:
+        return is_so()
+
+    await until(look, what, seconds=seconds)
+
+
+def on_disk(folder: Path) -> SqliteDriver:
+    return SqliteDriver(folder / "perdure.db", synchronous="OFF")
+
+
+@asynccontextmanager
+async def opened(driver: Driver, folder: Path) -> AsyncIterator[Store]:
+    entropy = SeededEntropy(time.monotonic_ns())
+    store = Store(driver, clock=SystemClock(), entropy=entropy, media=folder)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def around(
+    store: Store, agent: ScriptedAgent, *platforms: ScriptedPlatform, is_shared: bool = False
+) -> Surroundings:
+    seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
+    return Surroundings(
+        store=store,
+        roster=Roster({"main": seat}),
+        clock=SystemClock(),
+        entropy=SeededEntropy(time.monotonic_ns()),
+        limits=Limits(drain_timeout_s=5),
+        adapters={platform.name: platform for platform in platforms},
+        is_shared=is_shared,
+    )
+
+
+@asynccontextmanager
+async def a_node(
+    driver: Driver, folder: Path, agent: ScriptedAgent, *platforms: ScriptedPlatform
+) -> AsyncIterator[Node]:
+    is_shared = isinstance(driver, PostgresDriver)
+    async with opened(driver, folder) as store, Supervisor() as supervisor:
+        made = around(store, agent, *platforms, is_shared=is_shared)
+        parts = put_together(made, supervisor.start, feed=Feed())
+        await parts.gateway.begin(name="sim")
+        person = (await store.principals.ensure("person", role="member")).id
+        try:
+            yield Node(store, parts, person)
+        finally:
+            if isinstance(agent, Talker):
+                agent.go_on.set()
+            await parts.gateway.drain()
+
+
+async def strand(store: Store, name: str) -> PartId:
+    """A process of that name takes a part, and is never heard of again."""
+    await store.nodes.join(name=name)
+    person = (await store.principals.ensure("person", role="member")).id
+    eve = Person(store, person, adapter=NAME, place="stranded")
+    await eve.is_answered("hi", "left behind", parts=("left behind",))
+    (part,) = await store.outbox.take(adapter=NAME, limit=1)
+    return part.id
+
+
+async def state_of(store: Store, part: PartId) -> str:
+    return (await store.parked.part(part)).state
+
+
+async def test_a_read_that_fails_does_not_end_the_sending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = ScriptedPlatform(capabilities=KEYED)
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        await node.delivered(await node.hears("one"))
+        read = node.store.outbox.next_due_ms
+        failures = [Transient("PostgreSQL cannot be reached")]
+
+        async def fails_at_first() -> int | None:
+            if failures:
+                raise failures.pop()
+            return await read()
+
+        monkeypatch.setattr(node.store.outbox, "next_due_ms", fails_at_first)
+        node.parts.outbox.wake()
+        await until_so(lambda: not failures, "the failure")
+
+        await node.delivered(await node.hears("two"))
+    assert [shown.text for shown in platform.visible] == ["hello", "hello"]
+
+
+class CannotFind(ScriptedPlatform):
+    """Breaks in a way nobody foresaw when it is asked what it shows."""
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise KeyError("messages")
+
+
+async def test_a_search_that_breaks_at_recovery_does_not_end_the_sending(tmp_path: Path) -> None:
+    async with opened(on_disk(tmp_path), tmp_path) as store:
+        stranded = await strand(store, "dead")
+    platform = CannotFind(capabilities=Capabilities(can_find=True))
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        await node.delivered(await node.hears("go"))
+
+        assert await state_of(node.store, stranded) == "unknown", "and somebody can see that"
+    assert [shown.text for shown in platform.visible] == ["hello"]
+
+
+async def test_what_a_node_left_is_recovered_when_its_lease_runs_out_later(
+    tmp_path: Path, postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died just before we began, so its lease still ran when we looked first."""
+    monkeypatch.setattr(outbox, "RECOVER_S", 0.05)
+    make = partial(PostgresDriver, postgres_database, connections=4)
+    async with opened(make(), tmp_path) as store:
+        stranded = await strand(store, "dead")
+    platform = ScriptedPlatform(capabilities=KEYED)
+    async with a_node(make(), tmp_path, Talker(), platform) as node:
+        await node.delivered(await node.hears("go"))
+        assert await state_of(node.store, stranded) == "attempting", "its owner may live"
+
+        connection = await asyncpg.connect(postgres_database)
+        await connection.execute("UPDATE nodes SET lease_until = 0 WHERE name = 'dead'")
+        await connection.close()
+
+        async def is_sent() -> bool:
+            return await state_of(node.store, stranded) == "sent"
+
+        await until(is_sent, "the part to be recovered")
+    assert [shown.text for shown in platform.visible] == ["hello", "left behind"]
+
+
+class OneSlowPlace(ScriptedPlatform):
+    """Takes for ever in one place, once; cannot be asked and knows no key."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=PLAIN)
+        self.calls = 0
+        self.go_on = asyncio.Event()
+
+    async def perform(self, effect: Effect) -> Receipt:
+        if effect.address.place == "slow":
+            self.calls += 1
+            if self.calls == 1:
+                await self.go_on.wait()
+        return await super().perform(effect)
+
+
+async def test_a_lost_answer_to_taking_sends_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given back is what we do not know of, and not what is on its way."""
+    platform = OneSlowPlace()
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        slow = await node.hears("one", place="slow")
+        await until_so(lambda: bool(platform.calls), "the call")
+        take = node.store.outbox.take
+        lost: list[Part] = []
+
+        async def loses_its_first_answer(*, adapter: str, limit: int) -> list[Part]:
+            taken = await take(adapter=adapter, limit=limit)
+            if taken and not lost:
+                lost.extend(taken)
+                raise Ambiguous("the disk failed during a commit")
+            return taken
+
+        monkeypatch.setattr(node.store.outbox, "take", loses_its_first_answer)
+        await node.delivered(await node.hears("two", place="other"))
+        assert [part.address.place for part in lost] == ["other"]
+        platform.go_on.set()
+        await node.delivered(slow)
+    assert sorted(shown.place for shown in platform.visible) == ["other", "slow"]
+    assert platform.calls == 1
+
+
+class NoPreview(ScriptedPlatform):
+    """Breaks in a way nobody foresaw when an answer is to grow."""
+
+    async def preview(self, preview: Preview) -> str:
+        raise KeyError("ts")
+
+
+async def test_a_preview_that_breaks_does_not_hold_up_the_final_words(tmp_path: Path) -> None:
+    platform = NoPreview(capabilities=GROWING)
+    agent = Talker("word " * 40, pause_s=0.02)
+    async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
+        parts = await node.delivered(await node.hears("go"))
+
+    assert [(part.step, part.state) for part in parts] == [("bubble", "unknown"), ("post", "sent")]
+    assert [shown.text.strip() for shown in platform.visible] == [("word " * 40).strip()]
+
+
+class SlowToSend(ScriptedReceiver):
+    """Needs a while for each call, and its connection to the end of it."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=PLAIN)
+        self.happened: list[str] = []
+
+    async def perform(self, effect: Effect) -> Receipt:
+        self.happened.append("call")
+        await asyncio.sleep(0.4)
+        if "close" in self.happened:
+            raise Ambiguous("the session is closed")
+        self.happened.append("answer")
+        return await super().perform(effect)
+
+    async def close(self) -> None:
+        self.happened.append("close")
+
+
+async def test_platforms_are_closed_after_the_last_call_has_ended(tmp_path: Path) -> None:
+    platform = SlowToSend()
+    async with opened(on_disk(tmp_path), tmp_path) as store:
+        made = around(store, Talker())
+        made = msgspec.structs.replace(made, platforms={NAME: platform})
+        person = (await store.principals.ensure("person", role="member")).id
+        async with running_node(made, Config()) as running:
+            accepted = await running.services.door.accept(written("go", person, "m1"))
+            await until_so(lambda: bool(platform.happened), "the call")
+        record = await store.diagnostics.record(accepted.session)
+
+    assert platform.happened == ["call", "answer", "close"]
+    assert [part.state for part in record.parts] == ["sent"]
+
+
+async def test_what_is_said_about_a_running_turn_is_shown_at_once(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    agent = Talker("word " * 60)
+    agent.go_on.clear()
+    async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
+        accepted = await node.hears("go")
+        await until_so(lambda: bool(platform.shown), "the bubble")
+        await node.store.nodes.announce("The gateway is about to restart.")
+        node.parts.outbox.wake()
+        status = await node.hears("/status")
+
+        def has_both() -> bool:
+            texts = [shown.text for shown in platform.visible]
+            return "The gateway is about to restart." in texts and status.reply in texts
+
+        await until_so(has_both, "the notice and the reply", seconds=5)
+        assert node.parts.turns.running == 1
+        agent.go_on.set()
+        await node.delivered(accepted, seconds=5)
+    assert platform.visible[0].text.strip() == ("word " * 60).strip()
+
+
+class Strict(ScriptedPlatform):
+    """Refuses what is too long, and remembers every post."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=Capabilities(takes_key=True, text_max=120, choices_max=3))
+        self.posts: list[Post] = []
+
+    async def perform(self, effect: Effect) -> Receipt:
+        assert isinstance(effect, Post)
+        if self.size(effect.text) > self.can.text_max:
+            raise Permanent("400: message is too long")
+        self.posts.append(effect)
+        return await super().perform(effect)
+
+
+MANY_WORDS = " ".join(f"word{number}" for number in range(80))
+
+
+async def test_a_long_notice_comes_in_pieces_and_its_buttons_with_the_last(tmp_path: Path) -> None:
+    platform = Strict()
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        accepted = await node.hears("go")
+        await node.delivered(accepted)
+        store = node.store
+        put = partial(
+            notice,
+            store._driver.dialect,
+            accepted.session,
+            None,
+            MANY_WORDS,
+            store._mint.stamp(store.node),
+            choices=("yes", "no"),
+        )
+        await store._driver.write(put)
+        node.parts.outbox.wake()
+        parts = await node.delivered(accepted)
+
+    _, *pieces = platform.posts
+    assert len(pieces) > 3
+    assert " ".join(piece.text for piece in pieces).split() == MANY_WORDS.split()
+    assert [piece.choices for piece in pieces] == [*[()] * (len(pieces) - 1), ("yes", "no")]
+    assert {part.state for part in parts} == {"sent"}
+    assert platform.repeated() == []
+
+
+async def test_a_long_reply_to_a_command_comes_in_pieces(tmp_path: Path) -> None:
+    platform = Strict()
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        await node.delivered(await node.hears(MANY_WORDS))
+        undone = await node.hears("/undo")
+        parts = await node.delivered(undone)
+
+    assert len(undone.reply) > 2 * platform.can.text_max
+    _, *pieces = platform.posts
+    assert " ".join(piece.text for piece in pieces).split() == undone.reply.split()
+    assert "failed" not in {part.state for part in parts}
+
+
+NUMBERED = "".join(f"w{number} " for number in range(300))
+
+
+async def cut_short(node: Node, agent: Talker, platform: ScriptedPlatform) -> Accepted:
+    """A turn that has said much more than its bubble shows, and waits."""
+    accepted = await node.hears("go")
+    await until_so(lambda: bool(platform.shown) and agent.said >= 400, "some words")
+    agent.go_on.clear()
+    return accepted
+
+
+async def shows_all(node: Node, accepted: Accepted, platform: ScriptedPlatform) -> None:
+    async def is_whole() -> bool:
+        kept = await node.kept(accepted)
+        return bool(kept) and platform.shown[0].text.strip() == kept
+
+    await until(is_whole, "the bubble to show all that is kept")
+    kept = await node.kept(accepted)
+    assert NUMBERED.startswith(kept)
+    assert len(kept) > 300
+
+
+async def test_a_new_session_leaves_all_that_is_kept_of_a_growing_answer(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=SLUGGISH)
+    agent = Talker(NUMBERED, pause_s=0.02)
+    async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
+        accepted = await cut_short(node, agent, platform)
+        await node.hears("/new")
+        await shows_all(node, accepted, platform)
+    assert len([shown for shown in platform.visible if "w0 " in shown.text]) == 1
+
+
+async def test_a_stop_by_another_node_leaves_all_that_is_kept(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    platform = ScriptedPlatform(capabilities=SLUGGISH)
+    agent = Talker(NUMBERED, pause_s=0.02)
+    make = partial(PostgresDriver, postgres_database, connections=4)
+    async with (
+        a_node(make(), tmp_path, agent, platform) as node,
+        a_node(make(), tmp_path, Talker(), platform) as other,
+    ):
+        accepted = await cut_short(node, agent, platform)
+        await other.hears("/stop")
+        agent.go_on.set()
+        await shows_all(node, accepted, platform)
+        steps = [part.step for part in await node.parts_of(accepted) if part.turn == accepted.turn]
+    assert steps == [Step.BUBBLE, Step.EDIT]
+
+
+class Hangs(ScriptedPlatform):
+    def __init__(self) -> None:
+        super().__init__(name="hung", capabilities=PLAIN)
+        self.calls = 0
+        self.go_on = asyncio.Event()
+
+    async def perform(self, effect: Effect) -> Receipt:
+        self.calls += 1
+        await self.go_on.wait()
+        return await super().perform(effect)
+
+
+async def test_a_platform_that_hangs_takes_no_room_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "TAKE_MAX", 4)
+    hung, fine = Hangs(), ScriptedPlatform(name="fine", capabilities=PLAIN)
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), hung, fine) as node:
+        stuck = [await node.hears("go", place=f"r{n}", adapter="hung") for n in range(6)]
+        await until_so(lambda: hung.calls == 4, "no more room for the one that hangs")
+        await node.delivered(await node.hears("go", adapter="fine"), seconds=5)
+        assert (hung.calls, hung.visible) == (4, [])
+        hung.go_on.set()
+        for each in stuck:
+            await node.delivered(each)
+    assert len(hung.visible) == 6
+
+
+class TakesTime(ScriptedPlatform):
+    async def perform(self, effect: Effect) -> Receipt:
+        await asyncio.sleep(0.1)
+        return await super().perform(effect)
+
+
+async def test_the_last_sending_keeps_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor's patience is short: what cannot be sent in time waits for the next start."""
+    monkeypatch.setattr(outbox, "LAST_TAKE", 2)
+    platform = TakesTime(capabilities=PLAIN)
+    async with opened(on_disk(tmp_path), tmp_path) as store, Supervisor() as supervisor:
+        parts = put_together(around(store, Talker(), platform), supervisor.start, feed=Feed())
+        await store.nodes.join(name="sim")
+        person = (await store.principals.ensure("person", role="member")).id
+        for number in range(60):
+            eve = Person(store, person, adapter=NAME, place=f"r{number}")
+            await eve.is_answered("hi", "hello", parts=("hello",))
+
+        began = time.monotonic()
+        await parts.outbox.finish(0.3)
+        took_s = time.monotonic() - began
+
+        left = await store.outbox.take(adapter=NAME, limit=100)
+    assert took_s < 1.5
+    assert platform.visible
+    assert len(platform.visible) + len(left) == 60, "each was sent, or waits"
+    assert platform.repeated() == []
+
+
+async def longest_pause(stop: asyncio.Event) -> float:
+    """For how long nothing else could happen in this loop."""
+    longest, before = 0.0, time.perf_counter()
+    while not stop.is_set():
+        await asyncio.sleep(0.001)
+        now = time.perf_counter()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+async def planning_s(text: str) -> float:
+    """How long it takes to see what of a text may be shown, and where to divide it."""
+    platform = ScriptedPlatform(capabilities=GROWING)
+    surface = surfaces.Surface(platform, Display(), clock=SystemClock())
+    await surface.plan(text[:5_000], ROOM, is_healed=True)  # its parser is imported at first use
+    began = time.perf_counter()
+    await surface.plan(text, ROOM, is_healed=True)
+    return time.perf_counter() - began
+
+
+async def test_a_long_answer_that_grows_does_not_hold_the_loop(tmp_path: Path) -> None:
+    text = "".join(f"{'  ' * (number % 6)}- item {number}\n" for number in range(6_500))
+    assert len(text) > 100_000
+    platform = ScriptedPlatform(capabilities=GROWING)
+    agent = Talker(text, piece=len(text) // 4, pause_s=0.05)
+    needed_s = await planning_s(text)
+    over = asyncio.Event()
+    async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
+        pauses = asyncio.create_task(longest_pause(over))
+        await node.delivered(await node.hears("go"), seconds=40)
+        over.set()
+        longest_s = await pauses
+    assert longest_s < max(0.1, needed_s / 2), f"one planning took {needed_s:.2f} s"

@@ -1,0 +1,299 @@
+"""The fetch pump: patient with what may work later, brief with what never will."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.checker import violations
+from perdure.domain.errors import Permanent, Transient
+from perdure.domain.events import (
+    AssistantSaid,
+    Attachment,
+    MediaFetched,
+    MediaLost,
+    NoticePosted,
+    Recorded,
+)
+from perdure.domain.ids import SessionId
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.prompt import MediaBlock, Request
+from perdure.domain.stream import AgentEvent, File, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.fetching import ATTEMPTS_MAX
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.stores import only
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+FILE = Attachment(reference="r1", name="report.txt")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+
+
+class MoodyPlatform(ScriptedPlatform):
+    """Its files meet these failures first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moods: list[Exception] = []
+        self.held = {"r1": b"hello", "r2": PNG}
+        self.hangs = asyncio.Event()
+        self.hangs.set()
+
+    async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
+        self.fetched.append(reference)
+        if self.moods:
+            raise self.moods.pop(0)
+        yield self.held[reference][:2]
+        await self.hangs.wait()
+        yield self.held[reference][2:]
+
+
+def gives_files(request: Request) -> Sequence[AgentEvent]:
+    return [
+        Text("Here "),
+        File(name="plan.txt", mime="text/plain", data=b"the plan"),
+        Text("and "),
+        Text("more."),
+        File(name="large.bin", mime="", data=bytes(2_000)),
+        Stopped(reason=StopReason.STOP),
+    ]
+
+
+class Place:
+    """One process with a platform."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock(is_eager=True)
+        self.platform = MoodyPlatform()
+        self.agent = ScriptedAgent()
+        self.seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        self.store = Store(
+            SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+            clock=self.clock,
+            entropy=SeededEntropy(),
+            media=folder / "media",
+        )
+        self.parts: Parts
+        self._updates = 0
+
+    async def begin(self, supervisor: Supervisor) -> None:
+        await self.store.open()
+        self.parts = put_together(
+            Surroundings(
+                store=self.store,
+                roster=Roster({"main": self.seat}),
+                clock=self.clock,
+                entropy=SeededEntropy(7),
+                limits=Limits(media_bytes=1_000, drain_timeout_s=0),
+                adapters={"scripted": self.platform},
+                sources={"scripted": self.platform},
+            ),
+            supervisor.start,
+            feed=Feed(),
+        )
+        await self.store.nodes.join(name="test")
+
+    async def say(self, text: str, *attachments: Attachment) -> Accepted:
+        person = await self.store.principals.ensure("ada", role="member")
+        self._updates += 1
+        update = Update(
+            address=Address(adapter="scripted", account="bot", place="room"),
+            external_id=f"u{self._updates}",
+            kind="message",
+            principal=person.id,
+            text=text,
+            attachments=attachments,
+        )
+        return await self.parts.door.accept(update)
+
+    async def rest(self) -> None:
+        """Until nothing is left; time passes only where somebody waits for it."""
+        for _ in range(30):
+            fetched = await self.parts.fetching.step()
+            claimed = await self.parts.turns.step()
+            await self.parts.turns.finished()
+            sent = await self.parts.outbox.step()
+            due_ms = await self.store.fetches.next_due_ms()
+            if due_ms is not None and not fetched:
+                self.clock.advance(max(due_ms - self.clock.now_ms(), 0) / 1000)
+            elif not (fetched or claimed or sent):
+                return
+        raise AssertionError("it never came to rest")
+
+    async def events(self, session: SessionId) -> tuple[Recorded, ...]:
+        record = await self.store.diagnostics.record(session)
+        assert violations(record) == []
+        return record.events
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    async with Supervisor() as supervisor:
+        await place.begin(supervisor)
+        try:
+            yield place
+        finally:
+            await place.parts.gateway.drain()
+    await place.store.close()
+
+
+async def test_a_passing_failure_is_waited_out(place: Place) -> None:
+    place.platform.moods = [
+        Transient("busy"),
+        Transient("busy", retry_after_s=50),
+        RuntimeError("a bug of an adapter"),
+    ]
+    began_ms = place.clock.now_ms()
+
+    accepted = await place.say("read this", FILE)
+    await place.rest()
+
+    events = await place.events(accepted.session)
+    (fetched,) = only(MediaFetched, events)
+    assert (fetched.text, fetched.mime) == ("hello", "text/plain")
+    assert len(place.platform.fetched) == 4
+    assert place.clock.now_ms() - began_ms >= 51_000
+    (asked,) = place.agent.requests
+    assert [b.attachment.text for b in asked.messages[-1].blocks if isinstance(b, MediaBlock)] == [
+        "hello"
+    ]
+
+
+async def test_patience_ends(place: Place) -> None:
+    place.platform.moods = [Transient("the platform is down") for _ in range(20)]
+
+    accepted = await place.say("read this", FILE)
+    later = await place.say("and this")
+    await place.rest()
+
+    events = await place.events(accepted.session)
+    assert len(place.platform.fetched) == ATTEMPTS_MAX
+    assert [each.reason for each in only(MediaLost, events)] == ["the platform is down"]
+    (notice,) = only(NoticePosted, events)
+    assert notice.text in [shown.text for shown in place.platform.visible]
+    for accepted_turn in (accepted.turn, later.turn):
+        assert accepted_turn is not None
+        turn = await place.store.archive.turn(accepted_turn, principal=None)
+        assert turn.outcome == Outcome.DONE
+
+
+async def test_what_never_works_is_not_tried_again(place: Place) -> None:
+    place.platform.moods = [Permanent("it is gone; send it again")]
+    accepted = await place.say("", FILE)
+    await place.rest()
+
+    assert place.platform.fetched == ["r1"]
+    (lost,) = only(MediaLost, await place.events(accepted.session))
+    assert lost.reason == "it is gone; send it again"
+
+
+async def test_what_is_too_large_is_not_kept(place: Place) -> None:
+    place.platform.held["r1"] = bytes(5_000)
+    told = await place.say("", Attachment(reference="r1", size=5_000))
+    await place.rest()
+    assert place.platform.fetched == [], "the platform has said how large it is"
+    lied = await place.say("", Attachment(reference="r1", size=5))
+    await place.rest()
+
+    lost = only(MediaLost, await place.events(told.session))
+    assert told.session == lied.session
+    assert ["larger than 1,000 bytes" in each.reason for each in lost] == [True, True]
+
+
+async def test_a_platform_that_is_not_connected_is_not_asked(place: Place) -> None:
+    accepted = await place.say("", FILE)
+    sources = place.parts.fetching._sources
+    surface = place.parts.outbox._surfaces.named("scripted")
+    surface.is_open = False
+    assert not sources.is_open("scripted")
+
+    assert not await place.parts.fetching.step()
+    place.clock.advance(601)
+    await place.rest()
+
+    (lost,) = only(MediaLost, await place.events(accepted.session))
+    assert "in time" in lost.reason
+
+
+async def test_a_picture_is_seen_by_those_who_see(place: Place) -> None:
+    await place.say("look", Attachment(reference="r2", name="a.png", mime="image/jpeg"))
+    await place.rest()
+
+    (request,) = place.agent.requests
+    (block,) = [b for b in request.messages[-1].blocks if isinstance(b, MediaBlock)]
+    assert (block.data, block.attachment.mime) == (PNG, "image/png")
+
+
+async def test_a_drain_lets_go_of_what_is_under_way(place: Place) -> None:
+    place.platform.hangs.clear()
+    async with Supervisor() as supervisor:
+        await place.say("", FILE)
+        pump = place.parts.fetching
+        pump._start = supervisor.start
+        supervisor.start(pump.run(), name="pump")
+        async with asyncio.timeout(5):
+            while not place.platform.fetched:
+                await asyncio.sleep(0.001)
+        await pump.finish()
+
+    assert await place.store.fetches.next_due_ms() is not None, "it is free for the next owner"
+    media = place.store.media
+    assert sum([await media.sweep(shard) for shard in range(256)]) == 0
+
+
+async def test_files_that_an_agent_gives_stand_where_they_came(place: Place) -> None:
+    place.agent._rule = gives_files
+    place.platform.can = type(place.platform.can)(takes_key=True, upload_bytes_max=10_000)
+
+    accepted = await place.say("plan something")
+    await place.rest()
+
+    said = only(AssistantSaid, await place.events(accepted.session))
+    assert [(each.text, [a.name for a in each.attachments]) for each in said] == [
+        ("Here ", ["plan.txt"]),
+        ("and more.\n\n(The file large.bin was not kept: it is over 1,000 bytes.)", []),
+    ]
+    (sent,) = place.platform.files
+    assert (sent.name, sent.mime, sent.data) == ("plan.txt", "text/plain", b"the plan")
+    place.agent._rule = lambda request: [Text("yes"), Stopped(reason=StopReason.STOP)]
+    await place.say("do you remember?")
+    await place.rest()
+    history = b"".join(place.agent.requests[-1].history).decode() + repr(
+        place.agent.requests[-1].messages
+    )
+    assert "[sent the file plan.txt (text/plain)]" in history
+
+
+async def test_a_file_where_none_can_be_sent_is_named(place: Place) -> None:
+    place.agent._rule = lambda request: [
+        File(name="plan.txt", mime="text/plain", data=b"the plan"),
+        Stopped(reason=StopReason.STOP),
+    ]
+    await place.say("plan something")
+    await place.rest()
+
+    assert place.platform.files == []
+    assert "plan.txt" in place.platform.visible[-1].text
+    assert not any("answered nothing" in shown.text for shown in place.platform.visible)
+
+
+async def test_an_errand_brings_its_files_back(place: Place) -> None:
+    place.agent._rule = gives_files
+    place.platform.can = type(place.platform.can)(takes_key=True, upload_bytes_max=10_000)
+
+    await place.say("/background plan something")
+    await place.rest()
+
+    assert [file.name for file in place.platform.files] == ["plan.txt"]
+    assert any("In the background: plan" in shown.text for shown in place.platform.visible)

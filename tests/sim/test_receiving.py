@@ -1,0 +1,682 @@
+"""What people do on a platform becomes work, or is seen not to: one decision, one door.
+
+A whole engine with a scripted platform. Time is the test's own and flows while a test waits.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.platforms import Hosts
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.errors import Conflict, Permanent, Rejected, Transient
+from perdure.domain.ids import PartId, SessionId
+from perdure.domain.menu import Menu
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import Request, TextBlock
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import EDIT, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.gateway import Health, PlatformView
+from perdure.ports.history import Page
+from perdure.ports.inbox import Reception
+from perdure.ports.settings import AdapterSettings
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.receiver import ADA, BOB, ScriptedReceiver
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+NAME = "scripted"
+CLUB = "club"
+TICK_S = 0.05
+DEADLINE_S = 20
+ROBOT = Sender(id="robot", name="Robot", is_bot=True)
+ADA_ONLY = AdapterSettings(allow=(ADA.id,))
+BOTH = AdapterSettings(allow=(ADA.id, BOB.id), busy="queue")
+
+
+class Echo(ScriptedAgent):
+    """Repeats what it hears, while `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        await self.go_on.wait()
+        yield Text(f"heard: {said(request)}")
+        yield Stopped(reason=StopReason.STOP)
+
+
+class Timed(ScriptedReceiver):
+    """Knows when it was connected to."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.connected_at: list[float] = []
+
+    async def connect(self) -> str:
+        self.connected_at.append(self._clock.monotonic_s())
+        return await super().connect()
+
+
+class World:
+    """The platform and the disk, which outlive every process; and who may speak."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = VirtualClock()
+        self.platform = Timed(self.clock)
+        self.entropy = SeededEntropy()
+        self.agent = Echo()
+        self.limits = Limits(drain_timeout_s=5)
+        self.hosts = Hosts({NAME: ADA_ONLY})
+
+    def serve(self, settings: AdapterSettings) -> None:
+        self.hosts.replace({NAME: settings})
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator["Life"]:
+        """One process, from its start to its orderly end."""
+        driver = SqliteDriver(self.folder / "perdure.db", synchronous="OFF")
+        store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
+        await store.open()
+        try:
+            async with Supervisor() as supervisor:
+                around = self._around(store)
+                parts = put_together(around, supervisor.start, feed=Feed())
+                await parts.gateway.begin(name="sim")
+                begin_receiving(around, parts)
+                try:
+                    yield Life(self, store, parts)
+                finally:
+                    self.agent.go_on.set()
+                    await self._flowing(parts.gateway.drain())
+                    await self._flowing(parts.receivers.stop())
+        finally:
+            await store.close()
+
+    def _around(self, store: Store) -> Surroundings:
+        seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        return Surroundings(
+            store=store,
+            roster=Roster({"main": seat}),
+            clock=self.clock,
+            entropy=self.entropy,
+            limits=self.limits,
+            platforms={NAME: self.platform},
+            terms=self.hosts.terms,
+        )
+
+    async def _flowing(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        await self.until(task.done, "the end")
+        await task
+
+    async def until(self, is_so: Callable[[], bool], what: str) -> None:
+        async def look() -> bool:
+            return is_so()
+
+        await self.until_seen(look, what)
+
+    async def until_seen(self, look: Callable[[], Awaitable[bool]], what: str) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not await look():
+                    self.clock.advance(TICK_S)
+                    await asyncio.sleep(0.001)
+        except TimeoutError:
+            pytest.fail(f"waited {DEADLINE_S} s for {what}; shown: {self.shown()}")
+
+    def shown(self, place: str = "") -> list[str]:
+        return [each.text for each in self.platform.visible if place in ("", each.place)]
+
+    async def is_shown(self, text: str, place: str = "") -> None:
+        await self.until(lambda: text in self.shown(place), f"{text!r} to be shown")
+
+    async def is_taken(self) -> None:
+        await self.until(lambda: not self.platform.waiting, "everything to be acknowledged")
+
+
+class Life:
+    def __init__(self, world: World, store: Store, parts: Parts) -> None:
+        self.world = world
+        self.store = store
+        self.parts = parts
+
+    def view(self) -> PlatformView:
+        (view,) = self.parts.receivers.views()
+        return view
+
+    async def sessions(self) -> list[SessionId]:
+        page = Page(with_unlisted=True)
+        return [each.id for each in await self.store.archive.sessions(principal=None, page=page)]
+
+    async def turns(self) -> int:
+        records = [await self.store.diagnostics.record(each) for each in await self.sessions()]
+        return sum(len(record.turns) for record in records)
+
+    async def refusal(self, external_id: str) -> str:
+        """What is recorded of a message that was turned away; "" if nothing is."""
+        answer = await self.store.archive.answer(external_id, adapter=NAME)
+        return answer.state if answer is not None else ""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def heard_by(agent: ScriptedAgent) -> list[str]:
+    """The last words of every request."""
+    return [said(request) for request in agent.requests]
+
+
+def told(request: Request) -> list[str]:
+    """All the words of a request."""
+    return [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
+
+
+async def test_a_stranger_meets_silence_which_is_recorded(world: World) -> None:
+    async with world.life() as life:
+        strange = world.platform.write("let me in", sender=BOB)
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+
+        assert world.shown() == ["heard: hello"]
+        assert await life.refusal(strange) == "failed"
+        assert heard_by(world.agent) == ["hello"]
+        assert len(await life.sessions()) == 1
+    assert world.platform.waiting == []
+
+
+async def test_nobody_may_speak_where_nobody_is_named(world: World) -> None:
+    world.serve(AdapterSettings())
+    async with world.life() as life:
+        said_ = world.platform.write("hello")
+        await world.is_taken()
+        assert await life.refusal(said_) == "failed"
+        assert await life.sessions() == []
+    assert world.shown() == []
+
+
+async def test_a_code_lets_in_and_a_revocation_shuts_out(world: World) -> None:
+    world.serve(AdapterSettings(pairing=True))
+    async with world.life() as life:
+        world.platform.write("may I?", sender=BOB)
+        await world.until(lambda: bool(world.shown()), "the code")
+        (words,) = world.shown(BOB.id)
+        code = words.partition("Your code is ")[2].partition(".")[0]
+        world.platform.write("hello?", sender=BOB)
+        await world.is_taken()
+        assert world.shown() == [words], "one code, and nothing else"
+        assert world.agent.requests == []
+
+        pairing = await life.store.access.approve(code, by="operator")
+        life.parts.outbox.wake()
+        await world.is_shown("You are let in. Go ahead.")
+        world.platform.write("thank you", sender=BOB)
+        await world.is_shown("heard: thank you")
+
+        await life.store.access.revoke(pairing.id, by="operator")
+        before = world.shown()
+        world.serve(AdapterSettings(allow=(ADA.id,)))
+        shut_out = world.platform.write("still there?", sender=BOB)
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        assert world.shown(BOB.id) == before
+        assert await life.refusal(shut_out) == "failed"
+
+
+async def test_a_code_is_not_given_in_a_group(world: World) -> None:
+    world.serve(AdapterSettings(pairing=True))
+    async with world.life():
+        world.platform.write("may I?", sender=BOB, place=CLUB, is_addressed=True)
+        await world.is_taken()
+    assert world.shown() == []
+
+
+async def test_changed_terms_count_from_the_next_message_on(world: World) -> None:
+    async with world.life():
+        world.platform.write("one", sender=BOB)
+        await world.is_taken()
+        world.serve(BOTH)
+        world.platform.write("two", sender=BOB)
+        await world.is_shown("heard: two")
+        world.serve(ADA_ONLY)
+        world.platform.write("three", sender=BOB)
+        world.platform.write("four")
+        await world.is_shown("heard: four")
+    assert heard_by(world.agent) == ["two", "four"]
+
+
+async def test_a_full_line_is_told(world: World) -> None:
+    world.serve(BOTH)
+    world.limits = Limits(queue_max=2, drain_timeout_s=5)
+    async with world.life() as life:
+        world.agent.go_on.clear()
+        world.platform.write("first")
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        world.platform.write("second")
+        refused = world.platform.write("third")
+        await world.until(
+            lambda: any(text.startswith("Not taken: ") for text in world.shown()), "the refusal"
+        )
+        assert await life.refusal(refused) == "failed"
+        world.agent.go_on.set()
+        await world.is_shown("heard: second")
+    assert heard_by(world.agent) == ["first", "second"]
+    assert len([text for text in world.shown() if text.startswith("Not taken: ")]) == 1
+
+
+async def test_a_group_is_one_conversation_whose_speakers_are_named(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life() as life:
+        world.platform.write("I bring tea", place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the first answer")
+        world.platform.write("and I cake", sender=BOB, place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 2, "the second answer")
+        assert len(await life.sessions()) == 1
+    words = "\n".join(told(world.agent.requests[-1]))
+    assert "I bring tea" in words
+    assert "Ada (ada)" in words
+    assert "Bob (bob)" in words
+
+
+async def test_in_a_group_everybody_may_have_a_conversation_of_their_own(world: World) -> None:
+    world.serve(msgspec.structs.replace(BOTH, groups="person"))
+    async with world.life() as life:
+        world.platform.write("I bring tea", place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the first answer")
+        world.platform.write("and I cake", sender=BOB, place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 2, "the second answer")
+        assert len(await life.sessions()) == 2
+    assert told(world.agent.requests[-1]) == ["and I cake"]
+
+
+async def test_people_among_themselves_are_left_alone(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life() as life:
+        aside = world.platform.write("lunch?", place=CLUB)
+        world.platform.write("what time is it?", place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the answer")
+        assert await life.refusal(aside) == "", "not ours to record"
+        assert await life.turns() == 1
+
+
+async def test_a_thread_that_we_are_in_needs_no_second_mention(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life():
+        world.platform.write("help us", place=CLUB, thread="t1", is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the first answer")
+        world.platform.write("go on", sender=BOB, place=CLUB, thread="t1")
+        await world.until(lambda: len(world.shown(CLUB)) == 2, "the second answer")
+        world.platform.write("elsewhere", place=CLUB, thread="t2")
+        await world.is_taken()
+    assert len(world.agent.requests) == 2
+
+
+async def test_an_edit_of_what_was_never_for_us_opens_nothing(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life() as life:
+        aside = world.platform.write("lunch?", place=CLUB)
+        world.platform.rewrite(aside, "dinner?")
+        world.platform.withdraw(aside)
+        private = world.platform.write("psst", sender=Sender(id="eve"))
+        world.platform.rewrite(private, "psst!")
+        await world.is_taken()
+        assert await life.sessions() == []
+    assert world.shown() == []
+    assert world.agent.requests == []
+
+
+async def test_an_edit_that_calls_us_to_an_old_message_is_no_work(world: World) -> None:
+    """The person is told, for they expect an answer."""
+    world.serve(BOTH)
+    async with world.life() as life:
+        aside = world.platform.write("lunch?", place=CLUB)
+        called = Arrival(
+            kind=EDIT,
+            external_id="club/late",
+            target=aside,
+            place=CLUB,
+            place_kind=PlaceKind.GROUP,
+            sender=ADA,
+            text="bot, lunch?",
+            is_addressed=True,
+        )
+        world.platform.offer(called)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the notice")
+        assert await life.turns() == 0
+    assert world.agent.requests == []
+
+
+async def test_an_edit_of_a_waiting_message_changes_it(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life():
+        world.agent.go_on.clear()
+        world.platform.write("first")
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        waiting = world.platform.write("secnod")
+        world.platform.rewrite(waiting, "second")
+        await world.is_taken()
+        world.agent.go_on.set()
+        await world.is_shown("heard: second")
+    assert heard_by(world.agent) == ["first", "second"]
+
+
+async def test_bots_are_left_alone_unless_they_are_named(world: World) -> None:
+    world.serve(AdapterSettings(allow=("*",)))
+    async with world.life() as life:
+        world.platform.write("beep", sender=ROBOT)
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        assert await life.turns() == 1
+        world.serve(AdapterSettings(allow_bots=(ROBOT.id,)))
+        world.platform.write("beep beep", sender=ROBOT)
+        await world.is_shown("heard: beep beep")
+
+
+async def test_the_same_message_five_times_is_one_turn(world: World) -> None:
+    async with world.life() as life:
+        once = world.platform.write("only once")
+        for _ in range(2):
+            world.platform.repeat(once)
+        await world.is_shown("heard: only once")
+        await world.is_taken()
+        assert await life.turns() == 1
+    world.platform.repeat(once)
+    async with world.life() as life:
+        world.platform.repeat(once)
+        world.platform.write("and then")
+        await world.is_shown("heard: and then")
+        assert await life.turns() == 2
+    assert world.platform.offered.count(once) == 5
+    assert heard_by(world.agent) == ["only once", "and then"]
+    assert world.shown() == ["heard: only once", "heard: and then"]
+
+
+async def test_what_was_said_while_nobody_listened_is_answered(world: World) -> None:
+    world.platform.write("anybody there?")
+    async with world.life():
+        await world.is_shown("heard: anybody there?")
+
+
+def lines(captured: Sequence[structlog.typing.EventDict]) -> list[str]:
+    words = ("connection lost, trying again", "connected again")
+    return [each["event"] for each in captured if each["event"] in words]
+
+
+async def test_a_lost_connection_is_made_again_and_told_once(world: World) -> None:
+    platform = world.platform
+    with structlog.testing.capture_logs() as captured:
+        async with world.life() as life:
+            await world.until(lambda: platform.is_receiving, "the connection")
+            platform.refusals = [Transient("no route") for _ in range(3)]
+            platform.cut()
+            world.platform.write("are you back?")
+            await world.until(lambda: platform.connects > 1, "the second try")
+            assert life.view().health is Health.BLIND
+            assert life.view().error == "no route"
+            await world.is_shown("heard: are you back?")
+            assert life.view().health is Health.SERVING
+            assert life.view().error == ""
+    assert platform.connects == 5
+    pauses = [later - earlier for earlier, later in pairwise(platform.connected_at[1:])]
+    for pause, wanted in zip(pauses, PAUSES_S[1:], strict=False):
+        assert wanted <= pause < wanted + 10 * TICK_S
+    assert lines(captured) == ["connection lost, trying again", "connected again"]
+
+
+async def test_the_wait_that_a_platform_names_is_kept(world: World) -> None:
+    platform = world.platform
+    async with world.life():
+        await world.until(lambda: platform.is_receiving, "the connection")
+        platform.cut(Transient("too many requests", retry_after_s=42))
+        await world.until(lambda: not platform.is_receiving, "the loss")
+        world.clock.advance(40)
+        assert platform.connects == 1
+        await world.until(lambda: platform.connects > 1, "the second try")
+    first, second = platform.connected_at
+    assert second - first >= 42
+
+
+async def test_a_refusal_is_shown_until_somebody_sees_to_it(world: World) -> None:
+    platform = world.platform
+    advice = "the token is not valid; set token in [adapters.scripted]"
+    platform.refusals = [Permanent(advice)]
+    with structlog.testing.capture_logs() as captured:
+        async with world.life() as life:
+            await world.until(lambda: platform.connects == 1, "the first try")
+            await world.until(lambda: bool(life.view().error), "the refusal")
+            assert (life.view().health, life.view().error) == (Health.BLIND, advice)
+            world.clock.advance(REFUSED_PAUSE_S - 2)
+            assert platform.connects == 1
+            await world.until(lambda: platform.is_receiving, "the second try")
+            assert (life.view().health, life.view().error) == (Health.SERVING, "")
+    first, second = platform.connected_at
+    assert second - first >= REFUSED_PAUSE_S
+    assert lines(captured) == ["connection lost, trying again", "connected again"]
+
+
+class Slow(Timed):
+    """Takes its time to answer."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.may_answer = asyncio.Event()
+
+    async def connect(self) -> str:
+        account = await super().connect()
+        await self.may_answer.wait()
+        return account
+
+
+async def test_health_is_proved_by_traffic(world: World) -> None:
+    platform = world.platform = Slow(world.clock)
+    async with world.life() as life:
+        await world.until(lambda: platform.connects == 1, "the first try")
+        assert (life.view().health, life.view().account) == (Health.DEGRADED, "")
+        platform.may_answer.set()
+        await world.until(lambda: platform.is_receiving, "the connection")
+        assert (life.view().health, life.view().account) == (Health.SERVING, "bot")
+        world.clock.advance(SILENCE_S)
+        assert life.view().health is Health.SERVING
+        world.clock.advance(2)
+        assert life.view().health is Health.BLIND
+        assert life.view().silent_s > SILENCE_S
+        platform.write("here I am")
+        await world.is_shown("heard: here I am")
+        assert life.view().health is Health.SERVING
+
+
+def code_in(shown: list[str]) -> str:
+    """The code that somebody was given."""
+    (words,) = [text for text in shown if "code is " in text]
+    return words.partition("code is ")[2][:8]
+
+
+async def test_a_platform_that_left_the_configuration_serves_nobody(world: World) -> None:
+    world.serve(AdapterSettings(allow=(ADA.id,), pairing=True))
+    async with world.life() as life:
+        world.platform.write("may I?", sender=BOB)
+        await world.until(lambda: bool(world.shown(BOB.id)), "the code")
+        await life.store.access.approve(code_in(world.shown(BOB.id)), by="operator")
+        world.platform.write("thank you", sender=BOB)
+        await world.is_shown("heard: thank you")
+
+        world.hosts.replace({})
+        late = [world.platform.write("and now?", sender=who) for who in (ADA, BOB)]
+        late.append(world.platform.write("may I too?", sender=Sender(id="eve")))
+        await world.is_taken()
+
+        assert [await life.refusal(each) for each in late] == ["failed"] * 3
+        assert await life.turns() == 1
+    assert heard_by(world.agent) == ["thank you"]
+    assert world.shown("eve") == []
+
+
+async def test_a_message_whose_acceptance_was_cancelled_is_answered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection drops while the commit is under way: committed, and nobody hears of it."""
+    async with world.life() as life:
+        await world.until(lambda: world.platform.is_receiving, "the connection")
+        accept = life.store.inbox.accept_and_start
+        cancelled: list[str] = []
+
+        async def dropped(update: Update, *, queue_max: int, menu: Menu) -> Reception:
+            if not cancelled:
+                cancelled.append(update.external_id)
+                asyncio.get_running_loop().call_soon(taking.cancel)
+            return await accept(update, queue_max=queue_max, menu=menu)
+
+        monkeypatch.setattr(life.store.inbox, "accept_and_start", dropped)
+        inlet = life.parts.receivers._receivers[NAME].inlet
+        assert inlet is not None
+        arrival = Arrival(
+            external_id="ada/0",
+            place=ADA.id,
+            place_kind=PlaceKind.PRIVATE,
+            sender=ADA,
+            text="hello",
+        )
+        taking = asyncio.ensure_future(inlet.take(arrival))
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+
+        await world.is_shown("heard: hello")
+        world.platform.offer(arrival)
+        world.platform.write("and then")
+        await world.is_shown("heard: and then")
+        assert await life.turns() == 2
+    assert cancelled == ["ada/0"]
+    assert world.shown() == ["heard: hello", "heard: and then"]
+
+
+@pytest.mark.parametrize("code", [None, "id_conflict"])
+async def test_only_a_message_that_changed_under_its_id_is_not_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: str | None
+) -> None:
+    """Any other conflict is the store's own, and is over when it is offered again."""
+    async with world.life() as life:
+        accept = life.store.inbox.accept_and_start
+        conflicts = [Conflict("a rule was broken", code=code)]
+
+        async def collides(update: Update, *, queue_max: int, menu: Menu) -> Reception:
+            if conflicts:
+                raise conflicts.pop()
+            return await accept(update, queue_max=queue_max, menu=menu)
+
+        monkeypatch.setattr(life.store.inbox, "accept_and_start", collides)
+        first = world.platform.write("hello")
+        world.platform.write("and then")
+        await world.is_shown("heard: and then")
+    is_lost = code == "id_conflict"
+    assert world.platform.offered.count(first) == (1 if is_lost else 2)
+    assert heard_by(world.agent) == (["and then"] if is_lost else ["hello", "and then"])
+
+
+async def test_an_edit_in_a_linked_place_reaches_its_message(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life():
+        world.platform.write("/link")
+        await world.until(lambda: bool(world.shown(ADA.id)), "the code")
+        world.platform.write(f"/link {code_in(world.shown(ADA.id))}", sender=BOB)
+        await world.until(lambda: bool(world.shown(BOB.id)), "the link")
+
+        world.agent.go_on.clear()
+        world.platform.write("first")
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        waiting = world.platform.write("secnod", sender=BOB)
+        await world.is_taken()
+        world.platform.rewrite(waiting, "second")
+        await world.is_taken()
+        world.agent.go_on.set()
+        await world.is_shown("heard: second", BOB.id)
+    assert heard_by(world.agent) == ["first", "second"]
+
+
+async def test_what_was_refused_is_not_taken_when_it_is_offered_again(world: World) -> None:
+    """The person was told so, and may have said it in other words since."""
+    world.serve(BOTH)
+    world.limits = Limits(queue_max=1, drain_timeout_s=5)
+    async with world.life() as life:
+        world.agent.go_on.clear()
+        world.platform.write("first")
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        refused = world.platform.write("second")
+        await world.until(lambda: len(world.shown()) == 1, "the refusal")
+        world.agent.go_on.set()
+        await world.is_shown("heard: first")
+
+        world.platform.repeat(refused)
+        world.platform.write("third")
+        await world.is_shown("heard: third")
+        assert await life.refusal(refused) == "failed"
+    assert heard_by(world.agent) == ["first", "third"]
+    assert len([text for text in world.shown() if text.startswith("Not taken: ")]) == 1
+
+
+async def test_what_cannot_be_read_is_put_aside_and_the_next_is_served(world: World) -> None:
+    async with world.life() as life:
+        await world.until(lambda: world.platform.is_receiving, "the connection")
+        world.platform.garble('{"half": ')
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+
+        (view,) = await life.store.parked.page(Page())
+        assert (view.text, view.error) == ('{"half": ', "it is not in our form")
+        with pytest.raises(Rejected, match="drop it"):
+            await life.parts.receivers.take_again(view.adapter, view.text)
+        await life.store.parked.drop(PartId(view.id))
+        assert await life.store.parked.page(Page()) == []
+    assert world.platform.connects == 1
+
+
+async def test_a_message_that_breaks_us_is_put_aside_and_can_be_taken_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.life() as life:
+        with monkeypatch.context() as broken:
+
+            async def breaks(update: Update, *, queue_max: int, menu: Menu) -> Reception:
+                raise KeyError("a bug of ours")
+
+            broken.setattr(life.store.inbox, "accept_and_start", breaks)
+            poison = world.platform.write("poison \u00e4")
+            await world.is_taken()
+            (view,) = await life.store.parked.page(Page())
+            with pytest.raises(KeyError):
+                await life.parts.receivers.take_again(view.adapter, view.text)
+            assert [each.id for each in await life.store.parked.page(Page())] == [view.id]
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+
+        assert (view.message, view.error) == (poison, "KeyError")
+        kept = msgspec.json.decode(view.text, type=Arrival)
+        assert (kept.text, kept.sender, kept.place) == ("poison \u00e4", ADA, ADA.id)
+        await life.parts.receivers.take_again(view.adapter, view.text)
+        await life.store.parked.replay(PartId(view.id), force=False)
+        await world.is_shown("heard: poison \u00e4")
+        world.platform.repeat(poison)
+        world.platform.write("and then")
+        await world.is_shown("heard: and then")
+        assert await life.store.parked.page(Page()) == []
+    assert heard_by(world.agent) == ["hello", "poison \u00e4", "and then"]
+    assert world.platform.connects == 1

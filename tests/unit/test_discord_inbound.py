@@ -1,0 +1,239 @@
+"""What Discord tells, read and put in our words."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.adapters.discord.inbound import (
+    Place,
+    arrival_of,
+    deletion_of,
+    interaction_of,
+    message_at,
+)
+from perdure.adapters.discord.payloads import (
+    BulkDeleted,
+    Changed,
+    Deleted,
+    GuildCame,
+    Interaction,
+    Message,
+    Ready,
+    event_of,
+)
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.updates import DELETE, EDIT, MESSAGE
+
+BOT = "900"
+CHANNEL = Place(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))
+
+# As the gateway sends it: more than we read.
+SAID: dict[str, Any] = {
+    "id": "300",
+    "type": 0,
+    "content": "hello",
+    "channel_id": "20",
+    "channel_type": 0,
+    "author": {
+        "id": "1",
+        "username": "ada",
+        "discriminator": "0",
+        "global_name": "Ada L.",
+        "avatar": None,
+        "public_flags": 0,
+    },
+    "member": {"roles": ["50", "51"], "nick": None, "joined_at": "2024-01-01T00:00:00+00:00"},
+    "guild_id": "10",
+    "attachments": [],
+    "embeds": [],
+    "mentions": [],
+    "mention_roles": [],
+    "mention_everyone": False,
+    "pinned": False,
+    "tts": False,
+    "timestamp": "2026-01-01T00:00:00.000000+00:00",
+    "edited_timestamp": None,
+    "flags": 0,
+    "components": [],
+    "nonce": "123",
+}
+
+
+def frame(event: str, data: object) -> str:
+    return json.dumps({"op": 0, "s": 5, "t": event, "d": data})
+
+
+def told(event: str, **changes: object) -> Any:
+    return event_of(frame(event, {**SAID, **changes}))
+
+
+def arrival(**changes: object) -> Arrival:
+    found = arrival_of(told("MESSAGE_CREATE", **changes), account=BOT, place=CHANNEL)
+    assert found is not None
+    return found
+
+
+def test_a_message_in_a_channel() -> None:
+    assert arrival() == Arrival(
+        kind=MESSAGE,
+        external_id="20/300",
+        place="20",
+        place_kind=PlaceKind.GROUP,
+        sender=Sender(id="1", name="Ada L.", roles=("50", "51", "crew")),
+        label="#general (Harbour)",
+        text="hello",
+    )
+
+
+def test_a_nickname_is_the_name_and_a_webhook_a_bot() -> None:
+    assert arrival(member={"nick": "Captain", "roles": []}).sender.name == "Captain"
+    assert arrival(webhook_id="8").sender.is_bot
+    assert arrival(author={"id": "2", "username": "b", "bot": True}).sender.is_bot
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "is_addressed", "text"),
+    [
+        (f"<@{BOT}> hi", {}, True, "hi"),
+        (f"hi <@!{BOT}>", {}, True, "hi"),
+        (f"hi <@{BOT}9>", {}, False, f"hi <@{BOT}9>"),
+        ("<@&77> hi", {"mention_roles": ["77"]}, True, "hi"),
+        ("<@&78> hi", {"mention_roles": ["78"]}, False, "<@&78> hi"),
+        ("@everyone hi", {"mention_everyone": True}, False, "@everyone hi"),
+        ("<@5> hi", {"mentions": [{"id": "5", "username": r"bob\1"}]}, False, r"@bob\1 hi"),
+        ("<:boat:123> <a:wave:5>", {}, False, ":boat: :wave:"),
+    ],
+)
+def test_who_is_meant(content: str, more: dict[str, object], is_addressed: bool, text: str) -> None:
+    found = arrival(content=content, **more)
+
+    assert (found.is_addressed, found.text) == (is_addressed, text)
+
+
+def test_a_reply_quotes_and_addresses_whom_it_answers() -> None:
+    quoted = {"id": "299", "author": {"id": BOT, "username": "bot"}, "content": "I said"}
+    to_bot = arrival(type=19, referenced_message=quoted)
+    to_bob = arrival(type=19, referenced_message={**quoted, "author": {"id": "5"}})
+    to_nothing = arrival(type=19, referenced_message=None)
+
+    assert (to_bot.is_addressed, to_bot.quote) == (True, "I said")
+    assert (to_bob.is_addressed, to_bob.quote) == (False, "I said")
+    assert (to_nothing.is_addressed, to_nothing.quote) == (False, "")
+
+
+@pytest.mark.parametrize("kind", [1, 6, 7, 8, 18, 20, 21, 23, 46])
+def test_what_nobody_wrote_is_no_arrival(kind: int) -> None:
+    assert arrival_of(told("MESSAGE_CREATE", type=kind), account=BOT, place=CHANNEL) is None
+
+
+def test_our_own_words_are_no_arrival() -> None:
+    for event in ("MESSAGE_CREATE", "MESSAGE_UPDATE"):
+        ours = told(event, author={"id": BOT, "username": "bot"}, edited_timestamp="now")
+        assert arrival_of(ours, account=BOT, place=CHANNEL) is None
+
+
+def test_files_and_forwards_and_stickers() -> None:
+    file = {"id": "7", "filename": "a.ogg", "content_type": "audio/ogg; codecs=opus", "size": 9}
+    spoken = arrival(content="", attachments=[file], flags=1 << 13)
+    forwarded = arrival(
+        content="look",
+        message_snapshots=[{"message": {"content": "far away", "attachments": [file]}}],
+    )
+
+    (voice,) = spoken.files
+    assert (voice.reference, voice.mime, voice.name) == ("20/300/7", "audio/ogg", "a.ogg")
+    assert voice.is_voice
+    assert forwarded.text == "look\n\nfar away"
+    assert [each.reference for each in forwarded.files] == ["20/300/7"]
+    assert not forwarded.files[0].is_voice
+    assert arrival(content="", sticker_items=[{"name": "Wave"}]).text == ":Wave:"
+
+
+def test_an_edit_has_an_id_of_its_own_that_repeats() -> None:
+    def edited(at: str | None) -> Arrival | None:
+        changed = told("MESSAGE_UPDATE", edited_timestamp=at, content="hello!")
+        assert isinstance(changed, Changed)
+        return arrival_of(changed, account=BOT, place=CHANNEL)
+
+    first, again, second = edited("10:00"), edited("10:00"), edited("10:01")
+
+    assert first is not None
+    assert second is not None
+    assert (first.kind, first.target, first.text) == (EDIT, "20/300", "hello!")
+    assert first == again
+    assert first.external_id != second.external_id
+    assert edited(None) is None  # a link was unfurled
+
+
+def test_deletions_one_or_many() -> None:
+    one = event_of(frame("MESSAGE_DELETE", {"id": "300", "channel_id": "20", "guild_id": "10"}))
+    many = event_of(frame("MESSAGE_DELETE_BULK", {"ids": ["300", "301"], "channel_id": "20"}))
+    assert isinstance(one, Deleted)
+    assert isinstance(many, BulkDeleted)
+
+    gone = deletion_of(one, place=CHANNEL, sender=Sender(id="1"))
+
+    assert (gone.kind, gone.target) == (DELETE, "20/300")
+    assert gone.external_id != gone.target
+    assert [each.id for each in many.each] == ["300", "301"]
+
+
+def interaction(**changes: object) -> Interaction:
+    data = {
+        "id": "400",
+        "application_id": "901",
+        "type": 2,
+        "token": "t",
+        "channel_id": "20",
+        "guild_id": "10",
+        "member": {"user": {"id": "1", "username": "ada"}, "roles": ["50"], "nick": "Captain"},
+        "data": {"id": "1", "name": "undo", "type": 1, "options": [{"name": "count", "value": 3}]},
+        "version": 1,
+    }
+    found = event_of(frame("INTERACTION_CREATE", {**data, **changes}))
+    assert isinstance(found, Interaction)
+    return found
+
+
+def test_a_command_from_the_menu_is_its_text() -> None:
+    found = interaction_of(interaction(), place=CHANNEL)
+
+    assert found is not None
+    assert (found.text, found.is_addressed) == ("/undo 3", True)
+    assert (found.sender.id, found.sender.name) == ("1", "Captain")
+    assert found.external_id == "20/i400"
+    assert message_at(found.external_id) is None
+
+
+def test_a_click_is_the_word_of_its_button() -> None:
+    clicked = interaction(type=3, data={"custom_id": "1:deny: all", "component_type": 2})
+
+    found = interaction_of(clicked, place=CHANNEL)
+
+    assert found is not None
+    assert found.text == "deny: all"
+
+
+@pytest.mark.parametrize("changes", [{"type": 1}, {"type": 4}, {"type": 5}, {"member": None}])
+def test_other_interactions_are_not_ours(changes: dict[str, object]) -> None:
+    assert interaction_of(interaction(**changes), place=CHANNEL) is None
+
+
+def test_external_ids_are_taken_apart_again() -> None:
+    assert message_at("20/300") == ("20", "300")
+    for other in ("", "20", "20/", "/300", "20/i400", "20/300/deleted", "a/b"):
+        assert message_at(other) is None
+
+
+def test_frames_that_are_not_for_us_and_frames_that_are_broken() -> None:
+    assert event_of('{"op":11,"d":null}') is None
+    assert event_of('{"op":10,"d":{"heartbeat_interval":41250}}') is None
+    assert event_of(frame("TYPING_START", {"user_id": "1"})) is None
+    ready = event_of(frame("READY", {"application": {"id": "901", "flags": 0}, "user": {}}))
+    assert isinstance(ready, Ready)
+    assert isinstance(event_of(frame("GUILD_CREATE", {"id": "10", "channels": []})), GuildCame)
+    assert isinstance(told("MESSAGE_CREATE"), Message)
+    with pytest.raises(msgspec.DecodeError):
+        event_of(frame("MESSAGE_CREATE", {"id": 300}))

@@ -1,0 +1,298 @@
+"""Matrix events as arrivals: who said what, where, and whether it was said to the bot."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.adapters.matrix.events import Event, Sync, decoded, raw_of
+from perdure.adapters.matrix.inbound import (
+    Known,
+    Scene,
+    asks_about,
+    looked_up,
+    remembered,
+    understood,
+)
+from perdure.adapters.matrix.invitations import welcome
+from perdure.adapters.matrix.manifest import MatrixSettings
+from perdure.adapters.matrix.rooms import Rooms
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind
+from perdure.domain.updates import DELETE, EDIT
+
+ME = "@perdure:example.org"
+ADA = "@ada:example.org"
+ROOM = "!roomwithoutserver"
+SCENE = Scene(
+    place=ROOM,
+    kind=PlaceKind.GROUP,
+    label="Club",
+    me=ME,
+    my_names=("Perdure Bot", ""),
+    sender_name="Ada",
+)
+
+
+def event(content: dict[str, Any], kind: str = "m.room.message", **more: Any) -> Event:
+    raw = {"type": kind, "sender": ADA, "event_id": "$this", "content": content, **more}
+    found = decoded(raw_of(raw), Event)
+    assert found is not None
+    return found
+
+
+def text(body: str, **more: Any) -> Event:
+    return event({"msgtype": "m.text", "body": body, **more})
+
+
+def arrived(found: Event, known: Known | None = None) -> Arrival:
+    arrival = understood(found, SCENE, known)
+    assert arrival is not None
+    return arrival
+
+
+def test_a_message() -> None:
+    arrival = arrived(text("hello"))
+    assert (arrival.external_id, arrival.place, arrival.label) == ("$this", ROOM, "Club")
+    assert (arrival.sender.id, arrival.sender.name) == (ADA, "Ada")
+    assert (arrival.text, arrival.thread, arrival.is_addressed) == ("hello", "", False)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("@perdure:example.org: hello", "hello"),
+        ("@perdure hello", "hello"),
+        ("perdure: hello", "hello"),
+        ("Perdure Bot, hello", "hello"),
+        ("PERDURE BOT: hello", "hello"),
+        ("hello @perdure", "hello"),
+        ("hello, @perdure?", "hello?"),
+        ("what does @perdure think of this", "what does @perdure think of this"),
+        ("perdure: /stop", "/stop"),
+        ("perdure: !stop", "/stop"),
+        ("@perdure", ""),
+    ],
+)
+def test_it_is_addressed_by_name_and_the_name_is_left_out(body: str, said: str) -> None:
+    arrival = arrived(text(body, **{"m.mentions": {}}))
+    assert (arrival.text, arrival.is_addressed) == (said, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["the perdure is broken", "perdured: no", "ask me@perdure.example about it", "Perdure Botany"],
+)
+def test_speaking_about_it_is_not_speaking_to_it(body: str) -> None:
+    arrival = arrived(text(body, **{"m.mentions": {}}))
+    assert (arrival.text, arrival.is_addressed) == (body, False)
+
+
+def test_a_client_that_tells_no_mentions_is_believed_by_its_words() -> None:
+    assert arrived(text("is perdure there?")).is_addressed
+
+
+def test_a_pill_leaves_only_the_name_in_the_words() -> None:
+    mentions = {"m.mentions": {"user_ids": [ME]}}
+    assert arrived(text("Perdure Bot hello", **mentions)).text == "hello"
+    assert arrived(text("hello Perdure Bot", **mentions)).text == "hello"
+    link = f'<a href="https://matrix.to/#/{ME}">Perdure Bot</a>: hello'
+    arrival = arrived(text("Perdure Bot: hello", formatted_body=link, **{"m.mentions": {}}))
+    assert (arrival.text, arrival.is_addressed) == ("hello", True)
+    other = {"m.mentions": {"user_ids": ["@bob:example.org"]}}
+    assert not arrived(text("Bob: ask perdure", **other)).is_addressed
+
+
+def test_a_bang_begins_a_command_and_nothing_else() -> None:
+    assert arrived(text("!stop all")).text == "/stop all"
+    assert arrived(text("!important, read this")).text == "!important, read this"
+
+
+def test_a_reply_has_its_quote_and_knows_whom_it_answers() -> None:
+    relation = {"m.relates_to": {"m.in_reply_to": {"event_id": "$asked"}}}
+    old = text(f"> <{ME}> It is noon.\n> Really.\n\nthanks", **relation)
+    assert asks_about(old) == "$asked"
+    arrival = arrived(old)  # the server did not tell: the fallback does
+    assert (arrival.text, arrival.quote) == ("thanks", "It is noon.\nReally.")
+    assert arrival.is_addressed
+    told = arrived(text("thanks", **relation), Known(author=ME, text="It is noon."))
+    assert (told.text, told.quote, told.is_addressed) == ("thanks", "It is noon.", True)
+    other = arrived(text("thanks", **relation), Known(author="@bob:example.org", text="No."))
+    assert (other.quote, other.is_addressed) == ("No.", False)
+
+
+def test_words_that_begin_like_a_quote_stay_where_nothing_is_answered() -> None:
+    assert arrived(text("> wisdom\n\nI agree")).text == "> wisdom\n\nI agree"
+
+
+def test_a_thread_is_no_reply_unless_it_says_so() -> None:
+    fallback = {
+        "rel_type": "m.thread",
+        "event_id": "$root",
+        "is_falling_back": True,
+        "m.in_reply_to": {"event_id": "$last"},
+    }
+    inside = text("hello", **{"m.relates_to": fallback})
+    assert asks_about(inside) == ""
+    assert arrived(inside).thread == "$root"
+    real = text("hello", **{"m.relates_to": {**fallback, "is_falling_back": False}})
+    assert asks_about(real) == "$last"
+    assert arrived(real, Known(author=ME, text="well?")).quote == "well?"
+
+
+def edit(body: str, **more: Any) -> Event:
+    return text(
+        f"* {body}",
+        **{
+            "m.new_content": {"msgtype": "m.text", "body": body},
+            "m.relates_to": {"rel_type": "m.replace", "event_id": "$before"},
+            **more,
+        },
+    )
+
+
+def test_an_edit_is_its_authors() -> None:
+    known = Known(author=ADA, text="teh", thread="$root")
+    assert asks_about(edit("the")) == "$before"
+    arrival = arrived(edit("the"), known)
+    assert (arrival.kind, arrival.target, arrival.external_id) == (EDIT, "$before", "$this")
+    assert (arrival.text, arrival.thread) == ("the", "$root")
+    assert understood(edit("the"), SCENE, Known(author="@bob:example.org")) is None
+    assert understood(edit("the"), SCENE, None) is None
+
+
+@pytest.mark.parametrize("where", [{"redacts": "$before"}, {}])
+def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
+    """Whoever keeps order in the room may do it, too."""
+    content = {} if where else {"redacts": "$before"}
+    found = event(content, "m.room.redaction", sender="@keeper:example.org", **where)
+    assert asks_about(found) == "$before"
+    arrival = arrived(found, Known(author=ADA, thread="$root"))
+    assert (arrival.kind, arrival.target, arrival.thread) == (DELETE, "$before", "$root")
+    assert arrival.sender.id == ADA
+    assert understood(found, SCENE, Known(author=ADA, is_message=False)) is None  # a reaction
+    assert understood(found, SCENE, Known(author=ME)) is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        event({"m.relates_to": {"rel_type": "m.annotation", "event_id": "$x"}}, "m.reaction"),
+        event({"membership": "join"}, "m.room.member"),
+        event({"msgtype": "m.text", "body": "mine"}, sender=ME),
+        event({"msgtype": "m.key.verification.request", "body": "please verify"}),
+        event({}),
+        event({"msgtype": "m.text", "body": 7}),
+        event({"msgtype": "m.text", "body": "x", "m.relates_to": []}),
+        text(""),
+    ],
+)
+def test_what_is_no_word_to_anybody(found: Event) -> None:
+    assert understood(found, SCENE, None) is None
+
+
+def test_a_notice_is_a_bots() -> None:
+    assert arrived(event({"msgtype": "m.notice", "body": "done"})).sender.is_bot
+
+
+def test_files_and_captions() -> None:
+    content = {
+        "msgtype": "m.image",
+        "body": "map.png",
+        "url": "mxc://example.org/abc",
+        "info": {"mimetype": "image/png", "size": "12"},
+    }
+    plain = arrived(event(content))
+    expected = FileReference(
+        reference="mxc://example.org/abc", mime="image/png", name="map.png", size=12
+    )
+    assert (plain.text, plain.files) == ("", (expected,))
+    captioned = arrived(event({**content, "body": "our way", "filename": "map.png"}))
+    assert (captioned.text, captioned.files) == ("our way", (expected,))
+    spoken = {**content, "msgtype": "m.audio", "org.matrix.msc3245.voice": {}}
+    assert arrived(event(spoken)).files[0].is_voice
+    assert arrived(event({**content, "info": "nonsense"})).files[0].mime == ""
+
+
+def test_a_sealed_file_brings_what_opens_it() -> None:
+    sealed = {
+        "url": "mxc://example.org/abc",
+        "key": {"k": "secret", "alg": "A256CTR"},
+        "iv": "iv",
+        "hashes": {"sha256": "digest"},
+    }
+    (file,) = arrived(event({"msgtype": "m.file", "body": "a.pdf", "file": sealed})).files
+    assert msgspec.json.decode(file.reference) == {
+        "url": "mxc://example.org/abc",
+        "key": {"k": "secret"},
+        "iv": "iv",
+        "hashes": {"sha256": "digest"},
+    }
+
+
+def test_what_is_known_of_an_edited_message_is_its_newest_words() -> None:
+    first = event({"msgtype": "m.text", "body": "On"}, sender=ME)
+    newest = edit("One, two, three")
+    assert remembered(first, newest) == Known(author=ME, text="One, two, three")
+
+
+def test_a_message_taken_away_before_we_saw_it_is_nothing_to_take_away() -> None:
+    gone = event({}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
+    assert not remembered(gone).is_message
+    assert looked_up(gone).is_message  # an earlier life may have seen it
+    mark = event({}, "m.reaction", unsigned={"redacted_because": {}})
+    assert not looked_up(mark).is_message
+
+
+def batch(**rooms: Any) -> Sync:
+    raw = msgspec.json.encode({"next_batch": "s1", "rooms": rooms})
+    return msgspec.json.decode(raw, type=Sync)
+
+
+def member(user: str, membership: str, **more: Any) -> dict[str, Any]:
+    content = {"membership": membership, **more}
+    return {"type": "m.room.member", "sender": ADA, "state_key": user, "content": content}
+
+
+def joined(*state: dict[str, Any], count: int) -> Sync:
+    summary = {"m.joined_member_count": count, "m.heroes": [ADA]}
+    return batch(join={ROOM: {"state": {"events": list(state)}, "summary": summary}})
+
+
+def test_a_room_is_private_while_two_are_there() -> None:
+    rooms = Rooms()
+    rooms.me = ME
+    found = joined(member(ADA, "join", displayname="Ada"), member(ME, "join"), count=2)
+    room = rooms.fold(ROOM, found.rooms.join[ROOM])
+    assert (rooms.kind(room), room.label()) == (PlaceKind.PRIVATE, "Ada")
+    name = {"type": "m.room.name", "state_key": "", "content": {"name": "Club"}}
+    rooms.fold(ROOM, joined(name, count=3).rooms.join[ROOM])
+    assert (rooms.kind(room), room.label()) == (PlaceKind.GROUP, "Club")
+
+
+def test_a_room_of_unknown_size_is_a_group() -> None:
+    rooms = Rooms()
+    room = rooms.fold(ROOM, batch(join={ROOM: {}}).rooms.join[ROOM])
+    assert rooms.kind(room) is PlaceKind.GROUP
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_direct", "is_taken"),
+    [
+        ({"allow": (ADA,)}, False, True),
+        ({"operators": (ADA,)}, False, True),
+        ({"allow": ("*",)}, False, True),
+        ({"allow_places": (ROOM,)}, False, True),
+        ({"allow": ("@bob:example.org",)}, True, False),
+        ({"allow": (ADA,), "invites": "never"}, True, False),
+        ({"pairing": True}, True, True),
+        ({"pairing": True}, False, False),
+        ({}, True, False),
+    ],
+)
+def test_whose_invitations_are_taken(
+    settings: dict[str, Any], is_direct: bool, is_taken: bool
+) -> None:
+    configured = MatrixSettings(homeserver="http://127.0.0.1", user=ME, **settings)
+    state = {"events": [member(ADA, "join"), member(ME, "invite", is_direct=is_direct)]}
+    found = batch(invite={ROOM: {"invite_state": state}})
+    assert welcome(found, configured, me=ME) == ([ROOM] if is_taken else [])

@@ -1,0 +1,72 @@
+"""The pace of one account, by a clock that the test owns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain.delivery import Pace, Rate
+from perdure.engine.pace import Pacer, Rank
+from perdure.testkit.system import VirtualClock
+
+PACE = Pace(account=Rate(5, 1), place=Rate(2, 1))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@given(
+    waits=st.lists(st.floats(0, 0.6), min_size=20, max_size=60),
+    places=st.lists(st.sampled_from("abc"), min_size=60, max_size=60),
+)
+def test_no_window_holds_more_than_it_may(waits: list[float], places: list[str]) -> None:
+    clock = VirtualClock()
+    pacer = Pacer(clock)
+    sent: list[tuple[float, str]] = []
+    for wait_s, place in zip(waits, places, strict=False):
+        if not pacer.wait_s(place, PACE, Rank.FINAL):
+            sent.append((clock.monotonic_s(), place))
+        clock.advance(wait_s)
+    for moment, place in sent:
+        window = [each for each in sent if moment - 1 < each[0] <= moment]
+        assert len(window) <= PACE.account.count
+        assert sum(each[1] == place for each in window) <= PACE.place.count
+
+
+def test_after_the_wait_it_named_a_request_may_go(clock: VirtualClock) -> None:
+    pacer = Pacer(clock)
+    assert not pacer.wait_s("a", PACE, Rank.FINAL)
+    assert not pacer.wait_s("a", PACE, Rank.FINAL)
+    wait_s = pacer.wait_s("a", PACE, Rank.FINAL)
+    assert wait_s == pytest.approx(1)
+    clock.advance(wait_s)
+    assert not pacer.wait_s("a", PACE, Rank.FINAL)
+
+
+def test_the_servers_wait_is_for_its_place_or_for_all(clock: VirtualClock) -> None:
+    pacer = Pacer(clock)
+    pacer.hold("a", 30)
+    assert pacer.wait_s("a", PACE, Rank.FINAL) == pytest.approx(30)
+    assert not pacer.wait_s("b", PACE, Rank.FINAL)
+    pacer.hold(None, 10)
+    assert pacer.wait_s("b", PACE, Rank.FINAL) == pytest.approx(10)
+    clock.advance(10)
+    assert not pacer.wait_s("b", PACE, Rank.FINAL)
+    assert pacer.wait_s("a", PACE, Rank.FINAL) == pytest.approx(20)
+
+
+def test_previews_leave_room_for_the_finals_that_wait(clock: VirtualClock) -> None:
+    pacer = Pacer(clock)
+    assert not pacer.wait_s("a", PACE, Rank.PREVIEW)
+    pacer.await_turn("a", is_waiting=True)
+    assert pacer.wait_s("a", PACE, Rank.PREVIEW), "the last place is the final's"
+    assert not pacer.wait_s("a", PACE, Rank.FINAL)
+    pacer.await_turn("a", is_waiting=False)
+
+
+def test_places_are_forgotten_in_the_end(clock: VirtualClock) -> None:
+    pacer = Pacer(clock)
+    for number in range(20_000):
+        pacer.wait_s(f"place {number}", PACE, Rank.SIGNAL)
+    assert len(pacer._places) <= 10_000
