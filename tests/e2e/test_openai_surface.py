@@ -164,6 +164,24 @@ async def test_an_idempotency_key_repeats_the_answer(setting: Setting) -> None:
         await setting.ask("something else", headers=key)
 
 
+async def test_a_repeat_with_a_picture_is_the_same_message(setting: Setting) -> None:
+    pixel = "data:image/png;base64,iVBORw0KGgo="
+    said = [
+        {"type": "text", "text": "what is this"},
+        {"type": "image_url", "image_url": {"url": pixel}},
+    ]
+    key = {"Idempotency-Key": "k3"}
+    message: Any = {"role": "user", "content": said}
+    calls = [
+        await setting.sdk.chat.completions.create(
+            model="main", messages=[message], extra_headers=key
+        )
+        for _ in range(2)
+    ]
+    assert calls[0].id == calls[1].id
+    assert len(setting.model.requests) == 1
+
+
 async def test_a_repeat_attaches_to_the_turn_that_runs(setting: Setting, replies: Replies) -> None:
     replies.rule = lambda request: script.say("a b c d e f g h", delay_ms=40)
     key = {"Idempotency-Key": "k2"}

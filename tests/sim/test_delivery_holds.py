@@ -523,10 +523,12 @@ async def test_a_platform_that_hangs_takes_no_room_from_others(
     hung, fine = Hangs(), ScriptedPlatform(name="fine", capabilities=PLAIN)
     async with a_node(on_disk(tmp_path), tmp_path, Talker(), hung, fine) as node:
         stuck = [await node.hears("go", place=f"r{n}", adapter="hung") for n in range(6)]
-        await until_so(lambda: hung.calls == 4, "no more room for the one that hangs")
-        await node.delivered(await node.hears("go", adapter="fine"), seconds=5)
-        assert (hung.calls, hung.visible) == (4, [])
-        hung.go_on.set()
+        try:
+            await until_so(lambda: hung.calls == 4, "no more room for the one that hangs")
+            await node.delivered(await node.hears("go", adapter="fine"), seconds=5)
+            assert (hung.calls, hung.visible) == (4, [])
+        finally:
+            hung.go_on.set()  # the drain waits for calls under way
         for each in stuck:
             await node.delivered(each)
     assert len(hung.visible) == 6
@@ -592,7 +594,13 @@ async def test_a_long_answer_that_grows_does_not_hold_the_loop(tmp_path: Path) -
     over = asyncio.Event()
     async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
         pauses = asyncio.create_task(longest_pause(over))
-        await node.delivered(await node.hears("go"), seconds=40)
+        accepted = await node.hears("go")
+
+        def has_come() -> bool:
+            return bool(platform.shown) and "item 6499" in platform.shown[-1].text
+
+        await until_so(has_come, "the last words", seconds=40)  # reading the record takes long too
         over.set()
         longest_s = await pauses
+        await node.delivered(accepted, seconds=40)
     assert longest_s < max(0.1, needed_s / 2), f"one planning took {needed_s:.2f} s"

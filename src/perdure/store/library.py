@@ -46,8 +46,9 @@ class StoredMedia:
             size=kept.size,
             digest=kept.digest,
         )
-        await self._driver.write(partial(operations.put, media, principal, at=self._mint.now_ms()))
-        return media
+        return await self._driver.write(
+            partial(operations.put, media, principal, at=self._mint.now_ms())
+        )
 
     async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept:
         writing = _Writing(self._folder / f".{self._mint.id('med')}.part")

@@ -111,8 +111,7 @@ def done(
         row_of_it = Media(
             id=media_id, mime=found.mime, name=found.name, size=found.size, digest=found.digest
         )
-        yield from media.put(row_of_it, fetch.principal, at=stamp.at)
-        kept = media_id
+        kept = (yield from media.put(row_of_it, fetch.principal, at=stamp.at)).id
     fetched = MediaFetched(
         turn=fetch.turn,
         message=fetch.message,
