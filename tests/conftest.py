@@ -43,6 +43,24 @@ OpenStores = Callable[[], Awaitable[list[Store]]]
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
 
+# What takes seconds to start or to import: the tests that need one share a worker, and so the one
+# that was started.
+SHARED = {
+    "matrix": "synapse",
+    "strict_matrix": "synapse",
+    "telegram_webhook": "telemelya",
+    "schema": "aiogram",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        used = getattr(item, "fixturenames", ())
+        for group in {SHARED[name] for name in used if name in SHARED}:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 def _cannot_have(what: str, why: object) -> None:
     """In CI a missing peer is a failure, elsewhere it is named."""
     words = f"{what} cannot be had here: {why}"
