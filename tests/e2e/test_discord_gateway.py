@@ -176,6 +176,16 @@ async def test_a_file_comes_with_its_message(server: SimcordServer, ada: User) -
     assert len(server.requests("GET", f"/channels/{direct.id}/messages/{message}")) == 1
 
 
+async def test_a_file_that_the_agent_makes_is_sent(server: SimcordServer, ada: User) -> None:
+    direct = server.direct(ada)
+    server.write(ada, direct, "demo file report.txt high tide at noon")
+
+    await until(lambda: len(answers(server, direct)) == 2)
+
+    attached = answers(server, direct)[-1].raw["attachments"]
+    assert [each["filename"] for each in attached] == ["report.txt"]
+
+
 async def test_a_lost_answer_and_a_rate_limit_show_nothing_twice(
     server: SimcordServer, ada: User, room: Channel
 ) -> None:

@@ -199,6 +199,15 @@ class TestOneGateway:
         kept = [path for path in (town.running.home / "media").rglob("*") if path.is_file()]
         assert PNG in [path.read_bytes() for path in kept]
 
+    async def test_a_file_that_the_agent_makes_is_sent(self, town: Town) -> None:
+        ada = town.somebody()
+        room = await ada.room(invite=[town.bot.user_id], is_direct=True)
+        await ada.write(room, "demo file report.txt high tide at noon")
+        *_, file = await town.answers(ada, room, lambda shown: len(shown) == 2)
+        content = file.raw["content"]
+        assert (content["msgtype"], content["body"]) == ("m.file", "report.txt")
+        assert b"high tide" in await ada.download(content["url"])
+
     async def test_its_health_is_told(self, town: Town) -> None:
         async with (
             aiohttp.ClientSession() as http,

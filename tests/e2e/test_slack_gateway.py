@@ -175,6 +175,15 @@ class TestOnLocalSlack:
         kept = [path.read_bytes() for path in one_gateway.home.rglob("*") if path.is_file()]
         assert data in kept
 
+    async def test_a_file_that_the_agent_makes_is_sent(self, slack: LocalSlackControl) -> None:
+        channel = await slack.direct()
+        await slack.write(channel, "demo file report.txt high tide at noon")
+        shown = await answers(
+            slack, channel, lambda shown: any(each.raw.get("files") for each in shown)
+        )
+        (file,) = next(each.raw["files"] for each in shown if each.raw.get("files"))
+        assert file["title"] == "report.txt"
+
     async def test_an_edited_message_is_asked_anew(self, slack: LocalSlackControl) -> None:
         ts = await slack.mention(GENERAL, "helo")
         await answers(slack, GENERAL, said("helo"), thread=ts)

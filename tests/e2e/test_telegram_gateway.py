@@ -194,6 +194,14 @@ class TestOneGateway:
         assert len(shown) > 2
         assert sum(len(each.text.split()) for each in shown) == 1700
 
+    async def test_a_file_that_the_agent_makes_is_sent(
+        self, api: BotApi, gateway: GatewayProcess, ada: int
+    ) -> None:
+        api.write(ada, "demo file report.txt high tide at noon")
+        await api.wait_shown(ada, lambda shown: len(shown) == 2)
+        sent = [call.uploads["document"] for call in api.calls if call.method == "sendDocument"]
+        assert [(each.name, b"high tide" in each.data) for each in sent] == [("report.txt", True)]
+
     async def test_a_wait_is_honoured_and_the_answer_delivered(
         self, api: BotApi, gateway: GatewayProcess, ada: int
     ) -> None:
