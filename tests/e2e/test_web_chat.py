@@ -155,9 +155,15 @@ class Chat:
         await expect(self.page).to_have_title(f"{title} · Perdure")
 
     async def until_stored_is_shown(self) -> list[tuple[str, str]]:
+        """The page reads again after the head has moved; it has a moment for that."""
         await self.at_rest()
-        stored = await self.stored()
-        assert await self.shown() == stored
+        shown, stored = await self.shown(), await self.stored()
+        for _ in range(200):
+            if shown == stored:
+                break
+            await asyncio.sleep(0.05)
+            shown, stored = await self.shown(), await self.stored()
+        assert shown == stored
         return stored
 
 
