@@ -9,6 +9,7 @@ happens to the gateway: they repeat what was not acknowledged and answer what th
 """
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
@@ -833,10 +834,21 @@ def on_sqlite(folder: Path, name: object) -> World:
     return World(folder, partial(SqliteDriver, folder / f"{name}.db", synchronous="OFF"))
 
 
+async def _migrated(folder: Path) -> Path:
+    """A database without a row. A copy of it takes a third of the time of making one."""
+    template = folder / "template.db"
+    driver = SqliteDriver(template, synchronous="OFF")
+    await driver.open(now_ms=VirtualClock().now_ms())
+    await driver.close()
+    return template
+
+
 async def strike_everywhere(
     folder: Path, scenario: Scenario, nemesis: Nemesis, can: Capabilities, *, every: int = 1
 ) -> None:
+    template = await _migrated(folder)
     for point in range(0, POINTS_MAX, every):
+        shutil.copy(template, folder / f"{point}.db")
         world = on_sqlite(folder, point)
         world.platform.can = can
         fuse = Fuse(point, nemesis)
