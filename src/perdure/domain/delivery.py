@@ -95,7 +95,6 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a place of a platform can do with a reply, as data for the planner."""
 
-    is_pushed: bool = True  # False: clients read the journal, nothing is sent
     takes_key: bool = False  # repeats under one idempotency key arrive once
     key_s: float = math.inf  # for how long a key is remembered there
     can_find: bool = False  # can be asked whether a key arrived
@@ -120,9 +119,6 @@ class Display(msgspec.Struct, frozen=True, kw_only=True):
     has_footer: bool = False  # agent, time and tokens under each answer
 
 
-READ_BY_CLIENTS: Final = Capabilities(is_pushed=False)
-
-
 def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Capabilities:
     """The next best way to stream, where a server has said that it does not know the best one."""
     if capabilities.streaming not in unsupported:
@@ -135,7 +131,7 @@ def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Ca
 def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -> tuple[str, ...]:
     """The markdown of each part of a reply, in order. `size` is how long a text becomes in the
     platform's own form and unit."""
-    if not capabilities.is_pushed or not text.strip():
+    if not text.strip():
         return ()
     if size(text) <= capabilities.text_max:
         return (text,)

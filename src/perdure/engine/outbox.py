@@ -230,14 +230,14 @@ class OutboxPump:
     async def _quiet(self, part: Part) -> str:
         """The final words of a turn wait for its last preview. What only speaks of a turn must not:
         that may still run for long."""
-        is_final = part.turn is not None and part.message.startswith(part.turn)
-        if part.turn is None or not is_final or part.step is Step.BUBBLE:
+        if part.turn is None or not part.is_of_turn or part.step is Step.BUBBLE:
             return ""
         return await self._stage.quiet(part.turn, part.receipt)
 
     async def _is_divided(self, surface: Surface, part: Part) -> bool:
-        """Replies to commands and notices were put down by those who do not know what fits."""
-        if part.step is not Step.POST:
+        """Replies to commands and notices were put down by those who do not know what fits; a
+        turn's own words were planned by its runner."""
+        if part.step is not Step.POST or part.is_of_turn:
             return False
         texts = await surface.plan(part.text, part.address)
         if len(texts) < 2:

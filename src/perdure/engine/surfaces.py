@@ -11,7 +11,6 @@ from typing import Final
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import (
-    READ_BY_CLIENTS,
     Capabilities,
     Display,
     Streaming,
@@ -99,7 +98,3 @@ class Surfaces:
 
     def named(self, name: str) -> Surface:
         return self._surfaces[name]
-
-    def capabilities(self, address: Address) -> Capabilities:
-        surface = self.of(address)
-        return surface.capabilities(address) if surface else READ_BY_CLIENTS

@@ -61,6 +61,3 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
 class Factory(Protocol):
     def __call__(self, settings: AdapterSettings, around: Around) -> Platform: ...
-
-
-Find = Callable[[str], Manifest | None]

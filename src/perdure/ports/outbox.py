@@ -29,6 +29,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
 
+    @property
+    def is_of_turn(self) -> bool:
+        """Whether it is what a turn says, rather than what is said about it."""
+        return self.turn is not None and self.message.startswith(self.turn)
+
 
 class Bubble(msgspec.Struct, frozen=True, kw_only=True):
     """Where a running turn's text is shown. With a receipt it is there already; `is_lost` where

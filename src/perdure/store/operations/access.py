@@ -100,17 +100,22 @@ def _about_a_message(caller: Caller, known: Standing) -> Op[Standing]:
 
 
 def refuse(dialect: Dialect, caller: Caller, reason: str, stamp: Stamp, *, told: str) -> Op[None]:
+    is_new = yield from _note_refusal(caller, reason, stamp)
+    if is_new and told:
+        yield from _tell(dialect, caller.address, told, stamp)
+
+
+def _note_refusal(caller: Caller, reason: str, stamp: Stamp) -> Op[bool]:
+    """That it came; False if that is known already."""
     where, arrival = caller.address, caller.arrival
-    is_new = yield from row(
+    noted = yield from row(
         _REFUSE,
         arrival.external_id, where.adapter, where.account, arrival.kind, arrival.sender.id,
         where.place, reason, stamp.at,
     )  # fmt: skip
-    if is_new is None:
-        return
-    yield from run(_FORGET, where.adapter, where.account, REFUSALS_MAX)
-    if told:
-        yield from _tell(dialect, where, told, stamp)
+    if noted is not None:
+        yield from run(_FORGET, where.adapter, where.account, REFUSALS_MAX)
+    return noted is not None
 
 
 def _tell(dialect: Dialect, where: Address, text: str, stamp: Stamp) -> Op[None]:
@@ -134,14 +139,9 @@ def ask(dialect: Dialect, caller: Caller, code: str, stamp: Stamp) -> Op[bool]:
     waiting = yield from row(_WAITING, *who[:2], stamp.at)
     assert waiting is not None
     is_fresh = bool(asked) and stamp.at - asked[0][0] < ASKED_AGAIN_MS
-    if is_fresh or len(asked) >= ASKED_MAX or waiting[0] >= WAITING_MAX:
-        yield from refuse(dialect, caller, "pairing", stamp, told="")
-        return False
-    is_new = yield from row(
-        _REFUSE, arrival.external_id, *who[:2], arrival.kind, who[2], where.place, "pairing",
-        stamp.at,
-    )  # fmt: skip
-    if is_new is None:
+    is_too_often = is_fresh or len(asked) >= ASKED_MAX or waiting[0] >= WAITING_MAX
+    is_new = yield from _note_refusal(caller, "pairing", stamp)
+    if is_too_often or not is_new:
         return False
     pairing = stamp.mint("pair")
     yield from run(_VOID, stamp.at, *who)

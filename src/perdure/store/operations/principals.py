@@ -43,13 +43,15 @@ def digest(token: str) -> str:
 
 def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
     yield from run(_ENSURE, principal, name, role, at)
-    found = yield from row(_BY_NAME, name)
-    assert found is not None
-    return _principal(found)
+    return (yield from _named(name))
 
 
 def appoint(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
     yield from run(_APPOINT, principal, name, role, at)
+    return (yield from _named(name))
+
+
+def _named(name: str) -> Op[Principal]:
     found = yield from row(_BY_NAME, name)
     assert found is not None
     return _principal(found)
