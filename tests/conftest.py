@@ -15,6 +15,7 @@ from typing import Protocol
 
 import asyncpg
 import pytest
+import uvloop
 from hypothesis import settings
 
 from perdure.app.system import SystemClock
@@ -351,3 +352,8 @@ def _clean_environment() -> dict[str, str]:
 async def gateway(gateway_factory: StartGateway) -> GatewayProcess:
     """A real gateway with the demo agent."""
     return await gateway_factory()
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that a gateway runs on."""
+    return {"uvloop": uvloop.new_event_loop}

@@ -7,13 +7,14 @@ from itertools import cycle, islice
 
 import pytest
 
+from perdure.domain.checker import violations
 from perdure.domain.delivery import LEGAL, PartState, Step
-from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import PartId
 from perdure.ports.outbox import Part
 from perdure.store.operations.notices import notice
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, message, settle
+from perdure.testkit.stores import Person, assert_sound, claim_one, message, settle
 from perdure.testkit.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
@@ -368,3 +369,99 @@ async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     clock.advance(5)
     deletion = await take_one(store)
     assert (deletion.step, deletion.receipt) == (Step.DELETE, "the bubble")
+
+
+async def deliver(store: Store) -> list[str]:
+    """Everything that is due, as it is sent."""
+    sent: list[str] = []
+    while taken := await store.outbox.take(adapter=CHAT, limit=10):
+        (part,) = taken
+        await store.outbox.record(part.id, PartState.SENT, receipt=f"r{len(sent)}")
+        sent.append(f"{part.step} {part.text}".strip())
+    return sent
+
+
+async def test_what_goes_ahead_is_not_said_again(store: Store, eve: Person) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await store.outbox.go_ahead(claimed.lease, ("one",))
+    assert await deliver(store) == ["post one"]
+
+    await store.outbox.go_ahead(claimed.lease, ("one", "two"))
+    await store.outbox.go_ahead(claimed.lease, ("one", "two"))
+    await settle(store, claimed, "one two three", parts=("one", "two", "three"))
+
+    assert await deliver(store) == ["post two", "post three"]
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_an_answer_may_have_gone_ahead_whole(store: Store, eve: Person) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await store.outbox.go_ahead(claimed.lease, ("one", "two"))
+    await settle(store, claimed, "one two", parts=("one", "two"))
+
+    assert await deliver(store) == ["post one", "post two"]
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_final_words_that_differ_from_what_went_ahead_are_said(
+    store: Store, eve: Person
+) -> None:
+    """It never should, but then nothing may be lost."""
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await store.outbox.go_ahead(claimed.lease, ("one", "too"))
+    await settle(store, claimed, "one two three", parts=("one", "two", "three"))
+
+    assert await deliver(store) == ["post one", "post too", "post two", "post three"]
+
+
+async def test_nothing_goes_ahead_of_a_turn_that_is_over(store: Store, eve: Person) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await settle(store, claimed, "done", parts=("done",))
+
+    with pytest.raises(Fenced):
+        await store.outbox.go_ahead(claimed.lease, ("late",))
+    assert await deliver(store) == ["post done"]
+
+
+async def test_an_undo_takes_back_what_went_ahead(store: Store, eve: Person) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await store.outbox.go_ahead(claimed.lease, ("one",))
+    assert await deliver(store) == ["post one"]
+    await store.outbox.go_ahead(claimed.lease, ("one", "two"))
+
+    await eve.says("/undo")
+
+    sent = await deliver(store)
+    assert "delete" in sent
+    assert "post two" not in sent
+
+
+CODE = "```py\none\ntwo\n```"
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_sound"),
+    [
+        ((CODE,), True),
+        (("```py\none\n```", "```py\ntwo\n```"), True),
+        ((f"{CODE}\n\n_main · 0.2 s_",), True),
+        (("```py\none\n```",), False),
+        (("```py\ntwo\none\n```",), False),
+    ],
+    ids=["as it is", "in two frames", "with a footer", "half of it", "in another order"],
+)
+async def test_parts_may_tell_more_than_the_text_and_never_less(
+    store: Store, eve: Person, parts: tuple[str, ...], is_sound: bool
+) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    await settle(store, claimed, CODE, parts=parts)
+
+    found = violations(await store.diagnostics.record(claimed.lease.session))
+
+    assert (found == []) == is_sound

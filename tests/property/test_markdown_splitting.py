@@ -18,7 +18,7 @@ from perdure.domain.markdown.html import to_html
 from perdure.domain.markdown.marks import closing_of
 from perdure.domain.markdown.parse import Kind, blocks_of, parse, tail_of
 from perdure.domain.markdown.plain import to_plain
-from perdure.domain.markdown.split import split
+from perdure.domain.markdown.split import split, stretches
 from perdure.domain.markdown.units import Unit, border, cut, size_of
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text(encoding="utf-8")
@@ -273,3 +273,20 @@ def test_plain_text_has_every_word(text: str) -> None:
     ):
         assert word in shown
     assert letters(re.sub(r"```.*|~~~~.*", "", shown)).count("alpha") == text.count("alpha")
+
+
+@given(text=st.one_of(documents, scraps), data=st.data(), least=st.sampled_from([1, 20, 200]))
+@settings(deadline=None)
+def test_what_stands_stays_whatever_follows(text: str, data: st.DataObject, least: int) -> None:
+    *standing, _ = stretches(text[: data.draw(st.integers(0, len(text)))], least=least)
+
+    assert list(stretches(text, least=least)[: len(standing)]) == standing
+
+
+@given(text=st.one_of(documents, scraps), least=st.sampled_from([1, 20, 200]))
+@settings(deadline=None)
+def test_stretches_are_the_text(text: str, least: int) -> None:
+    found = stretches(text, least=least)
+
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(each for each in found[:-1])

@@ -26,6 +26,8 @@ from perdure.domain.address import Address
 from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
 from perdure.domain.delivery import (
+    AHEAD,
+    REPLY,
     WITHDRAWN,
     Capabilities,
     Pace,
@@ -55,7 +57,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt import MediaBlock, Request, TextBlock
-from perdure.domain.records import SessionRecord
+from perdure.domain.records import PartView, SessionRecord
 from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import EDIT, Update
@@ -70,7 +72,7 @@ from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.agent import CountingTools, ScriptedAgent, echo, said
 from perdure.testkit.crash import (
     Fuse,
     Fused,
@@ -90,12 +92,21 @@ FIND, NEITHER = Capabilities(can_find=True, can_delete=True), Capabilities()
 GROWING = Capabilities(
     can_edit=True, can_delete=True, streaming=Streaming.EDIT, pace=Pace(preview_s=0)
 )
+APPENDING = Capabilities(
+    can_find=True,
+    can_delete=True,
+    streaming=Streaming.APPEND,
+    ahead_min=1,
+    pace=Pace(preview_s=0),
+)
 PLATFORMS = {
     "find": FIND,
     "neither": NEITHER,
     "growing": GROWING,
     "growing with a key": msgspec.structs.replace(GROWING, takes_key=True),
     "growing and can be asked": msgspec.structs.replace(GROWING, can_find=True),
+    "appending": APPENDING,
+    "appending and cannot be asked": msgspec.structs.replace(APPENDING, can_find=False),
 }
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
 MakeDriver = Callable[[], Driver]
@@ -177,6 +188,14 @@ class WatchedFeed(Feed):
             if isinstance(item, Delta):
                 self._world.see(item)
         super().publish(session, items)
+
+
+def in_paragraphs(request: Request) -> Sequence[AgentEvent]:
+    """An answer whose first piece holds a paragraph that nothing can change any more."""
+    words = [
+        Text(f"{event.text}\n\n") if isinstance(event, Text) else event for event in echo(request)
+    ]
+    return [Text("Well.\n\nNow then.\n\n"), *words]
 
 
 class Gate:
@@ -633,7 +652,7 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
 
 def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
     over = (PartState.SENT, PartState.UNKNOWN, PartState.FAILED)
-    answered = {part.turn for part in record.parts if part.message == f"{part.turn}.reply"}
+    answered = {part.turn for part in record.parts if _is_final(part)}
     found = [
         f"{part.id} is {part.state}"
         for part in record.parts
@@ -647,6 +666,10 @@ def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
     return found
 
 
+def _is_final(part: PartView) -> bool:
+    return part.message in (f"{part.turn}{AHEAD}", f"{part.turn}{REPLY}")
+
+
 def _not_as_said(world: World, record: SessionRecord) -> list[str]:
     """People see each answer whole and once, and no bubble beside it, unless one that nobody knows
     the fate of, which is shown as such."""
@@ -657,7 +680,7 @@ def _not_as_said(world: World, record: SessionRecord) -> list[str]:
     for turn in record.turns:
         own = [part for part in record.parts if part.turn == turn.id and part.turn not in gone]
         parts = [part for part in own if part.step != Step.UPLOAD]
-        said = [part.text for part in parts if part.message == f"{turn.id}.reply"]
+        said = [part.text for part in parts if _is_final(part)]
         keys = {part.id for part in parts if part.message.startswith(turn.id)}
         seen = [shown.text for shown in world.platform.visible if shown.key in keys]
         is_unknown = any(part.state == PartState.UNKNOWN for part in parts)
@@ -677,7 +700,7 @@ def _still_visible(world: World, record: SessionRecord) -> list[str]:
     return [
         f"{part.id} of {part.turn} is still to be seen"
         for part in record.parts
-        if part.message == f"{part.turn}.reply" and part.turn in gone and part.id in visible
+        if _is_final(part) and part.turn in gone and part.id in visible
         if part.state != PartState.UNKNOWN
     ]
 
@@ -851,6 +874,8 @@ async def strike_everywhere(
         shutil.copy(template, folder / f"{point}.db")
         world = on_sqlite(folder, point)
         world.platform.can = can
+        if can.streaming is Streaming.APPEND:
+            world.agent = ScriptedAgent(in_paragraphs)
         fuse = Fuse(point, nemesis)
         found = await play(world, scenario, [fuse])
         assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
@@ -890,6 +915,9 @@ async def test_no_instant_at_all_breaks_a_promise(
         ("growing", "talk"),
         ("growing with a key", "stop"),
         ("growing and can be asked", "undo"),
+        ("appending", "talk"),
+        ("appending", "undo"),
+        ("appending and cannot be asked", "stop"),
     ],
 )
 async def test_no_platform_breaks_a_promise(

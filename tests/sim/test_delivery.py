@@ -300,6 +300,81 @@ async def test_a_stopped_answer_shows_all_that_is_kept(tmp_path: Path) -> None:
     assert platform.visible[-1].text == stopped.reply
 
 
+APPENDING = Capabilities(
+    takes_key=True, can_delete=True, streaming=Streaming.APPEND, ahead_min=40, pace=QUICK
+)
+PARAGRAPHS = [each.strip() for each in ANSWER.split("\n\n")]
+# Until its line is complete, nobody knows what the last paragraph is.
+PIECES = [*PARAGRAPHS[:2], "\n\n".join(ANSWER.split("\n\n")[2:]).strip()]
+
+
+async def test_where_nothing_can_be_changed_an_answer_comes_piece_by_piece(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=APPENDING)
+    agent = SlowAgent(lambda _: ANSWER)
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        accepted = await gateway.hears("go")
+
+        async def has_begun() -> bool:
+            return bool(platform.visible)
+
+        await until(has_begun, "the first paragraph", seconds=5)
+        assert (await gateway.parts_of(accepted))[0].message.endswith(".ahead")
+        parts = await gateway.delivered(accepted)
+
+    assert [shown.text for shown in platform.visible] == PIECES
+    assert platform.edits == platform.shown, "nothing was changed"
+    assert {part.step for part in parts} == {Step.POST}
+
+
+async def test_a_block_that_is_too_long_goes_ahead_in_pieces(tmp_path: Path) -> None:
+    code = "```python\n" + "print('a line of code')\n" * 12 + "```"
+    text = "\n\n".join([code, *ANSWER.split("\n\n")])
+    can = msgspec.structs.replace(APPENDING, text_max=120)
+    platform = ScriptedPlatform(capabilities=can)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: text)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    shown = [each.text for each in platform.visible]
+    assert all(platform.size(each) <= 120 for each in shown)
+    assert "".join(shown).count("a line of code") == 12
+    assert all(each.count("```") % 2 == 0 for each in shown)
+    assert shown[-4:] == PARAGRAPHS
+
+
+@pytest.mark.parametrize("can_delete", [True, False])
+async def test_a_stopped_answer_ends_where_it_was_stopped(tmp_path: Path, can_delete: bool) -> None:
+    platform = ScriptedPlatform(
+        capabilities=msgspec.structs.replace(APPENDING, can_delete=can_delete)
+    )
+    agent = SlowAgent(lambda _: ANSWER)
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        accepted = await gateway.hears("go")
+
+        async def has_begun() -> bool:
+            return len(platform.visible) > 1
+
+        await until(has_begun, "two paragraphs", seconds=5)
+        stopped = await gateway.hears("/stop")
+        await gateway.delivered(accepted)
+
+        async def is_whole() -> bool:
+            record = await gateway.store.diagnostics.record(stopped.session)
+            kept = [getattr(each.event, "text", "") for each in record.events]
+            shown = [each.text for each in platform.visible if each.text != stopped.reply]
+            return " ".join(shown).split() in [text.split() for text in kept]
+
+        await until(is_whole, "what is kept to be shown", seconds=5)
+
+
+async def test_a_server_that_can_only_post_is_appended_to(tmp_path: Path) -> None:
+    can = msgspec.structs.replace(APPENDING, streaming=Streaming.NATIVE)
+    platform = OldServer(capabilities=can)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert [shown.text for shown in platform.visible] == PIECES
+
+
 class OldServer(ScriptedPlatform):
     """Does not know the way of streaming that its platform has."""
 

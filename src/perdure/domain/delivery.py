@@ -9,6 +9,9 @@ While a turn runs its text is shown in bubbles. A bubble is a part like any othe
 marked attempting before its first words are posted; what it shows after that is no row, for it
 only renders text that is durable already. The reply's own parts stand behind the bubbles in the
 same line, and edit those that have a receipt.
+
+Where a message can never be changed, the leading parts of the reply go ahead of the rest as soon as
+they stand whatever follows; they are ordinary parts, and the reply goes on where they end.
 """
 
 import math
@@ -61,17 +64,24 @@ WITHDRAWN: Final = "withdrawn"
 GONE: Final = "gone"
 KEPT: Final = "kept"
 
+# What is behind the turn's id in the names of what it sends.
+REPLY: Final = ".reply"
+BUBBLES: Final = ".bubbles"
+AHEAD: Final = ".ahead"
+DELETIONS: Final = ".deletions"
+
 BACKOFF_S: Final = (1, 2, 5, 15, 60, 300)
 
 
 class Streaming(StrEnum):
     """How a platform can show an answer while it grows, best first. NATIVE: it takes text as it
-    comes. DRAFT: a preview that leaves no message behind. EDIT: a message that is changed. NONE:
-    people see it when it is whole."""
+    comes. DRAFT: a preview that leaves no message behind. EDIT: a message that is changed. APPEND:
+    messages that are never changed, one after another. NONE: people see it when it is whole."""
 
     NATIVE = "native"
     DRAFT = "draft"
     EDIT = "edit"
+    APPEND = "append"
     NONE = "none"
 
 
@@ -102,6 +112,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     can_delete: bool = False  # can take away what it shows
     can_react: bool = False
     streaming: Streaming = Streaming.NONE
+    ahead_min: int = 500  # characters of source that are worth a message of their own
     text_max: int = 4096
     unit: Unit = Unit.CHARS
     typing_s: float = 0  # how long one typing signal lasts; 0: there is none
@@ -123,7 +134,7 @@ def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Ca
     """The next best way to stream, where a server has said that it does not know the best one."""
     if capabilities.streaming not in unsupported:
         return capabilities
-    fallback = Streaming.EDIT if capabilities.can_edit else Streaming.NONE
+    fallback = Streaming.EDIT if capabilities.can_edit else Streaming.APPEND
     streaming = Streaming.NONE if fallback in unsupported else fallback
     return msgspec.structs.replace(capabilities, streaming=streaming)
 
@@ -131,12 +142,38 @@ def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Ca
 def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -> tuple[str, ...]:
     """The markdown of each part of a reply, in order. `size` is how long a text becomes in the
     platform's own form and unit."""
+    if capabilities.streaming is Streaming.APPEND and len(text) > capabilities.ahead_min:
+        texts = _stretches(text, capabilities)
+        return tuple(part for each in texts for part in _fitting(each, capabilities, size=size))
+    return _fitting(text, capabilities, size=size)
+
+
+def plan_ahead(
+    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+) -> tuple[str, ...]:
+    """The leading parts of an answer that is still being written: those that `plan` begins with,
+    whatever follows."""
+    if len(text) <= capabilities.ahead_min:
+        return ()
+    *standing, _ = _stretches(text, capabilities)
+    return tuple(part for each in standing for part in _fitting(each, capabilities, size=size))
+
+
+def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
+    # Its parser takes a while to import, and most answers are short.
+    from perdure.domain.markdown.split import stretches  # noqa: PLC0415
+
+    return stretches(text, least=capabilities.ahead_min)
+
+
+def _fitting(
+    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+) -> tuple[str, ...]:
     if not text.strip():
         return ()
     if size(text) <= capabilities.text_max:
         return (text,)
-    # Its parser takes a while to import, and most answers are short.
-    from perdure.domain.markdown.split import split  # noqa: PLC0415
+    from perdure.domain.markdown.split import split  # noqa: PLC0415 - as above
 
     return split(text, size=size, limit=capabilities.text_max)
 

@@ -230,7 +230,7 @@ class OutboxPump:
     async def _quiet(self, part: Part) -> str:
         """The final words of a turn wait for its last preview. What only speaks of a turn must not:
         that may still run for long."""
-        if part.turn is None or not part.is_of_turn or part.step is Step.BUBBLE:
+        if part.turn is None or not part.is_of_turn or part.is_ahead or part.step is Step.BUBBLE:
             return ""
         return await self._stage.quiet(part.turn, part.receipt)
 

@@ -146,6 +146,7 @@ class Act:
         self._tools: dict[CallId, str] = {}
         self._names: dict[CallId, str] = {}
         self._bubbles: list[Bubble] = []
+        self._ahead = 0  # parts
         self._not_before = 0.0
         self._typed_at = float("-inf")
         self._slowness = 1.0
@@ -218,7 +219,7 @@ class Act:
     def _text(self) -> str:
         said = "\n\n".join(text for text in self._texts.values() if text.strip())
         display = self._surface.display
-        if self._surface.streaming(self._address) is Streaming.NATIVE:
+        if self._surface.streaming(self._address) in (Streaming.NATIVE, Streaming.APPEND):
             return said  # it only grows, so nothing may stand there for a while
         working = list(dict.fromkeys(self._tools.values())) if display.has_tools else []
         if self._is_thinking and display.has_reasoning:
@@ -258,6 +259,8 @@ class Act:
         return seconds
 
     async def _preview(self, streaming: Streaming) -> float:
+        if streaming is Streaming.APPEND:
+            return await self._go_ahead()
         pieces = await self._pieces(streaming)
         for index, piece in enumerate(pieces):
             bubble = self._bubbles[index] if index < len(self._bubbles) else None
@@ -273,6 +276,17 @@ class Act:
                 await self._grow(bubble, piece, streaming)
             return self._pause(pace.preview_s * self._slowness)
         return DRAFT_S if streaming is Streaming.DRAFT else QUIET_S
+
+    async def _go_ahead(self) -> float:
+        """What stands whatever follows goes out like any other part."""
+        parts = await self._surface.plan_ahead(self._text, self._address)
+        if len(parts) > self._ahead:
+            go_ahead = partial(self._stage.outbox.go_ahead, self._claimed.lease, parts)
+            await persist(go_ahead, clock=self._stage.clock)
+            self._ahead = len(parts)
+            self._stage.wake()
+        self._pause(self._surface.capabilities(self._address).pace.preview_s)
+        return QUIET_S  # more text wakes us before that
 
     def _fades(self, bubble: Bubble, streaming: Streaming) -> bool:
         """A draft is gone after half a minute: one that does not change is shown again."""

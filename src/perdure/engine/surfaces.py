@@ -16,6 +16,7 @@ from perdure.domain.delivery import (
     Streaming,
     lowered,
     plan,
+    plan_ahead,
 )
 from perdure.domain.errors import Transient
 from perdure.engine.pace import Pacer
@@ -62,6 +63,12 @@ class Surface:
         """The parts of a text; `is_healed` where it is not whole yet. A long one takes a while to
         parse, which is not the loop's to spend."""
         work = partial(self._plan, text, self.capabilities(address), is_healed=is_healed)
+        return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
+
+    async def plan_ahead(self, text: str, address: Address) -> tuple[str, ...]:
+        """The parts of a growing answer that can go ahead of the rest."""
+        can = self.capabilities(address)
+        work = partial(plan_ahead, text, can, size=self.adapter.size)
         return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
 
     def _plan(self, text: str, can: Capabilities, *, is_healed: bool) -> tuple[str, ...]:

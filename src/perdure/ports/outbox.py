@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.delivery import PartState, Step
+from perdure.domain.delivery import AHEAD, PartState, Step
 from perdure.domain.ids import MediaId, MessageId, PartId, SessionId, TurnId
 from perdure.ports.turns import Lease
 
@@ -34,6 +34,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is what a turn says, rather than what is said about it."""
         return self.turn is not None and self.message.startswith(self.turn)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it went out before its turn was over."""
+        return self.message == f"{self.turn}{AHEAD}"
+
 
 class Bubble(msgspec.Struct, frozen=True, kw_only=True):
     """Where a running turn's text is shown. With a receipt it is there already; `is_lost` where
@@ -50,9 +55,10 @@ class Outbox(Protocol):
     Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
     for the ones before it), and gives each to one caller; an edit whose bubble never got a receipt
     is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the one
-    that is there; `forget_bubble` says that this one, if it is ours, was never shown. `leave` puts
-    down the words of a turn that somebody else has ended, unless that was done. `record` moves a
-    part along the states of `domain/delivery.py`, and may be repeated, except that what was
+    that is there; `forget_bubble` says that this one, if it is ours, was never shown. `go_ahead`
+    puts down the leading parts of a running turn's reply, but for those that are there. `leave`
+    puts down the words of a turn that somebody else has ended, unless that was done. `record` moves
+    a part along the states of `domain/delivery.py`, and may be repeated, except that what was
     withdrawn meanwhile expires where it would become pending; `post_instead` makes a pending post
     of an edit whose bubble is gone; `divide` makes several parts of a text that is too long for its
     platform; `release` gives back what this node has taken but for `keep`; `stranded` lists parts
@@ -79,6 +85,8 @@ class Outbox(Protocol):
     async def bubble(self, lease: Lease, index: int, text: str) -> Bubble: ...
 
     async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
+
+    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None: ...
 
     async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None: ...
 

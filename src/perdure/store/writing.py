@@ -251,6 +251,10 @@ class StoredOutbox:
         at = self._mint.now_ms()
         await self._driver.write(partial(outbox.forget_bubble, turn, index, self._node, at=at))
 
+    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(outbox.go_ahead, lease, parts, stamp))
+
     async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(outbox.leave, session, turn, parts, stamp))

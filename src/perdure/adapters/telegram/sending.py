@@ -96,7 +96,7 @@ class Sending:
                     reply_to=preview.reply_to,
                 )
                 return (await self._post(post)).external_id
-            case Streaming.NATIVE | Streaming.NONE:
+            case Streaming.NATIVE | Streaming.APPEND | Streaming.NONE:
                 raise Unsupported(f"Telegram has no {preview.streaming} streaming; use another")
             case _:
                 assert_never(preview.streaming)

@@ -48,6 +48,20 @@ def split(text: str, *, size: Callable[[str], int], limit: int) -> tuple[str, ..
         ) from None
 
 
+def stretches(text: str, *, least: int) -> tuple[str, ...]:
+    """The text cut between blocks, each stretch but the last of `least` characters or more. However
+    much is written behind it, all but the last stay what they are: what ends a block is a line that
+    is itself complete."""
+    source = "\n".join(lines_of(text))
+    complete = source[: source.rfind("\n") + 1]
+    lines = _line_starts(source)
+    cuts = [0]
+    for block in blocks_of(complete)[1:]:
+        if lines[block.start] - cuts[-1] >= least:
+            cuts.append(lines[block.start])
+    return tuple(_parts(source, cuts).text(at, at + 1) for at in range(len(cuts)))
+
+
 def _split_blocks(source: str, space: Space, depth: int) -> list[str]:
     blocks = blocks_of(source)
     lines = _line_starts(source)

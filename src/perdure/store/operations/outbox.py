@@ -6,12 +6,23 @@ deleted by it; the final words wait for a bubble's first ones.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 from typing import NamedTuple
 
 import msgspec
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.delivery import LEGAL, WITHDRAWN, PartState, Step
+from perdure.domain.delivery import (
+    AHEAD,
+    BUBBLES,
+    DELETIONS,
+    LEGAL,
+    REPLY,
+    WITHDRAWN,
+    PartState,
+    Step,
+)
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome
@@ -88,7 +99,7 @@ _EXPIRE = """
     UPDATE outbox SET state = 'expired', changed_at = $1
     WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id"""
 _OF_MESSAGE = """
-    SELECT id, part, target, state, conversation_id, session_id FROM outbox
+    SELECT id, part, target, state, text, conversation_id, session_id FROM outbox
     WHERE message_id = $1 ORDER BY part FOR UPDATE"""
 _WITHDRAW = """
     UPDATE outbox SET state = 'expired', error = $1, changed_at = $2, node_id = NULL
@@ -108,7 +119,6 @@ _ENDED = "SELECT outcome FROM turns WHERE id = $1 AND outcome IS NOT NULL"
 # How turns end whose words their runner has put down.
 _SAID = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
 _JUST_ENDED = 8
-_REPLY, _BUBBLES, _DELETIONS = ".reply", ".bubbles", ".deletions"
 _NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
 # What may be, or become, visible to people.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
@@ -185,19 +195,35 @@ def put_reply(
     session: SessionId, turn: TurnId, parts: Sequence[str], files: Sequence[MediaId], stamp: Stamp
 ) -> Op[None]:
     """The final words of a turn: each takes the place of the bubble that showed it so far, if there
-    is one; bubbles that are left over go away, files come last."""
-    shown = yield from rows(_OF_MESSAGE, f"{turn}{_BUBBLES}")
+    is one; bubbles that are left over go away, files come last. What went ahead stands."""
+    ahead = yield from _went_ahead(turn)
+    stands = sum(takewhile(bool, map(eq, ahead, parts)))
+    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
     bubbles = {part: bubble for bubble, part, _, state, *_ in shown if state in _MAY_SHOW}
     conversation = yield from _conversation(session, turn)
-    line = Line(conversation, session, turn, f"{turn}{_REPLY}")
+    line = Line(conversation, session, turn, f"{turn}{REPLY}")
     words = []
-    for index, text in enumerate(parts):
+    for index, text in enumerate(parts[stands:], len(ahead)):
         target = bubbles.pop(index, None)
         words.append(Words(text, Step.EDIT if target else Step.POST, target))
     words += [Words("", Step.UPLOAD, media=media) for media in files]
-    yield from put(line, words, stamp)
+    yield from put(line, words, stamp, first=len(ahead))
     surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
-    yield from put(line._replace(message=f"{turn}{_DELETIONS}"), surplus, stamp)
+    yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
+
+
+def _went_ahead(turn: TurnId) -> Op[list[str]]:
+    found = yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}")
+    return [text for *_, text, _, _ in found]
+
+
+def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
+    """From the fence on nobody can settle the turn before this commits."""
+    yield from journal.fence(lease.session, lease.epoch)
+    known = len((yield from _went_ahead(lease.turn)))
+    conversation = yield from _conversation(lease.session, lease.turn)
+    line = Line(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
+    yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)
 
 
 def leave(session: SessionId, turn: TurnId, parts: Sequence[str], stamp: Stamp) -> Op[None]:
@@ -209,7 +235,7 @@ def leave(session: SessionId, turn: TurnId, parts: Sequence[str], stamp: Stamp) 
     is_cut = ended is not None and ended[0] not in _SAID
     if not is_cut or not (yield from _stands(turn, head[0])):
         return
-    if not (yield from rows(_OF_MESSAGE, f"{turn}{_REPLY}")):
+    if not (yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")):
         yield from put_reply(session, turn, parts, (), stamp)
 
 
@@ -227,7 +253,7 @@ def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:
     """The turn's bubble of that number, put down if it is not there. From the fence on nobody can
     settle the turn before this commits: no bubble appears after the final words."""
     yield from journal.fence(lease.session, lease.epoch)
-    message = f"{lease.turn}{_BUBBLES}"
+    message = f"{lease.turn}{BUBBLES}"
     known = yield from row(_PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
     if known is None:
         conversation = yield from _conversation(lease.session, lease.turn)
@@ -247,7 +273,7 @@ def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:
 
 
 def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
-    yield from run(_FORGET_BUBBLE, at, f"{turn}{_BUBBLES}", index, node)
+    yield from run(_FORGET_BUBBLE, at, f"{turn}{BUBBLES}", index, node)
 
 
 def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
@@ -384,9 +410,10 @@ def next_due() -> Op[int | None]:
 def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
     """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
     rows are locked first: none of them can come back to the line while its deletion is queued."""
-    parts = yield from rows(_OF_MESSAGE, f"{turn}{_REPLY}")
-    parts += yield from rows(_OF_MESSAGE, f"{turn}{_BUBBLES}")
-    known = yield from rows(_OF_MESSAGE, f"{turn}{_DELETIONS}")
+    parts = yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")
+    parts += yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
+    parts += yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}")
+    known = yield from rows(_OF_MESSAGE, f"{turn}{DELETIONS}")
     covered = {target for _, _, target, *_ in known}
     gone = []
     for part, _, target, state, *_ in parts:
@@ -400,5 +427,5 @@ def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
             covered.add(shown)
     if gone:
         *_, conversation, session = parts[0]
-        line = Line(conversation, session, turn, f"{turn}{_DELETIONS}")
+        line = Line(conversation, session, turn, f"{turn}{DELETIONS}")
         yield from put(line, gone, stamp, first=len(known))
