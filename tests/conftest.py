@@ -17,6 +17,8 @@ import asyncpg
 import pytest
 import uvloop
 from hypothesis import settings
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from perdure.app.system import SystemClock
 from perdure.domain.ids import NodeId
@@ -26,7 +28,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.peers.peer import Site
 from perdure.testkit.process import GatewayProcess
-from perdure.testkit.stores import Person
+from perdure.testkit.stores import OwnedDatabase, Person
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 pytest_plugins = ["perdure.testkit.peers.fixtures"]
@@ -44,22 +46,23 @@ OpenStores = Callable[[], Awaitable[list[Store]]]
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
 
-# What takes seconds to start or to import: the tests that need one share a worker, and so the one
-# that was started.
-SHARED = {
-    "matrix": "synapse",
-    "strict_matrix": "synapse",
-    "telegram_webhook": "telemelya",
-    "schema": "aiogram",
-}
+class OneServerForAll(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests that need the same server, which takes seconds to start, share a worker: those of one
+    class, of one file from end to end, and all that speak Matrix. Others go wherever there is
+    room, and last, so that the workers end together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if "matrix" in nodeid.lower():
+            return "matrix"
+        file, _, name = nodeid.partition("::")
+        if file.startswith("tests/e2e/"):
+            return file
+        return nodeid.rpartition("::")[0] if "::" in name else nodeid
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        used = getattr(item, "fixturenames", ())
-        for group in {SHARED[name] for name in used if name in SHARED}:
-            item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return OneServerForAll(config, log)
 
 
 def _cannot_have(what: str, why: object) -> None:
@@ -139,21 +142,64 @@ async def _make_database(url: str, name: str) -> None:
     await driver.close()
 
 
-@pytest.fixture
-async def postgres_database(worker_database: str) -> str:
-    """A migrated database without a row. Emptying one takes a tenth of the time of a copy."""
-    async with _admin(worker_database) as connection:
-        await connection.execute(
+class _Connected:
+    """An `OwnedDatabase`. Deleting from small tables takes a tenth of the time of truncating them,
+    which makes new files for each table and index."""
+
+    def __init__(self, url: str, connection: asyncpg.Connection) -> None:
+        self.url = url
+        self._connection = connection
+
+    async def empty(self) -> None:
+        """Without a row, and without anybody else who is connected."""
+        await self._connection.execute(
             """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()"""
         )
-        tables = await connection.fetch(
+        tables = await self._connection.fetch(
             """SELECT tablename FROM pg_tables
                WHERE schemaname = 'public' AND tablename <> 'schema_migrations'"""
         )
+        emptying = [f"DELETE FROM {table}" for (table,) in tables]
+        await self._connection.execute("; ".join(emptying))
+
+    async def bury(self, node: NodeId) -> None:
+        """Let the lease of a process that is gone run out."""
+        await self._connection.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
+
+    async def leases(self) -> int:
+        """How many processes have one."""
+        count: int = await self._connection.fetchval(
+            "SELECT count(*) FROM nodes WHERE lease_until > 0"
+        )
+        return count
+
+    async def bury_all(self) -> None:
+        await self._connection.execute("UPDATE nodes SET lease_until = 0")
+
+
+@contextlib.asynccontextmanager
+async def _owned(url: str) -> AsyncIterator[OwnedDatabase]:
+    connection = await asyncpg.connect(url)
+    try:
         await connection.execute("SET session_replication_role = replica")  # no foreign keys
-        await connection.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))
-    return worker_database
+        yield _Connected(url, connection)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def postgres(worker_database: str) -> AsyncIterator[OwnedDatabase]:
+    """A migrated database without a row. Emptying one takes a tenth of the time of a copy."""
+    async with _owned(worker_database) as database:
+        await database.empty()
+        yield database
+
+
+@pytest.fixture
+def postgres_database(postgres: OwnedDatabase) -> str:
+    """Its URL."""
+    return postgres.url
 
 
 class Home(Protocol):
@@ -184,15 +230,12 @@ class SqliteHome:
 class PostgresHome:
     is_shared = True
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, database: OwnedDatabase) -> None:
+        self._database = database
+        self.bury = database.bury
 
     def driver(self) -> Driver:
-        return PostgresDriver(self._url)
-
-    async def bury(self, node: NodeId) -> None:
-        async with _admin(self._url) as connection:
-            await connection.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
+        return PostgresDriver(self._database.url)
 
 
 @pytest.fixture
@@ -204,7 +247,7 @@ def clock() -> VirtualClock:
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if request.param == "sqlite":
         return SqliteHome(tmp_path)
-    return PostgresHome(request.getfixturevalue("postgres_database"))
+    return PostgresHome(request.getfixturevalue("postgres"))
 
 
 class Lives:

@@ -16,7 +16,7 @@ from perdure.app.system import SystemClock
 from perdure.testkit.http import Client
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import Shown, wait_until
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -48,7 +48,7 @@ class Rig:
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perdure", "--home", str(self.gateway.home), *arguments),
-            env={**kept, "PERDURE_DISCOVER": "0"},
+            env={**kept, **TRUSTS_NOBODY, "PERDURE_DISCOVER": "0"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

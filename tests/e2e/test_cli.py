@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from perdure.app.system import SystemClock
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
@@ -42,7 +42,7 @@ class Result:
 def environment(**more: str) -> dict[str, str]:
     foreign = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return {**kept, "PERDURE_DISCOVER": "0", "COLUMNS": "60", **more}
+    return {**kept, "PERDURE_DISCOVER": "0", "COLUMNS": "60", **TRUSTS_NOBODY, **more}
 
 
 def command(*arguments: str) -> list[str]:

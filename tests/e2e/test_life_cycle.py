@@ -22,7 +22,7 @@ from perdure.app.systemd import Notifier
 from perdure.domain.errors import Transient
 from perdure.domain.recovery import Resume, shutdown_text
 from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -80,7 +80,7 @@ async def process(*arguments: str, **environ: str) -> AsyncIterator[asyncio.subp
     running = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "perdure", *arguments),
-        env={**os.environ, "PERDURE_DISCOVER": "0", **environ},
+        env={**os.environ, **TRUSTS_NOBODY, "PERDURE_DISCOVER": "0", **environ},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -377,6 +377,14 @@ async def test_another_window_shows_the_same(chat: Chat) -> None:
     for window in (chat, other):
         await window.answered("and then this")
         assert len(await window.until_stored_is_shown()) == 4
+
+    name = await chat.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('c')")
+    await chat.call("POST", "/api/send", {"to": name, "text": "Frost tonight."})
+    for window in (chat, other):
+        sent = window.page.locator(".assistant", has_text="Sent from elsewhere")
+        await expect(sent).to_contain_text("Frost tonight.")
+    await other.page.reload()
+    await expect(other.page.locator(".assistant", has_text="Sent from")).to_have_count(1)
     assert chat.errors == []
 
 

@@ -208,7 +208,7 @@ def test_every_error_code_is_raised_somewhere() -> None:
 
 
 def test_the_metrics_are_those_of_the_code() -> None:
-    source = (PACKAGE / "web" / "health.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "web" / "metrics.py").read_text(encoding="utf-8")
     rows = table(section("docs/operations.md", "## Logs and metrics"))
     listed = {bare(row[0])[0].removesuffix("_total") for row in rows}
     assert listed == set(re.findall(r'"(perdure_\w+)"', source))

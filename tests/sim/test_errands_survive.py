@@ -15,7 +15,6 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import asyncpg
 import msgspec
 import pytest
 
@@ -74,7 +73,7 @@ from perdure.testkit.crash import (
     SimulatedCrash,
 )
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import claim_one, only, reply_id
+from perdure.testkit.stores import OwnedDatabase, claim_one, only, reply_id
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
@@ -771,35 +770,24 @@ async def test_no_fifth_failure_breaks_an_errand(
 
 
 class SharedWorld(World):
-    def __init__(self, folder: Path, url: str, scenario: Scenario) -> None:
-        super().__init__(folder, partial(PostgresDriver, url, connections=2), scenario)
-        self._url = url
+    def __init__(self, folder: Path, postgres: OwnedDatabase, scenario: Scenario) -> None:
+        super().__init__(folder, partial(PostgresDriver, postgres.url, connections=2), scenario)
+        self._postgres = postgres
 
     async def bury(self) -> None:
-        await _execute(self._url, "UPDATE nodes SET lease_until = 0")
-
-
-async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(statement)
-    await connection.close()
+        await self._postgres.bury_all()
 
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_tenth_instant_breaks_an_errand_on_postgres(
-    tmp_path: Path, postgres_database: str, name: str
+    tmp_path: Path, postgres: OwnedDatabase, name: str
 ) -> None:
     scenario = SCENARIOS[name]
     # Another tenth for each, so that together they come close to all.
     for point in count(list(SCENARIOS).index(name) % 10, 10):
-        await _execute(
-            postgres_database,
-            "TRUNCATE nodes, principals, tokens, conversations, sessions, turns, journal, partials,"
-            " inbox, outbox, media, fetches, memories, spending, reservations, searchable,"
-            " unindexed CASCADE",
-        )
-        world = SharedWorld(tmp_path, postgres_database, scenario)
+        await postgres.empty()
+        world = SharedWorld(tmp_path, postgres, scenario)
         if scenario.is_begun:
             await before(world)
         fuse = Fuse(point)

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
@@ -27,6 +26,7 @@ from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import Fuse, FusedStore, Nemesis
 from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.stores import OwnedDatabase
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -117,34 +117,21 @@ async def test_a_message_whose_acceptance_was_not_heard_is_answered(tmp_path: Pa
             await until(partial(is_answered, store, again), "the answer")
 
 
-async def lapse(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute("UPDATE nodes SET lease_until = 0")
-    await connection.close()
-
-
-async def leases(url: str) -> int:
-    connection = await asyncpg.connect(url)
-    found: int = await connection.fetchval("SELECT count(*) FROM nodes WHERE lease_until > 0")
-    await connection.close()
-    return found
-
-
 async def test_a_node_that_lost_its_lease_lives_again(
-    tmp_path: Path, postgres_database: str
+    tmp_path: Path, postgres: OwnedDatabase
 ) -> None:
     """It slept for too long, alone: it must not take its own turns for a dead one's for ever."""
-    driver = PostgresDriver(postgres_database, connections=4)
+    driver = PostgresDriver(postgres.url, connections=4)
     async with opened(driver, tmp_path) as store, Supervisor() as supervisor:
         person = (await store.principals.ensure("person", role="member")).id
         parts = put_up(store, ScriptedPlatform(), supervisor, is_shared=True)
         async with begun(parts):
             first = await parts.door.accept(hello(person, "u1"))
             await until(partial(is_answered, store, first), "the first answer")
-            await lapse(postgres_database)
+            await postgres.bury_all()
 
             async def lives() -> bool:
-                return await leases(postgres_database) == 1
+                return await postgres.leases() == 1
 
             await until(lives, "a lease")
             second = await parts.door.accept(hello(person, "u2"))
@@ -172,13 +159,13 @@ class SlowPlatform(ScriptedPlatform):
 
 
 async def test_a_delivery_that_another_node_finished_stops_no_other(
-    tmp_path: Path, postgres_database: str
+    tmp_path: Path, postgres: OwnedDatabase
 ) -> None:
-    make = partial(PostgresDriver, postgres_database, connections=4)
+    make = partial(PostgresDriver, postgres.url, connections=4)
     async with opened(make(), tmp_path) as store, Supervisor() as supervisor:
 
         async def take_over() -> None:
-            await lapse(postgres_database)
+            await postgres.bury_all()
             async with opened(make(), tmp_path) as other:
                 await other.nodes.join(name="other")
                 await put_up(other, platform, supervisor).outbox.recover()

@@ -46,8 +46,8 @@ from perdure.ports.entropy import Entropy
 from perdure.ports.gateway import AgentView, PlatformView
 from perdure.ports.media import Fetcher, Reader
 from perdure.store.store import Store
-from perdure.web.health import Tally
 from perdure.web.services import NodeInfo, Services
+from perdure.web.tally import Tally
 
 POLL_S = 1.0
 NO_ADAPTERS: Mapping[str, Adapter] = {}
@@ -111,24 +111,13 @@ def limits_of(config: Config) -> Limits:
 
 
 def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
-    store, clock, limits = around.store, around.clock, around.limits
+    store, limits = around.store, around.limits
     surfaces = Surfaces(
         {**around.adapters, **around.platforms},
-        clock=clock,
+        clock=around.clock,
         display=lambda name: around.displays.get(name, Display()),
     )
-    stage = Stage(store.outbox, feed, clock=clock, start=start)
-    outbox = OutboxPump(
-        store.outbox,
-        surfaces,
-        media=store.media,
-        stage=stage,
-        clock=clock,
-        start=start,
-        expire_s=limits.delivery_expire_s,
-        is_shared=around.is_shared,
-    )
-    stage.wake = outbox.wake
+    stage, outbox = _outgoing(around, feed, start, surfaces)
     reaper = Reaper(store.nodes, feed, policy=limits.recovery)
     turns = TurnPump(
         _desk(around, feed, outbox, start, wake=lambda: turns.wake()),  # noqa: PLW0108 - not yet
@@ -151,10 +140,6 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         start=start,
         is_shared=around.is_shared,
     )
-    receivers = {
-        name: Receiver(platform, surfaces.named(name), clock=clock)
-        for name, platform in around.platforms.items()
-    }
     return Parts(
         turns=turns,
         outbox=outbox,
@@ -173,8 +158,35 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
             fetch_wake=fetching.wake,
         ),
         watchers=Watchers(feed, store.conversations, store.archive),
-        receivers=Receivers(receivers, start=start),
+        receivers=_receivers(around, start, surfaces),
     )
+
+
+def _outgoing(
+    around: Surroundings, feed: Feed, start: Start, surfaces: Surfaces
+) -> tuple[Stage, OutboxPump]:
+    store, clock = around.store, around.clock
+    stage = Stage(store.outbox, feed, clock=clock, start=start)
+    outbox = OutboxPump(
+        store.outbox,
+        surfaces,
+        media=store.media,
+        stage=stage,
+        clock=clock,
+        start=start,
+        expire_s=around.limits.delivery_expire_s,
+        is_shared=around.is_shared,
+    )
+    stage.wake = outbox.wake
+    return stage, outbox
+
+
+def _receivers(around: Surroundings, start: Start, surfaces: Surfaces) -> Receivers:
+    by_name = {
+        name: Receiver(platform, surfaces.named(name), clock=around.clock)
+        for name, platform in around.platforms.items()
+    }
+    return Receivers(by_name, start=start)
 
 
 def _fetching(

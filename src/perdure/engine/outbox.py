@@ -40,6 +40,7 @@ from perdure.ports.outbox import Outbox, Part
 TAKE_MAX = 64
 LAST_TAKE = 8
 RECOVER_S = 5.0
+EXPIRE_EVERY_S = 60.0
 # A longer wait is not worth holding a row for.
 PATIENCE_S = 2.0
 _DIED_SENDING = "the gateway died while sending; it may have arrived"
@@ -72,6 +73,7 @@ class OutboxPump:
         self._wake = asyncio.Event()
         self._is_shared = is_shared
         self._recover_at: dict[str, float] = {}
+        self._expire_at = -math.inf
         self._in_flight: dict[PartId, str] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -185,7 +187,7 @@ class OutboxPump:
     async def _take_due(self, *, limit: int = TAKE_MAX) -> list[tuple[Surface, Part]]:
         """Each platform has room of its own: one that hangs takes none from the others."""
         await self.recover()
-        await self._outbox.expire(older_than_s=self._expire_s)
+        await self._expire()
         taken: list[tuple[Surface, Part]] = []
         for surface in self._surfaces:
             held = sum(name == surface.name for name in self._in_flight.values())
@@ -193,6 +195,13 @@ class OutboxPump:
             if surface.is_open and room > 0:
                 taken += [(surface, part) for part in await self._take(surface.name, room)]
         return taken
+
+    async def _expire(self) -> None:
+        """Now and then: it is a write, and what expires has waited for a day."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._expire_at:
+            await self._outbox.expire(older_than_s=self._expire_s)
+            self._expire_at = now_s + min(EXPIRE_EVERY_S, self._expire_s / 10)
 
     async def _take(self, adapter: str, room: int) -> list[Part]:
         """If the answer is lost we hold parts we do not know, none of them sent: give them back."""

@@ -132,7 +132,11 @@ class PostgresDriver:
     async def open(self, *, now_ms: int) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, command_timeout=60
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=60,
+                reset=_nothing_to_reset,
             )
             async with self._pool.acquire() as connection:
                 await self._migrate(connection, now_ms)
@@ -223,6 +227,11 @@ class PostgresDriver:
         if self._pool is None:
             raise Transient("the store is closed")
         return self._pool.acquire()
+
+
+async def _nothing_to_reset(_: asyncpg.Connection) -> None:
+    """An operation leaves nothing behind in its session: the usual questions after each would be
+    one more round trip."""
 
 
 async def drive(connection: asyncpg.Connection, op: Op[T]) -> T:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
-from perdure.domain.ids import CallId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
 from perdure.domain.recovery import Policy
@@ -51,6 +51,22 @@ def message(
     return Update(
         address=address, external_id=external_id, kind=kind, principal=principal, text=text
     )
+
+
+class OwnedDatabase(Protocol):
+    """A database under test that several processes may share, as its owner sees it. `empty` leaves
+    no row and nobody connected; `bury` lets the lease of a process that is gone run out; `leases`
+    counts those that run."""
+
+    url: str
+
+    async def empty(self) -> None: ...
+
+    async def bury(self, node: NodeId) -> None: ...
+
+    async def bury_all(self) -> None: ...
+
+    async def leases(self) -> int: ...
 
 
 class Person:

@@ -6,7 +6,7 @@ from perdure.web import openapi, pages
 from perdure.web.access import Access
 from perdure.web.answers import errors_as_json
 from perdure.web.events import EventsApi
-from perdure.web.health import HealthApi, Tally
+from perdure.web.health import HealthApi
 from perdure.web.hooks import HooksApi
 from perdure.web.native import NativeApi
 from perdure.web.openai import OpenAiApi
@@ -16,6 +16,7 @@ from perdure.web.places import PlacesApi
 from perdure.web.records import RecordsApi
 from perdure.web.responses import ResponsesApi
 from perdure.web.services import Services
+from perdure.web.tally import Tally
 
 
 def application(services: Services, tally: Tally) -> web.Application:

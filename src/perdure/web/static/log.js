@@ -81,7 +81,8 @@ const DRAW = {
     let body = node.querySelector('.prose');
     if (!body) {
       body = make('div', 'prose');
-      node.append(make('span', 'visually-hidden', 'Answer:'), body);
+      node.append(make('span', 'visually-hidden', entry.origin ? '' : 'Answer:'), body);
+      if (entry.origin) node.prepend(make('div', 'meta', 'Sent from elsewhere'));
     }
     draw(body, entry.text, { isStreaming });
     for (const holder of body.querySelectorAll('.media[data-media]:empty')) {

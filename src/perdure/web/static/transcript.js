@@ -29,6 +29,7 @@ function entryOf(raw, tick) {
     calls: callsOf(raw.tool_calls),
     name: raw.name || null,
     state: raw.state ?? null,
+    origin: raw.origin || null,
     attachments: raw.attachments ?? [],
     isFull: true,
     held: [],
@@ -48,7 +49,7 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'name', 'state'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'name', 'state', 'origin'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
   JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
