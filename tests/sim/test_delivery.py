@@ -366,13 +366,14 @@ async def test_a_stopped_answer_ends_where_it_was_stopped(tmp_path: Path, can_de
         await until(is_whole, "what is kept to be shown", seconds=5)
 
 
-async def test_a_server_that_can_only_post_is_appended_to(tmp_path: Path) -> None:
-    can = msgspec.structs.replace(APPENDING, streaming=Streaming.NATIVE)
-    platform = OldServer(capabilities=can)
+async def test_only_what_a_turn_says_comes_piece_by_piece(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=APPENDING)
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
-        await gateway.delivered(await gateway.hears("go"))
+        helped = await gateway.hears("/help")
+        await gateway.delivered(helped)
 
-    assert [shown.text for shown in platform.visible] == PIECES
+    assert [shown.text for shown in platform.visible] == [helped.reply]
+    assert len(helped.reply) > 2 * APPENDING.ahead_min
 
 
 class OldServer(ScriptedPlatform):

@@ -579,9 +579,9 @@ async def planning_s(text: str) -> float:
     """How long it takes to see what of a text may be shown, and where to divide it."""
     platform = ScriptedPlatform(capabilities=GROWING)
     surface = surfaces.Surface(platform, Display(), clock=SystemClock())
-    await surface.plan(text[:5_000], ROOM, is_healed=True)  # its parser is imported at first use
+    await surface.plan_bubbles(text[:5_000], ROOM, is_healed=True)  # imports its parser
     began = time.perf_counter()
-    await surface.plan(text, ROOM, is_healed=True)
+    await surface.plan_bubbles(text, ROOM, is_healed=True)
     return time.perf_counter() - began
 
 

@@ -134,48 +134,47 @@ def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Ca
     """The next best way to stream, where a server has said that it does not know the best one."""
     if capabilities.streaming not in unsupported:
         return capabilities
-    fallback = Streaming.EDIT if capabilities.can_edit else Streaming.APPEND
+    fallback = Streaming.EDIT if capabilities.can_edit else Streaming.NONE
     streaming = Streaming.NONE if fallback in unsupported else fallback
     return msgspec.structs.replace(capabilities, streaming=streaming)
 
 
 def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -> tuple[str, ...]:
-    """The markdown of each part of a reply, in order. `size` is how long a text becomes in the
+    """The markdown of each part of a text, in order. `size` is how long a text becomes in the
     platform's own form and unit."""
-    if capabilities.streaming is Streaming.APPEND and len(text) > capabilities.ahead_min:
-        texts = _stretches(text, capabilities)
-        return tuple(part for each in texts for part in _fitting(each, capabilities, size=size))
-    return _fitting(text, capabilities, size=size)
+    if not text.strip():
+        return ()
+    if size(text) <= capabilities.text_max:
+        return (text,)
+    # Its parser takes a while to import, and most answers are short.
+    from perdure.domain.markdown.split import split  # noqa: PLC0415
+
+    return split(text, size=size, limit=capabilities.text_max)
+
+
+def plan_reply(
+    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+) -> tuple[str, ...]:
+    """The parts of a turn's whole text: first those that may have gone ahead."""
+    texts = _stretches(text, capabilities)
+    return tuple(part for each in texts for part in plan(each, capabilities, size=size))
 
 
 def plan_ahead(
     text: str, capabilities: Capabilities, *, size: Callable[[str], int]
 ) -> tuple[str, ...]:
-    """The leading parts of an answer that is still being written: those that `plan` begins with,
-    whatever follows."""
-    if len(text) <= capabilities.ahead_min:
-        return ()
+    """The parts that the plan of the reply begins with, whatever is written behind this."""
     *standing, _ = _stretches(text, capabilities)
-    return tuple(part for each in standing for part in _fitting(each, capabilities, size=size))
+    return tuple(part for each in standing for part in plan(each, capabilities, size=size))
 
 
 def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
-    # Its parser takes a while to import, and most answers are short.
-    from perdure.domain.markdown.split import stretches  # noqa: PLC0415
+    is_short = len(text) <= capabilities.ahead_min
+    if capabilities.streaming is not Streaming.APPEND or is_short:
+        return (text,)
+    from perdure.domain.markdown.split import stretches  # noqa: PLC0415 - as above
 
     return stretches(text, least=capabilities.ahead_min)
-
-
-def _fitting(
-    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
-) -> tuple[str, ...]:
-    if not text.strip():
-        return ()
-    if size(text) <= capabilities.text_max:
-        return (text,)
-    from perdure.domain.markdown.split import split  # noqa: PLC0415 - as above
-
-    return split(text, size=size, limit=capabilities.text_max)
 
 
 def backoff_s(attempts: int) -> int:

@@ -32,7 +32,7 @@ async def reply_parts(
     ending = ending_text(settlement.outcome, settlement.detail, is_silent=is_silent)
     has_footer = surface.display.has_footer and not settlement.origin
     footer = _footer(settlement, seconds) if has_footer else ""
-    return await surface.plan(joined([said, ending, footer]), address)
+    return await surface.plan_reply(joined([said, ending, footer]), address)
 
 
 def with_files(

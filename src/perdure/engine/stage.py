@@ -297,7 +297,9 @@ class Act:
         """What each bubble is to show. A native stream takes the text as it is, for it only grows;
         a draft is one, so it shows the end."""
         is_native = streaming is Streaming.NATIVE
-        pieces = await self._surface.plan(self._text, self._address, is_healed=not is_native)
+        pieces = await self._surface.plan_bubbles(
+            self._text, self._address, is_healed=not is_native
+        )
         return pieces[-1:] if streaming is Streaming.DRAFT else pieces
 
     async def _open(self, index: int, piece: str, streaming: Streaming) -> None:
@@ -430,7 +432,7 @@ class Act:
         self._tools.clear()
         self._is_thinking = False
         if self._text:
-            parts = await self._surface.plan(self._text, self._address)
+            parts = await self._surface.plan_reply(self._text, self._address)
             lease = self._claimed.lease
             await persist(
                 partial(self._stage.outbox.leave, lease.session, lease.turn, parts),

@@ -7,7 +7,7 @@ the process lives: the next start asks once again, for servers learn.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import (
@@ -17,6 +17,7 @@ from perdure.domain.delivery import (
     lowered,
     plan,
     plan_ahead,
+    plan_reply,
 )
 from perdure.domain.errors import Transient
 from perdure.engine.pace import Pacer
@@ -24,6 +25,14 @@ from perdure.ports.adapter import ACCOUNT_WAIT, Adapter
 from perdure.ports.clock import Clock
 
 LONG_TEXT: Final = 4_000
+
+
+class Plan(Protocol):
+    """How a text becomes parts."""
+
+    def __call__(
+        self, text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+    ) -> tuple[str, ...]: ...
 
 
 class Surface:
@@ -57,27 +66,37 @@ class Surface:
             held = None if error.code == ACCOUNT_WAIT else address.place
             self.pacer.hold(held, error.retry_after_s)
 
-    async def plan(
-        self, text: str, address: Address, *, is_healed: bool = False
-    ) -> tuple[str, ...]:
-        """The parts of a text; `is_healed` where it is not whole yet. A long one takes a while to
-        parse, which is not the loop's to spend."""
-        work = partial(self._plan, text, self.capabilities(address), is_healed=is_healed)
-        return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
+    async def plan(self, text: str, address: Address) -> tuple[str, ...]:
+        """The parts of a text that is said about a turn, or without one."""
+        return await self._planned(plan, text, address)
+
+    async def plan_reply(self, text: str, address: Address) -> tuple[str, ...]:
+        """The parts of a turn's whole text."""
+        return await self._planned(plan_reply, text, address)
 
     async def plan_ahead(self, text: str, address: Address) -> tuple[str, ...]:
         """The parts of a growing answer that can go ahead of the rest."""
-        can = self.capabilities(address)
-        work = partial(plan_ahead, text, can, size=self.adapter.size)
+        return await self._planned(plan_ahead, text, address)
+
+    async def plan_bubbles(
+        self, text: str, address: Address, *, is_healed: bool
+    ) -> tuple[str, ...]:
+        """What is to be shown of a text that is not whole yet."""
+        return await self._planned(_healed_plan if is_healed else plan, text, address)
+
+    async def _planned(self, how: Plan, text: str, address: Address) -> tuple[str, ...]:
+        """A long text takes a while to parse, which is not the loop's to spend."""
+        work = partial(how, text, self.capabilities(address), size=self.adapter.size)
         return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
 
-    def _plan(self, text: str, can: Capabilities, *, is_healed: bool) -> tuple[str, ...]:
-        if is_healed:
-            # Its parser takes a while to import, and many gateways have no platform.
-            from perdure.domain.markdown.heal import heal  # noqa: PLC0415
 
-            text = heal(text)
-        return plan(text, can, size=self.adapter.size)
+def _healed_plan(
+    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+) -> tuple[str, ...]:
+    # Its parser takes a while to import, and many gateways have no platform.
+    from perdure.domain.markdown.heal import heal  # noqa: PLC0415
+
+    return plan(heal(text), capabilities, size=size)
 
 
 class Surfaces:
