@@ -483,7 +483,7 @@ async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess) -> Non
 async def test_stop_lets_a_turn_finish_and_says_so(gateway: GatewayProcess) -> None:
     async with asyncio.TaskGroup() as group:
         chatting = group.create_task(
-            perdure(gateway.home, "chat", "slow", stdin="demo words=40 delay_ms=50")
+            perdure(gateway.home, "chat", "slow", stdin="demo words=80 delay_ms=50")
         )
         while (await perdure(gateway.home, "status", "--json")).json["turns"]["running"] == 0:
             assert not chatting.done()
@@ -491,7 +491,7 @@ async def test_stop_lets_a_turn_finish_and_says_so(gateway: GatewayProcess) -> N
 
     assert stopped.code == 0
     assert "1 turn running" in stopped.err
-    assert len(chatting.result().out.split()) == 40
+    assert len(chatting.result().out.split()) == 80
 
 
 async def test_sigterm_is_0_and_takes_the_server_file_away(gateway: GatewayProcess) -> None:

@@ -196,7 +196,7 @@ async def test_a_shell_started_by_systemd_is_not_a_unit(start: Start) -> None:
 
 async def test_posts_during_a_drain_are_kept_and_run_in_the_next_life(start: Start) -> None:
     client = await start()
-    running = await client.say("main", "demo words=60 delay_ms=20")
+    running = await client.say("main", "demo words=200 delay_ms=20")
     await until_text(client)
 
     assert await perdure(client, "drain", "--no-wait") == "draining\n"

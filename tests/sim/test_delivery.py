@@ -184,6 +184,19 @@ async def test_a_fault_at_any_part_loses_and_repeats_nothing(
     assert shown == [each.text for each in parts if each.state != "failed"]
 
 
+async def test_a_part_goes_as_soon_as_its_wait_is_over(tmp_path: Path) -> None:
+    """Those behind it have long been due, and cannot go before it."""
+    platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, text_max=90))
+    platform.failures = [Transient("429", retry_after_s=0.1)] * 4
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
+        began = time.monotonic()
+        await gateway.delivered(await gateway.hears("go"))
+        needed_s = time.monotonic() - began
+
+    assert len(platform.visible) == 4
+    assert 0.4 <= needed_s < 1.5, "four waits, and no whole second for any of them"
+
+
 TABLE = "\n".join(
     [
         "| n | what | how much |",

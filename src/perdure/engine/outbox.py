@@ -74,6 +74,7 @@ class OutboxPump:
         self._is_shared = is_shared
         self._recover_at: dict[str, float] = {}
         self._expire_at = -math.inf
+        self._looked_at = 0
         self._in_flight: dict[PartId, str] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -131,10 +132,9 @@ class OutboxPump:
         due_ms = await self._outbox.next_due_ms()
         wait_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
         if due_ms is not None:
-            # What is due and was not taken waits for something that will wake us, or for its
-            # platform to be reached again.
-            left_s = (due_ms - self._clock.now_ms()) / 1000
-            wait_s = min(wait_s, left_s if left_s > 0 else 1.0)
+            # What was due and not taken waits for room, or for its platform to be reached again.
+            left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
+            wait_s = min(wait_s, left_s if due_ms > self._looked_at else 1.0)
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
@@ -188,6 +188,7 @@ class OutboxPump:
         """Each platform has room of its own: one that hangs takes none from the others."""
         await self.recover()
         await self._expire()
+        self._looked_at = self._clock.now_ms()
         taken: list[tuple[Surface, Part]] = []
         for surface in self._surfaces:
             held = sum(name == surface.name for name in self._in_flight.values())

@@ -52,13 +52,13 @@ _PART = """
            o.media_id, o.state, o.receipt, o.node_id, o.changed_at,
            c.adapter, c.account, c.place, c.thread, c.person
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id """
+_IS_FIRST = """
+    NOT EXISTS (SELECT 1 FROM outbox e WHERE e.conversation_id = o.conversation_id
+                AND e.place_in_line < o.place_in_line AND e.state IN ('pending', 'attempting'))"""
 _DUE = (
     _PART
-    + """
-    WHERE o.adapter = $1 AND o.state = 'pending' AND o.due_at <= $2
-      AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.conversation_id = o.conversation_id
-                      AND e.place_in_line < o.place_in_line
-                      AND e.state IN ('pending', 'attempting'))
+    + f"""
+    WHERE o.adapter = $1 AND o.state = 'pending' AND o.due_at <= $2 AND {_IS_FIRST}
     ORDER BY o.due_at LIMIT $3 FOR UPDATE OF o SKIP LOCKED"""
 )
 _ATTEMPT = """
@@ -119,7 +119,9 @@ _ENDED = "SELECT outcome FROM turns WHERE id = $1 AND outcome IS NOT NULL"
 # How turns end whose words their runner has put down.
 _SAID = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
 _JUST_ENDED = 8
-_NEXT_DUE = "SELECT MIN(due_at) FROM outbox WHERE state = 'pending'"
+_NEXT_DUE = f"""
+    SELECT o.due_at FROM outbox o WHERE o.state = 'pending' AND {_IS_FIRST}
+    ORDER BY o.due_at LIMIT 1"""
 # What may be, or become, visible to people.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
