@@ -441,6 +441,34 @@ async def test_an_undo_takes_back_what_went_ahead(store: Store, eve: Person) -> 
     assert "post two" not in sent
 
 
+async def test_what_is_given_back_was_never_tried(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("1", "a", parts=("a",))
+    part = await take_one(store)
+
+    for _ in range(2):
+        await store.outbox.defer(part.id, due_in_s=2, attempt=part.attempts)
+
+    assert await store.outbox.take(adapter=CHAT, limit=1) == []
+    clock.advance(2)
+    again = await take_one(store)
+    assert (again.id, again.attempts) == (part.id, 1)
+    await store.outbox.record(again.id, PartState.SENT, receipt="r", attempt=1)
+    with pytest.raises(Conflict):
+        await store.outbox.defer(part.id, due_in_s=2, attempt=1)
+
+
+async def test_what_is_given_back_after_it_was_withdrawn_expires(store: Store, eve: Person) -> None:
+    await eve.is_answered("1", "a", parts=("a",))
+    part = await take_one(store)
+    await eve.says("/undo")
+
+    await store.outbox.defer(part.id, due_in_s=0, attempt=part.attempts)
+
+    assert await state_of(store, part.id) == "expired"
+
+
 CODE = "```py\none\ntwo\n```"
 
 

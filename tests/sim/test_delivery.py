@@ -197,6 +197,21 @@ async def test_a_part_goes_as_soon_as_its_wait_is_over(tmp_path: Path) -> None:
     assert 0.4 <= needed_s < 1.5, "four waits, and no whole second for any of them"
 
 
+async def test_what_waits_for_its_pace_has_certainly_not_arrived(tmp_path: Path) -> None:
+    """Were it taken meanwhile, a death would leave a part of which nobody knows."""
+    slow = Pace(place=Rate(1, 30), preview_s=0.02)
+    platform = ScriptedPlatform(capabilities=Capabilities(text_max=90, pace=slow))
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
+        accepted = await gateway.hears("go")
+
+        async def is_waiting() -> bool:
+            parts = await gateway.parts_of(accepted)
+            return [part.state for part in parts] == ["sent", "pending", "pending", "pending"]
+
+        await until(is_waiting, "the second part to wait", seconds=5)
+        assert [part.attempts for part in await gateway.parts_of(accepted)] == [1, 0, 0, 0]
+
+
 TABLE = "\n".join(
     [
         "| n | what | how much |",

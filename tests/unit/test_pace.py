@@ -59,10 +59,25 @@ def test_the_servers_wait_is_for_its_place_or_for_all(clock: VirtualClock) -> No
 def test_previews_leave_room_for_the_finals_that_wait(clock: VirtualClock) -> None:
     pacer = Pacer(clock)
     assert not pacer.wait_s("a", PACE, Rank.PREVIEW)
-    pacer.await_turn("a", is_waiting=True)
-    assert pacer.wait_s("a", PACE, Rank.PREVIEW), "the last place is the final's"
+    clock.advance(0.5)
     assert not pacer.wait_s("a", PACE, Rank.FINAL)
-    pacer.await_turn("a", is_waiting=False)
+    wait_s = pacer.final_wait_s("a", PACE, "final")
+    assert wait_s == pytest.approx(0.5)
+    clock.advance(wait_s)
+    assert pacer.wait_s("a", PACE, Rank.PREVIEW), "the last place is the final's"
+    assert not pacer.final_wait_s("a", PACE, "final")
+
+
+def test_a_final_that_never_comes_is_waited_for_no_longer(clock: VirtualClock) -> None:
+    """It was withdrawn, or another node has sent it."""
+    pacer = Pacer(clock)
+    for _ in range(2):
+        assert not pacer.wait_s("a", PACE, Rank.FINAL)
+    wait_s = pacer.final_wait_s("a", PACE, "final")
+    clock.advance(wait_s + 3)
+    for _ in range(2):
+        assert not pacer.wait_s("a", PACE, Rank.PREVIEW)
+        clock.advance(0.6)
 
 
 def test_places_are_forgotten_in_the_end(clock: VirtualClock) -> None:

@@ -19,7 +19,6 @@ import structlog
 from perdure.domain.delivery import GONE, KEPT, Capabilities, PartState, Step, backoff_s
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
-from perdure.engine.pace import Rank
 from perdure.engine.persist import persist
 from perdure.engine.stage import Stage
 from perdure.engine.supervisor import Start, attempt
@@ -41,8 +40,6 @@ TAKE_MAX = 64
 LAST_TAKE = 8
 RECOVER_S = 5.0
 EXPIRE_EVERY_S = 60.0
-# A longer wait is not worth holding a row for.
-PATIENCE_S = 2.0
 _DIED_SENDING = "the gateway died while sending; it may have arrived"
 _REPEATABLE = (Step.EDIT, Step.DELETE, Step.REACT)
 log = structlog.get_logger("outbox")
@@ -222,9 +219,12 @@ class OutboxPump:
         await self._record(part, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
 
     async def _send(self, surface: Surface, part: Part) -> None:
-        wait_s = await self._wait_for_turn(surface, part)
+        pace = surface.capabilities(part.address).pace
+        wait_s = surface.pacer.final_wait_s(part.address.place, pace, part.id)
         if wait_s:
-            await self._record(part, PartState.PENDING, due_in_s=wait_s)
+            # It waits as a row that nobody has tried: if we die meanwhile, it certainly did not
+            # arrive.
+            await self._unless_taken(partial(self._defer, part, wait_s), part)
             return
         try:
             if await self._is_divided(surface, part):
@@ -236,6 +236,9 @@ class OutboxPump:
             await self._failed(surface, part, error)
         else:
             await self._sent(part, receipt)
+
+    async def _defer(self, part: Part, due_in_s: float) -> None:
+        await self._outbox.defer(part.id, due_in_s=due_in_s, attempt=part.attempts)
 
     async def _quiet(self, part: Part) -> str:
         """The final words of a turn wait for its last preview. What only speaks of a turn must not:
@@ -315,24 +318,6 @@ class OutboxPump:
             data=await self._media.read(part.media),
             caption=part.text,
         )
-
-    async def _wait_for_turn(self, surface: Surface, part: Part) -> float:
-        """Until the pace allows it: 0 then. A longer wait is returned: the row can wait better."""
-        pace = surface.capabilities(part.address).pace
-        place = part.address.place
-        wait_s = surface.pacer.wait_s(place, pace, Rank.FINAL)
-        if not wait_s:
-            return 0.0
-        surface.pacer.await_turn(place, is_waiting=True)
-        try:
-            while wait_s:
-                if wait_s > PATIENCE_S or self._is_draining:
-                    return wait_s
-                await self._clock.sleep(wait_s)
-                wait_s = surface.pacer.wait_s(place, pace, Rank.FINAL)
-        finally:
-            surface.pacer.await_turn(place, is_waiting=False)
-        return 0.0
 
     async def _failed(
         self,

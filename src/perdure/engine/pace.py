@@ -12,6 +12,8 @@ from perdure.domain.delivery import Pace, Rate
 from perdure.ports.clock import Clock
 
 PLACES_MAX: Final = 10_000
+# A final word that is later than this by so much was withdrawn, or another node has sent it.
+_LATE_S: Final = 1.0
 
 
 class Rank(IntEnum):
@@ -27,18 +29,28 @@ class Bucket:
     def __init__(self) -> None:
         self._times: deque[float] = deque()
         self._held_until = 0.0
-        self.finals_waiting = 0
+        self._expected: dict[str, float] = {}
 
     def wait_s(self, rate: Rate, rank: Rank, now: float) -> float:
         """How long until one more request fits; the waiting finals come first."""
         while self._times and self._times[0] <= now - rate.per_s:
             self._times.popleft()
-        kept_free = 0 if rank is Rank.FINAL else max(self.finals_waiting, rate.count // 4)
+        kept_free = 0 if rank is Rank.FINAL else max(self._waiting(now), rate.count // 4)
         held_s = max(self._held_until - now, 0.0)
         if len(self._times) + kept_free < rate.count:
             return held_s
         oldest = self._times[0] if self._times else now
         return max(oldest + rate.per_s - now, held_s, 0.05)
+
+    def _waiting(self, now: float) -> int:
+        self._expected = {each: at for each, at in self._expected.items() if at > now - _LATE_S}
+        return len(self._expected)
+
+    def expect(self, final: str, at: float) -> None:
+        self._expected[final] = at
+
+    def came(self, final: str) -> None:
+        self._expected.pop(final, None)
 
     def note(self, now: float) -> None:
         self._times.append(now)
@@ -53,6 +65,16 @@ class Pacer:
         self._account = Bucket()
         self._places: OrderedDict[str, Bucket] = OrderedDict()
 
+    def final_wait_s(self, place: str, pace: Pace, final: str) -> float:
+        """As `wait_s`, for a final word: while it waits, previews leave room for it."""
+        buckets = (self._account, self._bucket(place))
+        for bucket in buckets:
+            bucket.came(final)
+        wait_s = self.wait_s(place, pace, Rank.FINAL)
+        for bucket in buckets if wait_s else ():
+            bucket.expect(final, self._clock.monotonic_s() + wait_s)
+        return wait_s
+
     def wait_s(self, place: str, pace: Pace, rank: Rank) -> float:
         """Seconds until a request may go out; 0 means that it may now, and is counted."""
         now = self._clock.monotonic_s()
@@ -66,13 +88,6 @@ class Pacer:
                 bucket.note(now)
             return 0.0
         return wait_s
-
-    def await_turn(self, place: str, *, is_waiting: bool) -> None:
-        """A final word begins to wait, or waits no longer."""
-        step = 1 if is_waiting else -1
-        for bucket in (self._account, self._bucket(place)):
-            # A bucket that was forgotten meanwhile knows of nobody who waits.
-            bucket.finals_waiting = max(bucket.finals_waiting + step, 0)
 
     def hold(self, place: str | None, seconds: float) -> None:
         """The server has named a wait: for this place, or for the whole account."""

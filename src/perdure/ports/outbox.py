@@ -60,9 +60,10 @@ class Outbox(Protocol):
     puts down the words of a turn that somebody else has ended, unless that was done. `record` moves
     a part along the states of `domain/delivery.py`, and may be repeated, except that what was
     withdrawn meanwhile expires where it would become pending; `post_instead` makes a pending post
-    of an edit whose bubble is gone; `divide` makes several parts of a text that is too long for its
-    platform; `release` gives back what this node has taken but for `keep`; `stranded` lists parts
-    that an owner who is gone left attempting. With `attempt`, only that try may say how it went.
+    of an edit whose bubble is gone; `defer` gives back a part that was not tried, until its time
+    comes; `divide` makes several parts of a text that is too long for its platform; `release` gives
+    back what this node has taken but for `keep`; `stranded` lists parts that an owner who is gone
+    left attempting. With `attempt`, only that try may say how it went.
     Requires: the effect is performed only between `take` or `bubble`, and `record`.
     Raises: `Conflict` when the part is no longer attempting; `Fenced` when the turn is not ours.
     After a crash: parts left attempting are reconciled where the platform can be asked, else they
@@ -91,6 +92,8 @@ class Outbox(Protocol):
     async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None: ...
 
     async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None: ...
+
+    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None: ...
 
     async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None: ...
 

@@ -1,5 +1,6 @@
 """The writing ports, each method one transaction of `operations/`."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -229,7 +230,7 @@ class StoredOutbox:
         attempt: int = 0,
     ) -> None:
         at = self._mint.now_ms()
-        due_at = at + int(due_in_s * 1000)
+        due_at = at + math.ceil(due_in_s * 1000)
         await self._driver.write(
             partial(
                 outbox.record,
@@ -264,6 +265,11 @@ class StoredOutbox:
         await self._driver.write(
             partial(outbox.post_instead, part, error=error, at=at, attempt=attempt)
         )
+
+    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None:
+        at = self._mint.now_ms()
+        due_at = at + math.ceil(due_in_s * 1000)
+        await self._driver.write(partial(outbox.defer, part, due_at=due_at, at=at, attempt=attempt))
 
     async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None:
         stamp = self._mint.stamp(self._node)

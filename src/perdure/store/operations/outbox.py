@@ -95,6 +95,10 @@ _TAKEN = """
 _RELEASE = """
     UPDATE outbox SET state = 'pending', node_id = NULL, due_at = $1, changed_at = $1
     WHERE id = $2"""
+_DEFER = """
+    UPDATE outbox SET state = 'pending', node_id = NULL, attempts = attempts - 1, due_at = $1,
+                      changed_at = $2
+    WHERE id = $3"""
 _EXPIRE = """
     UPDATE outbox SET state = 'expired', changed_at = $1
     WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id"""
@@ -361,6 +365,19 @@ def post_instead(part: PartId, *, error: str, at: int, attempt: int) -> Op[None]
         part, PartState.PENDING, receipt="", error=error, due_at=at, at=at, attempt=attempt
     )
     yield from run(_POST_INSTEAD, part)
+
+
+def defer(part: PartId, *, due_at: int, at: int, attempt: int) -> Op[None]:
+    found = yield from row(_STATE, part)
+    state, _, attempts = found or (None, None, None)
+    if (state, attempts) == (PartState.PENDING, attempt - 1):
+        return  # said again after a lost answer
+    if (state, attempts) != (PartState.ATTEMPTING, attempt):
+        raise Conflict(f"part {part} is {state} (try {attempts}) and is not ours to give back")
+    if (yield from _is_withdrawn(part)):
+        yield from run(_WITHDRAW, WITHDRAWN, at, part)
+    else:
+        yield from run(_DEFER, due_at, at, part)
 
 
 def _is_withdrawn(part: PartId) -> Op[bool]:
