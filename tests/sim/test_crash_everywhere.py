@@ -168,15 +168,6 @@ class World:
         if asked > answered:
             self.say(CONTINUE)
 
-    async def records(self) -> list[SessionRecord]:
-        store = self.store()
-        await store.open()
-        try:
-            sessions = await store.archive.sessions(principal=None, page=Page(limit=1000))
-            return [await store.diagnostics.record(session.id) for session in sessions]
-        finally:
-            await store.close()
-
 
 class WatchedFeed(Feed):
     def __init__(self, world: World) -> None:
@@ -344,6 +335,10 @@ class Life:
                 return
         raise AssertionError("the gateway never came to rest")
 
+    async def records(self) -> list[SessionRecord]:
+        sessions = await self._store.archive.sessions(principal=None, page=Page(limit=1000))
+        return [await self._store.diagnostics.record(session.id) for session in sessions]
+
     async def _is_over(self) -> bool:
         due = [await self._store.outbox.next_due_ms(), await self._store.fetches.next_due_ms()]
         return due == [None, None] and await self._store.turns.next_claim_ms() is None
@@ -376,6 +371,18 @@ async def live(world: World, fuse: Fuse, act: Act) -> None:
     finally:
         await store.close()
     await world.bury()
+
+
+async def live_and_tell(world: World, act: Act) -> list[SessionRecord]:
+    """In peace: what stands in the store at the end."""
+    records: list[SessionRecord] = []
+
+    async def act_and_read(life: Life) -> None:
+        await act(life)
+        records.extend(await life.records())
+
+    await live(world, Fuse(), act_and_read)
+    return records
 
 
 async def rest(life: Life) -> None:
@@ -616,8 +623,7 @@ async def play(world: World, scenario: Scenario, fuses: Sequence[Fuse]) -> list[
         await live(world, left[0] if left else Fuse(), act)
     if left and left[0].is_dead and len(left) > 1:
         await live(world, left[1], rest)
-    await live(world, Fuse(), scenario.last)
-    records = await world.records()
+    records = await live_and_tell(world, scenario.last)
     found = broken(world, scenario, records)
     events = [recorded for record in records for recorded in record.events]
     if not any(fuse.has_struck for fuse in fuses) and not any(map(scenario.proof, events)):
@@ -839,8 +845,7 @@ def _lengths(record: SessionRecord) -> dict[TurnId, int]:
 async def take_over(world: World) -> None:
     """Another process finds the lease run out, and does everything that was left."""
     await world.bury()
-    await live(world, Fuse(), rest)
-    for record in await world.records():
+    for record in await live_and_tell(world, rest):
         world.final |= _lengths(record)
 
 
