@@ -84,6 +84,7 @@ class FetchPump:
         self._tasks: set[asyncio.Task[None]] = set()
         self._since_s = clock.monotonic_s()
         self._has_recovered = False
+        self._looked_at = 0
         self._is_draining = False
 
     def wake(self) -> None:
@@ -133,9 +134,9 @@ class FetchPump:
         due_ms = await self._fetches.next_due_ms()
         wait_s = self._poll_s
         if due_ms is not None and len(self._tasks) < TAKE_MAX:
-            # What is due and was not taken waits for its platform to be reached again.
-            left_s = (due_ms - self._clock.now_ms()) / 1000
-            wait_s = min(wait_s, left_s if left_s > 0 else 1.0)
+            # What was due and not taken waits for its platform to be reached again.
+            left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
+            wait_s = min(wait_s, left_s if due_ms > self._looked_at else 1.0)
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
@@ -160,6 +161,7 @@ class FetchPump:
         if room <= 0 or self._is_draining:
             return []
         names = [name for name in self._sources.platforms if self._sources.is_open(name)]
+        self._looked_at = self._clock.now_ms()
         try:
             return await self._fetches.take(adapters=[HERE, *names], limit=room)
         except Ambiguous:
