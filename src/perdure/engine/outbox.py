@@ -40,6 +40,8 @@ TAKE_MAX = 64
 LAST_TAKE = 8
 RECOVER_S = 5.0
 EXPIRE_EVERY_S = 60.0
+# How long a preview is given before we look again whether it has ended.
+PREVIEW_S = 0.1
 _DIED_SENDING = "the gateway died while sending; it may have arrived"
 _REPEATABLE = (Step.EDIT, Step.DELETE, Step.REACT)
 log = structlog.get_logger("outbox")
@@ -219,8 +221,7 @@ class OutboxPump:
         await self._record(part, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
 
     async def _send(self, surface: Surface, part: Part) -> None:
-        pace = surface.capabilities(part.address).pace
-        wait_s = surface.pacer.final_wait_s(part.address.place, pace, part.id)
+        wait_s = self._wait_s(surface, part)
         if wait_s:
             # It waits as a row that nobody has tried: if we die meanwhile, it certainly did not
             # arrive.
@@ -237,20 +238,28 @@ class OutboxPump:
         else:
             await self._sent(part, receipt)
 
+    def _wait_s(self, surface: Surface, part: Part) -> float:
+        """Until its turn has no preview under way, which would appear behind it (an edit may wait
+        for that with its row taken, for it may be repeated), and until the pace allows it."""
+        is_post = part.step is Step.POST and _follows_previews(part)
+        if is_post and part.turn is not None and self._stage.is_showing(part.turn):
+            return PREVIEW_S
+        pace = surface.capabilities(part.address).pace
+        return surface.pacer.final_wait_s(part.address.place, pace, part.id)
+
     async def _defer(self, part: Part, due_in_s: float) -> None:
         await self._outbox.defer(part.id, due_in_s=due_in_s, attempt=part.attempts)
 
     async def _quiet(self, part: Part) -> str:
-        """The final words of a turn wait for its last preview. What only speaks of a turn must not:
-        that may still run for long."""
-        if part.turn is None or not part.is_of_turn or part.is_ahead or part.step is Step.BUBBLE:
+        """The final words of a turn wait for its last preview."""
+        if part.turn is None or not _follows_previews(part):
             return ""
         return await self._stage.quiet(part.turn, part.receipt)
 
     async def _is_divided(self, surface: Surface, part: Part) -> bool:
-        """Replies to commands and notices were put down by those who do not know what fits; a
-        turn's own words were planned by its runner."""
-        if part.step is not Step.POST or part.is_of_turn:
+        """Replies to commands, notices and the words of a turn that was given up were put down by
+        those who do not know what fits; what a turn's runner has planned does."""
+        if part.step not in (Step.POST, Step.EDIT):
             return False
         texts = await surface.plan(part.text, part.address)
         if len(texts) < 2:
@@ -382,3 +391,8 @@ class OutboxPump:
         except Conflict as conflict:
             # We were away for so long that another node has settled the part's fate.
             log.warning("a part is no longer ours", part=part.id, error=conflict.message)
+
+
+def _follows_previews(part: Part) -> bool:
+    """What only speaks of a turn does not: that may still run for long."""
+    return part.is_of_turn and not part.is_ahead and part.step is not Step.BUBBLE

@@ -108,6 +108,10 @@ class Stage:
         if found is not None:
             found[0].think()
 
+    def is_showing(self, turn: TurnId) -> bool:
+        """Whether a call may be under way for this turn."""
+        return turn in self._acts
+
     async def quiet(self, turn: TurnId, receipt: str) -> str:
         """Wait for the call that may be under way for this turn. What the native stream behind
         `receipt` was given so far, if it is one."""
