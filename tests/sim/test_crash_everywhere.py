@@ -781,12 +781,14 @@ def _misfiled(world: World, events: Sequence[Recorded]) -> list[str]:
 
 
 def _never_given(world: World, record: SessionRecord) -> list[str]:
-    """What an agent gave in a turn that is done has reached its person."""
+    """What an agent gave in a turn that is done has reached its person, or is shown as what may
+    not have."""
     done = {turn.id for turn in record.turns if turn.outcome == Outcome.DONE}
     given = [each for each in record.events if each.turn in done and _was_given(each)]
     uploads = [part for part in record.parts if part.step == Step.UPLOAD and part.turn in done]
     sent = {file.key for file in world.platform.files}
-    if len(uploads) != len(given) or not {part.id for part in uploads} <= sent:
+    certain = {part.id for part in uploads if part.state != PartState.UNKNOWN}
+    if len(uploads) != len(given) or not certain <= sent:
         return [f"{given} were given, {uploads} were sent"]
     return []
 
