@@ -14,6 +14,7 @@ from perdure.domain.checker import violations
 from perdure.domain.compaction import KEEP_TURNS_MAX, background
 from perdure.domain.errands import RESULT
 from perdure.domain.events import (
+    AssistantSaid,
     Attachment,
     CommandTaken,
     Compacted,
@@ -101,7 +102,7 @@ class Talk:
         assert again.is_duplicate
         first = (accepted.session, accepted.turn, accepted.message, accepted.reply)
         assert (again.session, again.turn, again.message, again.reply) == first
-        assert again.command == accepted.command
+        assert (again.command, again.effect) == (accepted.command, accepted.effect)
         assert await self._everything() == before
         return accepted
 
@@ -881,6 +882,16 @@ class TestChoices:
         await other.say("three")
         assert queued(await claim_one(store)).agent == ""
 
+    async def test_an_agent_that_is_gone_is_not_said_to_answer(self, talk: Talk) -> None:
+        await talk.say("/agent backup")
+        left = {name: offer for name, offer in MENU.agents.items() if name != "backup"}
+        talk.menu = msgspec.structs.replace(MENU, agents=left)
+
+        reply = (await talk.say("/agent")).reply
+
+        assert reply.startswith("main answers here: backup was chosen, and is gone. Available:")
+        assert "agent main" in (await talk.say("/status")).reply
+
     async def test_the_choice_stops_what_runs_a_mistake_does_not(self, talk: Talk) -> None:
         running = await talk.say("one")
         await claim_one(talk.store)
@@ -1098,8 +1109,24 @@ class TestAsking:
         asked = only(TurnQueued, await recorded_in(talk))[0].message
         assert (await talk.say(f"/why {asked}")).reply == told
         assert "give a message" in (await talk.say("/why nonsense")).reply
+        retried = await talk.say("/retry")
+        assert (await talk.say(f"/why {retried.message}")).reply.startswith("/retry: Asking again.")
+        who = await talk.say("/whoami")
+        assert (await talk.say(f"/why {who.message}")).reply == f"/whoami: {who.reply}"
+
+    async def test_what_is_anothers_is_as_unknown_as_what_is_not_there(
+        self, talk: Talk, bob: Person, store: Store, clock: VirtualClock
+    ) -> None:
+        asked = await talk.say("one")
+        command = await talk.say("/whoami")
+        await talk.answer()
+        said = only(AssistantSaid, await recorded_in(talk))[0].message
         other = Talk(store, bob, clock, place="work")
-        assert "no turn" in (await other.say(f"/why {turn}")).reply
+        unknown = (await other.say("/why nonsense")).reply
+
+        for any_id in (turn_of(asked), asked.message, command.message, said, "home-1", "trn_none"):
+            reply = (await other.say(f"/why {any_id}")).reply
+            assert reply == unknown.replace("nonsense", any_id)
 
     async def test_status_help_and_whoami_stop_nothing(self, talk: Talk) -> None:
         running = await talk.say("one")

@@ -19,7 +19,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import MediaId
-from perdure.domain.outcomes import Busy, Outcome
+from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import MediaBlock, messages_of
 from perdure.domain.reading.texts import Reading
 from perdure.domain.transcript import entries_of
@@ -344,15 +344,24 @@ async def test_a_reset_lets_go_of_waiting_files(store: Store, ada: Person) -> No
     await assert_sound(store, accepted.session, later.session)
 
 
-async def test_a_suspended_session_waits_for_no_file(store: Store, ada: Person) -> None:
+async def test_files_find_their_turn_where_it_has_moved(store: Store, ada: Person) -> None:
+    """One is on its way and one is here when the session that they came to is suspended."""
     first = await send(store, ada, "deadly", update="u1")
-    await send(store, ada, "", FILE, update="u2")
+    behind = await send(store, ada, "", FILE, FILE, update="u2")
+    one, two = await take(store)
+    await bring(store, one)
     await store.nodes.reclaim(known=(), attempts_max=1)
+    live = (await store.conversations.snapshot(first.conversation)).view.standing.session
+    assert live != first.session
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, first.session, live)
 
-    assert await take(store) == []
-    record = await store.diagnostics.record(first.session)
-    assert {turn.outcome for turn in record.turns} == {Outcome.SUSPENDED}
-    await assert_sound(store, first.session)
+    await bring(store, two)
+
+    (claimed,) = await store.turns.claim(limit=10)
+    assert (claimed.lease.turn, claimed.lease.session) == (behind.turn, live)
+    assert len(only(MediaFetched, claimed.events)) == 2
+    await assert_sound(store, first.session, live)
 
 
 async def test_a_message_with_a_file_supersedes_at_once(store: Store, ada: Person) -> None:
@@ -473,6 +482,7 @@ async def test_pieces_of_an_album_are_one_turn(
     await settle(store, claimed)
     assert (await claim_one(store)).lease.turn == later.turn
     explained = await store.diagnostics.explain("u2", principal=None)
+    assert explained.turn is not None
     assert explained.turn.id == first.turn
     assert [each.external_id for each in explained.updates] == ["u1", "u2"]
     await assert_sound(store, first.session)

@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from perdure.domain.address import Address
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
 from perdure.domain.ids import ConversationId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Repeat
 from perdure.domain.transcript import entries_of
+from perdure.ports.access import Caller, Letter
 from perdure.ports.history import Hit, Page
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -351,6 +354,7 @@ async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> N
         f"{accepted.turn}.end",
     ):
         found = await store.diagnostics.explain(any_id, principal=ada.id)
+        assert found.turn is not None, any_id
         assert found.turn.id == accepted.turn, any_id
     explained = await store.diagnostics.explain(part.id, principal=ada.id)
     assert explained.conversation == "chat:room"
@@ -359,6 +363,112 @@ async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> N
         ("sent", "platform-77", 1)
     ]
     assert len(only(TurnSettled, explained.events)) == 1
+
+
+async def test_a_command_is_explained_by_its_reply(store: Store, ada: Person) -> None:
+    eve = Person(store, ada.id, adapter="chat", place="room")
+    accepted = await eve.says("/whoami")
+    (part,) = await store.outbox.take(adapter="chat", limit=1)
+    await store.outbox.record(part.id, PartState.SENT, receipt="platform-77")
+
+    for any_id in (accepted.message, part.id, "room-1"):
+        found = await store.diagnostics.explain(any_id, principal=ada.id)
+        assert (found.turn, found.command, found.reply) == (None, "whoami", accepted.reply)
+        assert found.conversation == "chat:room"
+        assert [update.external_id for update in found.updates] == ["room-1"]
+        assert [(each.text, each.receipt) for each in found.parts] == [
+            (accepted.reply, "platform-77")
+        ]
+
+
+async def test_over_http_a_clients_own_id_explains_its_command(store: Store, ada: Person) -> None:
+    update = message(ada.id, "/whoami", external_id="mine\nhome")
+    accepted = await store.inbox.accept(update, queue_max=9)
+
+    found = await store.diagnostics.explain("mine", principal=ada.id)
+
+    assert (found.command, found.reply) == ("whoami", accepted.reply)
+
+
+async def test_a_command_that_queued_a_turn_is_explained_with_it(store: Store, ada: Person) -> None:
+    await ada.is_answered("one", "fine")
+    retried = await ada.says("/retry")
+
+    found = await store.diagnostics.explain(retried.message, principal=ada.id)
+
+    assert found.turn is not None
+    assert (found.turn.id, found.command) == (retried.turn, "retry")
+    assert [update.external_id for update in found.updates] == ["home-2"]
+
+
+@pytest.mark.parametrize("any_id", ["with eve/1", "1"])
+async def test_what_strangers_sent_is_explained_to_operators(
+    store: Store, ada: Person, any_id: str
+) -> None:
+    said = Arrival(
+        external_id="with eve/1",
+        place="with eve",
+        place_kind=PlaceKind.PRIVATE,
+        sender=Sender(id="eve", name="Eve"),
+        text="let me in",
+    )
+    where = Address(adapter="chat", account="bot", place="with eve")
+    await store.access.refuse(Caller(address=where, arrival=said), "not allowed", told="")
+
+    found = await store.diagnostics.explain(any_id, principal=None)
+
+    assert (found.turn, found.refused, found.conversation) == (None, "not allowed", "chat:with eve")
+    assert [update.external_id for update in found.updates] == ["with eve/1"]
+    with pytest.raises(NotFound, match="nothing here has the id"):
+        await store.diagnostics.explain(any_id, principal=ada.id)
+
+
+async def test_what_could_not_be_read_is_explained_to_operators(store: Store, ada: Person) -> None:
+    where = Address(adapter="chat", account="bot", place="")
+    letter = Letter(
+        address=where, external_id="u9", kind="message", payload="{}", error="no sender"
+    )
+    await store.access.park(letter)
+
+    found = await store.diagnostics.explain("u9", principal=None)
+
+    (kept,) = found.parts
+    assert (found.turn, kept.text, kept.error) == (None, "{}", "no sender")
+    assert (await store.diagnostics.explain(kept.id, principal=None)).updates == found.updates
+    with pytest.raises(NotFound):
+        await store.diagnostics.explain("u9", principal=ada.id)
+
+
+async def test_an_id_that_one_place_knows_needs_no_place(store: Store, ada: Person) -> None:
+    ids = {"ci": ("f2", "f3"), "cd": ("f3",)}
+    sent = {}
+    for place, given in ids.items():
+        for each in given:
+            update = message(ada.id, external_id=f"{place}/{each}", place=place, adapter="webhook")
+            sent[update.external_id] = await store.inbox.accept(update, queue_max=9)
+
+    found = await store.diagnostics.explain("f2", principal=ada.id)
+
+    assert found.turn is not None
+    assert found.turn.id == sent["ci/f2"].turn
+    with pytest.raises(NotFound):
+        await store.diagnostics.explain("f3", principal=ada.id)
+
+
+async def test_what_was_shown_is_told_before_it_is_whole(store: Store, ada: Person) -> None:
+    accepted = await ada.says("tell me")
+    claimed = await claim_one(store)
+    assert await store.archive.running(accepted.session) is None
+    await flush(store, claimed.lease, "Once upon")
+
+    shown = await store.archive.running(accepted.session)
+    explained = await store.diagnostics.explain(accepted.message, principal=ada.id)
+
+    assert shown is not None
+    assert (shown.turn, shown.text) == (accepted.turn, "Once upon")
+    assert explained.partial == shown
+    (*_, entry) = entries_of(explained.events, shown)
+    assert (entry.role, entry.text, entry.outcome) == ("assistant", "Once upon", None)
 
 
 async def test_a_senders_id_explains_the_askers_own_message(
@@ -371,6 +481,7 @@ async def test_a_senders_id_explains_the_askers_own_message(
 
     for person, accepted in ((ada, mine), (bob, theirs)):
         explained = await store.diagnostics.explain("same", principal=person.id)
+        assert explained.turn is not None
         assert explained.turn.id == accepted.turn
 
 

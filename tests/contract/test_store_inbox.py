@@ -10,7 +10,7 @@ import pytest
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
 from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
 from perdure.domain.ids import TurnId
-from perdure.domain.outcomes import Ending, Outcome, Repeat
+from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -154,6 +154,24 @@ async def test_a_full_queue_refuses_and_keeps_nothing(store: Store, ada: Person)
     assert len(record.updates) == len(record.turns) == 3
     assert await store.archive.search("many", principal=None, before=None, limit=10) == []
     await assert_sound(store, accepted.session)
+
+
+async def test_what_is_being_answered_does_not_wait(store: Store, ada: Person) -> None:
+    await ada.says("running")
+    claimed = await claim_one(store)
+    for _ in range(3):
+        await ada.says(queue_max=3)
+
+    with pytest.raises(Rejected, match=r"^3 messages already wait"):
+        await ada.says("one too many", queue_max=3)
+
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=9)
+    with pytest.raises(Rejected, match=r"^3 messages already wait"):
+        await ada.says("still one too many", queue_max=3)
+    await store.nodes.resume(GO_ON, limit=9)
+    await settle(store, await claim_one(store))
+    await claim_one(store)
+    assert (await ada.says(queue_max=3)).queue_position == 3
 
 
 async def test_a_refused_message_may_be_sent_again_later(store: Store, ada: Person) -> None:

@@ -183,6 +183,8 @@ async def test_a_full_line_refuses_and_opens_nothing(store: Store, root: Princip
         await send(store, root, "scripted:ada", own_id="s2", queue_max=1)
 
     assert refused.value.code == "queue_full"
+    await claim_one(store)
+    await send(store, root, "scripted:ada", own_id="s2", queue_max=1)
 
 
 async def test_a_new_session_says_what_was_not_said_yet(store: Store, root: Principal) -> None:
@@ -205,6 +207,8 @@ async def test_a_suspended_session_does_not_swallow_it(store: Store, root: Princ
     claimed = await claim_one(store)
     await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
     assert (await store.nodes.resume(Policy(), limit=10)).recorded == []
+    again = await send(store, root, "scripted:ada")
+    assert (again.accepted.turn, again.address) == (sent.accepted.turn, sent.address)
 
     later = await send(store, root, "scripted:ada", "And the restore.", own_id="s2")
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from perdure.domain.checker import violations
+from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
 from perdure.domain.events import (
     AssistantSaid,
@@ -25,6 +26,7 @@ from perdure.domain.events import (
     ToolFinished,
     ToolStarted,
     TurnAmended,
+    TurnMoved,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -34,8 +36,8 @@ from perdure.domain.ids import MediaId, SessionId, TurnId
 from perdure.domain.outcomes import Busy, Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import TextBlock
 from perdure.domain.records import PartView, SessionRecord, TurnView
-from perdure.domain.recovery import Policy, Resume, acknowledgements, untold
-from perdure.domain.updates import Accepted, Effect
+from perdure.domain.recovery import Policy, Resume, acknowledgements, given_up_text, untold
+from perdure.domain.updates import EDIT, Accepted, Effect
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
@@ -91,6 +93,7 @@ class Sender:
         place: str = "home",
         kind: str = "message",
         attachments: tuple[Attachment, ...] = (),
+        target: str = "",
     ) -> Accepted:
         self.sent += 1
         update = message(
@@ -101,7 +104,7 @@ class Sender:
             adapter=self._adapter,
             kind=kind,
         )
-        update = msgspec.structs.replace(update, busy=busy, attachments=attachments)
+        update = msgspec.structs.replace(update, busy=busy, attachments=attachments, target=target)
         return await self._store.inbox.accept(update, queue_max=1000)
 
 
@@ -510,9 +513,11 @@ async def test_the_culprit_falls_alone(store: Store, send: Sender, restart: Open
 
 @pytest.mark.parametrize("reason", COUNTED)
 @pytest.mark.parametrize("attempts_max", [1, 2, 3])
-async def test_the_last_allowed_interruption_suspends(
+async def test_the_last_allowed_interruption_suspends_the_turn_alone(
     store: Store, send: Sender, reason: Interruption, attempts_max: int
 ) -> None:
+    """What waits behind it is served: the same turns, in their order, in a session that takes the
+    place of the suspended one."""
     first = await send("poison")
     behind = [await send(f"behind {n}") for n in range(2)]
     for n in range(1, attempts_max + 1):
@@ -523,16 +528,106 @@ async def test_the_last_allowed_interruption_suspends(
         await resumed(store)
 
     record = await record_of(store, first.session)
-    assert record.session.state == "suspended"
-    assert {turn.outcome for turn in record.turns} == {"suspended"}
-    assert len(record.turns) == 1 + len(behind)
-    assert record.head == first.turn
-    assert await store.turns.claim(limit=9) == []
+    assert (record.session.state, record.head) == ("suspended", first.turn)
+    assert [(turn.id, turn.outcome) for turn in record.turns] == [(first.turn, "suspended")]
     said = [event.text for event in only(AssistantSaid, record.events)]
     assert said == [f"try {n}" for n in range(1, attempts_max + 1)]
+    successor = (await store.conversations.snapshot(first.conversation)).view.standing.session
+    moved = [(event.turn, event.to) for event in only(TurnMoved, record.events)]
+    assert moved == [(each.turn, successor) for each in behind]
+    following = await record_of(store, successor)
+    opened, told = following.events[0].event, following.events[1].event
+    assert isinstance(opened, SessionOpened)
+    assert (opened.reason, opened.parent) == ("suspended", first.session)
+    assert isinstance(told, NoticePosted)
+    assert told.text == given_up_text(attempts_max, goes_on=True)
+    for each in behind:
+        claimed = await claim_one(store)
+        assert (claimed.lease.turn, claimed.lease.attempt) == (each.turn, 1)
+        await settle(store, claimed)
+    assert await store.turns.claim(limit=9) == []
 
 
-async def test_what_nobody_took_of_a_suspended_turn_is_settled_visibly(
+async def test_messages_that_come_while_a_turn_is_given_up_are_served(
+    store: Store, send: Sender
+) -> None:
+    await send("poison")
+    claimed = await claim_one(store)
+    waiting = [await send("behind")]
+
+    await asyncio.gather(
+        *(send(f"meanwhile {n}") for n in range(5)),
+        store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1),
+        *(send(f"later {n}") for n in range(5)),
+    )
+
+    served = []
+    while next_one := await store.turns.claim(limit=9):
+        (each,) = next_one
+        served.append(each.lease.turn)
+        await settle(store, each)
+    assert (served[0], len(set(served)), len(served)) == (waiting[0].turn, 11, 11)
+
+
+async def test_a_turn_that_moved_is_the_same_for_everybody(
+    store: Store, send: Sender, ada: Person
+) -> None:
+    await send("poison")
+    await claim_one(store)
+    behind = await send("/queue behind")
+    turn = turn_of(behind)
+    await store.inbox.amend(turn, "rather this", by=None)
+    await store.nodes.reclaim(known=(), attempts_max=1)
+    live = (await store.conversations.snapshot(behind.conversation)).view.standing.session
+
+    send.sent -= 1
+    again = await send("/queue behind")
+    explained = await store.diagnostics.explain(behind.message, principal=ada.id)
+    view = await store.archive.turn(turn, principal=ada.id)
+    (events,) = await store.conversations.chain(turn, limit=9)
+
+    assert (again.turn, again.message, again.is_duplicate) == (turn, behind.message, True)
+    assert (again.session, again.reply) == (live, behind.reply)
+    assert (view.session, explained.turn) == (live, view)
+    assert len(explained.updates) == 1
+    assert {recorded.session for recorded in (*events, *explained.events)} == {live}
+    assert [event.text for event in only(TurnAmended, events)] == ["rather this"]
+    await store.inbox.stop(turn, by=ada.id)
+    assert (await store.archive.turn(turn, principal=ada.id)).outcome == "stopped"
+
+
+async def test_an_edit_finds_its_message_where_it_has_moved(
+    store: Store, post: Sender, ada: Person
+) -> None:
+    await post("poison")
+    await claim_one(store)
+    behind = await post("behind")
+    await store.nodes.reclaim(known=(), attempts_max=1)
+
+    edited = await post("rather this", kind=EDIT, target="s-2")
+
+    assert edited.effect is Effect.AMENDED
+    claimed = await claim_one(store)
+    assert claimed.lease.turn == behind.turn
+    assert [event.text for event in only(TurnAmended, claimed.events)] == ["rather this"]
+
+
+async def test_a_moved_turn_moves_again(store: Store, send: Sender) -> None:
+    await send("poison")
+    await claim_one(store)
+    await send("poison too")
+    last = await send("fine")
+    await store.nodes.reclaim(known=(), attempts_max=1)
+    await claim_one(store)
+    await store.nodes.reclaim(known=(), attempts_max=1)
+    claimed = await claim_one(store)
+
+    assert claimed.lease.turn == last.turn
+    (events,) = await store.conversations.chain(claimed.lease.turn, limit=9)
+    assert [type(recorded.event) for recorded in events] == [TurnQueued, TurnStarted]
+
+
+async def test_what_nobody_took_of_a_suspended_turn_is_asked_by_itself(
     store: Store, send: Sender
 ) -> None:
     first = await send("poison")
@@ -540,11 +635,48 @@ async def test_what_nobody_took_of_a_suspended_turn_is_settled_visibly(
     steered = await send("rather this", busy=Busy.STEER)
     await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
 
-    record = await record_of(store, first.session)
+    freed = await claim_one(store)
 
-    own = [event for event in only(TurnQueued, record.events) if event.text == "rather this"]
-    assert [event.message for event in own] == [steered.message]
-    assert [turn.outcome for turn in record.turns] == ["suspended", "suspended"]
+    assert freed.lease.session != first.session
+    (queued,) = only(TurnQueued, freed.events)
+    assert (queued.text, queued.message) == ("rather this", steered.message)
+    await settle(store, freed)
+
+
+async def test_on_a_platform_what_there_is_of_it_is_sent_and_said_to_be_all(
+    store: Store, post: Sender
+) -> None:
+    """What was shown gives way to what is kept; nobody else would ever send it."""
+    accepted = await post("poison")
+    claimed = await claim_one(store)
+    await flush(store, claimed.lease, "So far so good, and more.")
+    shown = [await store.outbox.bubble(claimed.lease, n, "So far") for n in range(2)]
+    for each in shown:
+        await store.outbox.record(each.part.id, PartState.SENT, receipt=f"r{each.part.index}")
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+
+    record = await record_of(store, accepted.session)
+
+    reply, gone = record.parts[2:]
+    told = given_up_text(1, goes_on=False)
+    assert (reply.step, reply.text) == ("edit", f"So far so good, and more.\n\n⚠️ {told}")
+    assert gone.step == "delete"
+    assert [event.text for event in only(NoticePosted, record.events)] == [told]
+    await store.outbox.leave(accepted.session, turn_of(accepted), ["So far"])
+    assert len((await record_of(store, accepted.session)).parts) == 4
+
+
+async def test_what_went_ahead_is_not_sent_again(store: Store, post: Sender) -> None:
+    accepted = await post("poison")
+    claimed = await claim_one(store)
+    await flush(store, claimed.lease, "One.\n\nTwo.\n\nThr")
+    await store.outbox.go_ahead(claimed.lease, ["One.", "Two."])
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+
+    parts = (await record_of(store, accepted.session)).parts
+
+    assert [part.text for part in parts[:2]] == ["One.", "Two."]
+    assert [part.text.partition("\n")[0] for part in parts[2:]] == ["Thr"]
 
 
 @pytest.mark.parametrize("reason", PLANNED)
@@ -594,7 +726,8 @@ async def test_suspended_wins_over_every_policy(store: Store, send: Sender, poli
     result = await store.nodes.resume(policy, limit=100)
 
     assert (result.recorded, result.is_holding_back) == ([], False)
-    assert await notices(store, suspended.session) == []
+    (told,) = await notices(store, suspended.session)
+    assert told.choices == ()
 
 
 async def test_after_a_suspension_the_next_message_begins_anew_and_says_so(

@@ -1,13 +1,15 @@
 """What came back from the background is said, whatever happens to the turn that brings it."""
 
 import msgspec
+import pytest
 
+from perdure.domain.address import HTTP
 from perdure.domain.errands import RESULT
-from perdure.domain.events import TurnQueued
-from perdure.domain.outcomes import Busy, Interruption
+from perdure.domain.events import AssistantSaid, TurnQueued, TurnSettled
+from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, message, settle
+from perdure.testkit.stores import Person, assert_sound, message, only, settle
 
 
 def queued(claimed: Claimed) -> TurnQueued:
@@ -16,9 +18,9 @@ def queued(claimed: Claimed) -> TurnQueued:
     return first
 
 
-async def _brought(store: Store, ada: Person) -> Claimed:
+async def _brought(store: Store, ada: Person, *, adapter: str = HTTP) -> Claimed:
     """A result, claimed and not yet said."""
-    asked = message(ada.id, "/background count the stars", external_id="b")
+    asked = message(ada.id, "/background count the stars", external_id="b", adapter=adapter)
     await store.inbox.accept(asked, queue_max=9)
     (errand,) = await store.turns.claim(limit=9)
     await settle(store, errand, "seven")
@@ -53,12 +55,26 @@ async def test_one_that_was_interrupted_is_not_lost_either(store: Store, ada: Pe
     assert await _next_answers(store) == ["", queued(result).answer]
 
 
-async def test_a_suspension_does_not_lose_it(store: Store, ada: Person) -> None:
-    result = await _brought(store, ada)
-    await store.turns.interrupt(result.lease, Interruption.CRASH, attempts_max=1)
-    await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
+@pytest.mark.parametrize("adapter", [HTTP, "chat"])
+async def test_at_its_limit_it_is_said_by_who_finds_it(
+    store: Store, ada: Person, adapter: str
+) -> None:
+    """No model is asked for it, so it cannot be what ends the gateway."""
+    result = await _brought(store, ada, adapter=adapter)
+    waiting = message(ada.id, "hello", external_id="m", adapter=adapter)
+    await store.inbox.accept(waiting, queue_max=9)
+    answer = queued(result).answer
 
-    assert sorted(await _next_answers(store)) == ["", queued(result).answer]
+    recorded = await store.turns.interrupt(result.lease, Interruption.CRASH, attempts_max=1)
+
+    assert [event.text for event in only(AssistantSaid, recorded)] == [answer]
+    assert [event.outcome for event in only(TurnSettled, recorded)] == [Outcome.DONE]
+    record = await store.diagnostics.record(result.lease.session)
+    assert (record.session.state, record.head) == ("open", result.lease.turn)
+    told = [part.text for part in record.parts if part.turn == result.lease.turn]
+    assert told == ([] if adapter == HTTP else [answer])
+    assert await _next_answers(store) == [""]
+    await assert_sound(store, result.lease.session)
 
 
 async def test_a_background_request_wakes_a_suspended_conversation(

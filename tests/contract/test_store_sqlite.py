@@ -15,8 +15,8 @@ from perdure.store.operations import (
     accept,
     answers,
     destinations,
-    diagnostics,
     endings,
+    explaining,
     history,
     journal,
     line,
@@ -24,6 +24,7 @@ from perdure.store.operations import (
     parked,
     places,
     recovery,
+    suspension,
     turns,
 )
 from perdure.store.sqlite import SqliteDriver
@@ -246,7 +247,7 @@ HOT = {
     "a suspect at work": recovery._SUSPECT_AT_WORK,
     "whom to ask": recovery._TO_ASK,
     "conversations to tell": recovery._RUNNING_HERE,
-    "turns waiting behind": recovery._WAITING_BEHIND,
+    "turns waiting behind": suspension._WAITING,
     "a known update": accept._KNOWN,
     "the conversation of an address": places._FIND_CONVERSATION,
     "the queue's length": accept._OPEN_TURNS,
@@ -294,7 +295,14 @@ def placeholders(sql: str) -> int:
 
 async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
     """`explain` takes any id, so it must be found by an index whatever it is."""
-    for sql in (diagnostics._TURN_OF_UPDATE, diagnostics._TURN_OF_PART, diagnostics._UPDATES):
+    by_index = (
+        explaining._PART,
+        explaining._BY_MESSAGE,
+        explaining._BY_EXTERNAL_ID,
+        explaining._BY_CLIENT_ID,
+        explaining._OF_TURN,
+    )
+    for sql in by_index:
         plan = await driver.write(
             partial(rows, "EXPLAIN QUERY PLAN " + sql, *[None] * placeholders(sql))
         )

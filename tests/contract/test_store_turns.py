@@ -11,6 +11,7 @@ from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
     InterruptionAcknowledged,
+    NoticePosted,
     SessionOpened,
     ToolFinished,
     ToolStarted,
@@ -21,6 +22,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MessageId, SessionId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.recovery import given_up_text
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -508,16 +510,15 @@ async def test_three_crashes_suspend_the_session_and_the_next_message_starts_cle
     store: Store, ada: Person, restart: OpenStore
 ) -> None:
     poison = await ada.says("poison")
-    behind = await ada.says("behind it")
     for _ in range(3):
         store, _ = await crash(store, restart, attempts_max=3)
 
     assert await store.turns.claim(limit=10) == []
     old = await store.diagnostics.record(poison.session)
     assert old.session.state == "suspended"
-    assert [(turn.id, turn.outcome) for turn in old.turns] == [
-        (poison.turn, "suspended"),
-        (behind.turn, "suspended"),
+    assert [(turn.id, turn.outcome) for turn in old.turns] == [(poison.turn, "suspended")]
+    assert [event.text for event in only(NoticePosted, old.events)] == [
+        given_up_text(3, goes_on=False)
     ]
     snapshot = await store.conversations.snapshot(poison.conversation)
     assert snapshot.view.standing.state == "suspended"

@@ -1,5 +1,8 @@
 """What people meet while a turn runs and after a crash: modes, policies, commands."""
 
+import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -128,22 +131,50 @@ async def test_wait_until_the_next_message_in_the_same_session(start: Any) -> No
     assert outcomes == [None, "interrupted", None, "done"]
 
 
+async def without_a_node(client: Client, *arguments: str) -> Any:
+    """What the command line reads by itself."""
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "perdure", "--json", "--home", str(client.gateway.home)],
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(out)
+
+
 async def test_three_crashes_suspend_and_resume_brings_the_session_back(start: Any) -> None:
+    """What waits behind it is answered all the same, in a session of its own."""
     client = await start()
     accepted = await crash(client)
-    for _ in range(2):
-        await until_text(client)
-        await client.gateway.kill()
-        await client.gateway.start()
+    await until_text(client)
+    await client.gateway.kill()
+    await client.gateway.start()
+    await until_text(client)
+    behind = await client.say("main", "queued behind", id="b1")
+    who = await client.say("main", "/whoami", id="w1")
+    await client.gateway.kill()
+    *_, shown = (await without_a_node(client, "sessions", "show", "main"))["messages"]
+    assert (shown["role"], "outcome" in shown) == ("assistant", False)
+    explained = await without_a_node(client, "explain", accepted["message"])
+    assert explained["partial"]["text"] == shown["text"] != ""
+    explained = await without_a_node(client, "explain", "w1")
+    assert (explained["turn"], explained["reply"]) == (None, who["reply"])
+    await client.gateway.start()
     turn = await client.settled(accepted["turn"])
     assert (turn["outcome"], turn["attempts"]) == ("suspended", 3)
-    _, conversation = await client.call("GET", "/api/conversations/main")
-    assert conversation["state"] == "suspended"
+    served = await client.settled(behind["turn"])
+    assert (served["outcome"], served["attempts"]) == ("done", 1)
+    assert served["session"] != accepted["session"]
+    again = await client.say("main", "queued behind", id="b1")
+    assert (again["turn"], again["duplicate"]) == (behind["turn"], True)
+    told = await seen(client, lambda kind, data: kind == "message" and data["role"] == "notice")
+    assert (told["turn"], "/resume" in told["text"]) == (accepted["turn"], True)
 
     fresh = await client.say("main", "hello again")
-    assert fresh["session"] != accepted["session"]
+    assert fresh["session"] == served["session"]
     assert (await client.settled(fresh["turn"]))["outcome"] == "done"
-    assert len(await client.transcript("main")) == 2
+    assert len(await client.transcript("main")) == 4
 
     back = await client.say("main", "/resume")
     assert (back["command"], back["turn"]) == ("resume", None)

@@ -16,14 +16,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from perdure.app.client import node_client
+from perdure.app.presence import silent_node
 from perdure.app.system import SystemClock
+from perdure.cli.records import hits
 from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
 DEADLINE_S = 30.0
+HOLDING = """
+import fcntl, os, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print(os.getpid(), file=lock, flush=True)
+print("held", flush=True)
+input()
+"""
 POLL_S = 0.02
 pytestmark = pytest.mark.timeout(90)
 
@@ -135,6 +147,8 @@ async def test_version_and_help_of_a_verb(tmp_path: Path) -> None:
         ("serve", "--port", "high"),
         ("sessions",),
         ("logs", "--level=x"),
+        ("turns", "stop"),
+        ("serve", "--port", "0", "--host", "256.1.1.1"),
     ],
 )
 async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -144,9 +158,9 @@ async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> N
     assert result.err
 
 
-@pytest.mark.parametrize("verb", ["chat", "stop", "restart"])
+@pytest.mark.parametrize("verb", ["chat", "stop", "drain --no-wait", "restart", "turns stop trn_1"])
 async def test_without_a_node_it_is_3_and_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
-    result = await perdure(tmp_path, verb, stdin="hello")
+    result = await perdure(tmp_path, *verb.split(), stdin="hello")
 
     assert result.code == 3
     assert "perdure serve" in result.err
@@ -355,10 +369,67 @@ def has_unread(port: int) -> bool:
     return False
 
 
+async def test_in_a_terminal_a_command_is_answered_once_and_an_errand_is_not_waited_for(
+    node: Node,
+) -> None:
+    async with terminal(node.home, "chat", "commands") as window:
+        await window.shows("> ")
+        for command, reply in [
+            ("/whoami", "You are operator"),
+            ("/title Garden", "now called: Garden"),
+            ("/background this", "in the background"),
+        ]:
+            window.type(f"{command}\n")
+            await window.shows(reply)
+            await window.shows("> ")
+        window.type("and now this\n")
+        await until(lambda: 'You said: "and now this"' in window.seen, what="the answer")
+        assert "[notice]" not in window.seen
+        window.type("\x04")
+        assert await window.ends() == 0
+
+
+async def test_a_turn_is_stopped_by_its_id(node: Node) -> None:
+    headers = {"Authorization": f"Bearer {(node.home / 'token').read_text().strip()}"}
+    turns = []
+    async with aiohttp.ClientSession(node.url, headers=headers) as http:
+        for text in ("demo words=5000 delay_ms=20", "the next one"):
+            post = http.post("/api/conversations/endless/messages", json={"text": text})
+            async with post as response:
+                turns.append((await response.json())["turn"])
+    running, waiting = turns
+    removed = await perdure(node.home, "turns", "stop", waiting)
+    stopped = await perdure(node.home, "turns", "stop", running, "--json")
+    again = await perdure(node.home, "turns", "stop", running)
+    unknown = await perdure(node.home, "turns", "stop", "trn_none")
+
+    assert (removed.code, removed.out) == (0, f"{waiting} is stopped\n")
+    assert (stopped.code, stopped.json["id"], stopped.json["outcome"]) == (0, running, "stopped")
+    assert (again.code, unknown.code) == (1, 1)
+    assert "already finished" in again.err
+    assert "trn_none" in unknown.err
+
+
+async def test_more_is_found_than_a_node_tells_at_once(node: Node) -> None:
+    for number in range(3):
+        await perdure(node.home, "chat", f"page-{number}", stdin="a needle")
+    async with node_client(node.home, {}) as answers:
+        assert answers is not None
+        whole = await answers.search("needle", limit=200, after=None)
+        in_pages = await hits(answers, "needle", limit=1000, after=None, page=2)
+        few = await hits(answers, "needle", limit=3, after=None, page=2)
+        rest = await hits(answers, "needle", limit=1000, after=few.next, page=2)
+
+    assert len(whole.hits) >= 3
+    assert in_pages == whole
+    assert [*few.hits, *rest.hits] == whole.hits
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_reading_verbs_answer_alike_with_and_without_a_node(
     gateway: GatewayProcess, is_running: bool
 ) -> None:
+    await perdure(gateway.home, "chat", "other", stdin="hello from there")
     answered = await talked(gateway.home)
     if not is_running:
         assert await gateway.terminate() == 0
@@ -372,7 +443,7 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
 
     results = [listed, found, by_name, by_id, journal, explained]
     assert [result.code for result in results] == [0] * len(results)
-    assert [each["id"] for each in listed.json["sessions"]] == [answered["session"]]
+    assert listed.json["sessions"][0]["id"] == answered["session"]
     assert answered["message"] in [hit["message"] for hit in found.json["hits"]]
     assert by_name.json == by_id.json
     assert [each["role"] for each in by_id.json["messages"]] == ["user", "assistant"]
@@ -386,6 +457,7 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
     ]
     await people_read_the_same(gateway.home, answered)
     await unknown_ids_are_named(gateway.home)
+    await pages_follow_each_other(gateway.home)
 
 
 async def people_read_the_same(home: Path, answered: dict[str, Any]) -> None:
@@ -408,6 +480,25 @@ async def unknown_ids_are_named(home: Path) -> None:
     assert explained.code == shown.code == 1
     assert "msg_none" in explained.err
     assert "sessions list" in shown.err
+
+
+async def pages_follow_each_other(home: Path) -> None:
+    for words, key in (("sessions list", "sessions"), ("sessions search hello", "hits")):
+        verb = [*words.split(), "--json"]
+        first = (await perdure(home, *verb, "-n", "1")).json
+        rest = (await perdure(home, *verb, "-n", "500", "--after", first["next"])).json
+        assert len(first[key]) == 1, words
+        assert rest[key], words
+        assert first[key][0] not in rest[key], words
+    for words, cursor in (
+        ("sessions list", "nonsense"),
+        ("sessions search hello", "\u00b2"),
+        ("places", "\u00b2:x"),
+        ("parked list", f"{'9' * 30}:x"),
+    ):
+        wrong = await perdure(home, *words.split(), "--after", cursor)
+        assert wrong.code == 1, words
+        assert wrong.err.startswith("perdure: "), words
 
 
 @pytest.mark.parametrize("is_running", [True, False])
@@ -469,7 +560,29 @@ async def test_a_member_may_not_stop_the_node(node: Node) -> None:
     assert (await perdure(node.home, "status")).code == 0
 
 
-async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess) -> None:
+async def test_a_node_whose_address_is_unknown_is_found_by_its_lock(node: Node) -> None:
+    hint, aside = node.home / "server.json", node.home / "aside.json"
+    hint.rename(aside)
+    try:
+        text = await perdure(node.home, "status")
+        machine = await perdure(node.home, "status", "--json")
+        restart = await perdure(node.home, "restart")
+    finally:
+        aside.rename(hint)
+
+    assert text.code == machine.code == restart.code == 1
+    for result in (text, machine, restart):
+        assert f"process {node.pid}), but its address is unknown" in result.err
+        assert "perdure stop" in result.err
+    told = {"state": "unreachable", "home": str(node.home), "pid": node.pid}
+    assert machine.json == told
+
+
+@pytest.mark.parametrize("has_hint", [True, False])
+async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess, has_hint: bool) -> None:
+    """Without its address it is found by the lock, and gets the signal that means the same."""
+    if not has_hint:
+        (gateway.home / "server.json").unlink()
     result = await perdure(gateway.home, "stop", "--json")
 
     assert result.code == 0
@@ -538,10 +651,13 @@ async def test_a_wrong_key_is_2_and_named_with_its_line(
     assert '"port"' in result.err
 
 
-async def test_a_kind_of_agent_that_cannot_run_is_2_and_named_with_its_line(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "toml", ['[agents.main]\nkind = "acp"\ncommand = ["x"]\n', '[server]\nhost = "192.0.2.1"\n']
+)
+async def test_what_cannot_be_done_here_is_2_and_named_with_its_line(
+    tmp_path: Path, toml: str
 ) -> None:
-    (tmp_path / "perdure.toml").write_text('[agents.main]\nkind = "acp"\ncommand = ["x"]\n')
+    (tmp_path / "perdure.toml").write_text(toml)
     result = await perdure(tmp_path, "serve", "--port", "0")
 
     assert result.code == 2
@@ -608,13 +724,39 @@ async def test_the_address_of_a_dead_node_may_belong_to_another(
     assert (await perdure(ours, "status")).code == 3
 
 
-async def test_a_live_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
+async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Path) -> None:
+    """After a kill the system may give the process id to a stranger."""
     hint = {"pid": os.getpid(), "port": 9, "url": "http://127.0.0.1:9"}
     (tmp_path / "server.json").write_text(json.dumps(hint))
-    result = await perdure(tmp_path, "status")
+    (tmp_path / "perdure.db.lock").write_text(str(os.getpid()))
+    stranger = [await perdure(tmp_path, verb) for verb in ("status", "stop")]
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDING, str(tmp_path / "perdure.db.lock"), "serve"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert await holder.stdout.readline() == b"held\n"
+    silent = await perdure(tmp_path, "status")
+    stopped = await perdure(tmp_path, "stop")
 
-    assert result.code == 1
-    assert str(os.getpid()) in result.err
+    assert [result.code for result in stranger] == [3, 3]
+    assert silent.code == 1
+    assert f"process {holder.pid}" in silent.err
+    assert stopped.code == 0
+    assert await holder.wait() == -signal.SIGTERM
+
+
+def test_on_a_shared_store_a_stranger_is_told_by_its_command_line(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text('[store]\nurl = "postgresql://h/db"\n')
+    for words, is_node in ((("perdure", "serve"), True), (("ollama", "serve"), False)):
+        with subprocess.Popen(
+            [sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE
+        ) as process:
+            hint = {"pid": process.pid, "port": 9, "url": "http://127.0.0.1:9"}
+            (tmp_path / "server.json").write_text(json.dumps(hint))
+            assert silent_node(tmp_path, {}) == (process.pid if is_node else None)
+            process.kill()
 
 
 async def test_a_store_that_somebody_holds_is_named(gateway: GatewayProcess) -> None:

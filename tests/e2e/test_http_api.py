@@ -1,15 +1,22 @@
 """The native API of a real gateway: what it answers, refuses, streams and keeps."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from structlog.testing import capture_logs
 
 from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess
+from perdure.web.answers import errors_as_json
 
 pytestmark = pytest.mark.timeout(60)
+LONG = "demo words=2000 delay_ms=20"
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ async def test_a_repeated_id_is_the_same_message_also_after_restarts(client: Cli
 async def test_events_tell_everything_once_and_resume_without_a_gap(client: Client) -> None:
     await client.settled((await client.say("main", "warm up"))["turn"])
     accepted = await client.say("main", "demo words=60 delay_ms=10")
-    text, last, seen, ids = "", None, [], []
+    text, last, seen, places = "", None, [], []
     for pieces in (5, 7, 10_000):  # two connections are dropped on the way
         async with client.events("main", last) as events:
             count = 0
@@ -63,23 +70,37 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
                 if last is not None and kind != "state":
                     assert event_id > last
                 last = event_id
-                ids.append(event_id)
-                seen.append(kind)
+                seen.append((kind, data.get("turn")))
                 if kind == "delta":
                     assert data["offset"] == len(text)
                     text += data["text"]
                     count += 1
-                if kind == "outcome" or count == pieces:
+                places.append((event_id, text))
+                if seen[-1] == ("outcome", accepted["turn"]) or count == pieces:
                     break
-        if seen[-1] == "outcome":
-            break
-    assert seen[0] == "state"
-    assert seen.count("outcome") == 1
-    assert sorted(ids) == ids
+        if count == 5:  # what waits behind the answer and is taken back does not disturb it
+            waiting = await client.say("main", "never mind")
+            await client.call("POST", f"/api/turns/{waiting['turn']}/stop")
+    assert seen[0][0] == "state"
+    assert seen.count(("outcome", accepted["turn"])) == 1
+    assert sorted(places) == places
     (*_, assistant) = await client.transcript("main")
-    assert assistant["turn"] == accepted["turn"]
-    assert assistant["text"].startswith(text)
-    assert len(assistant["text"].split()) == 60
+    assert (assistant["turn"], assistant["text"]) == (accepted["turn"], text)
+    assert len(text.split()) == 60
+    for event_id, had in places[::5] + places[-4:]:
+        assert await joined(client, event_id, had) == text
+
+
+async def joined(client: Client, last: str, text: str) -> str:
+    """The text of one who has so much of it and goes on from there, by the deltas alone."""
+    async with client.events("main", last) as events:
+        async for _, kind, data in events:
+            if kind == "delta":
+                assert data["offset"] == len(text)
+                text += data["text"]
+            if kind == "state":  # after all that was missed
+                return text
+    raise AssertionError("the stream has ended")
 
 
 async def test_watchers_hear_of_what_errands_bring_back(client: Client) -> None:
@@ -168,18 +189,78 @@ async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_shown(client: Clie
     assert kinds.count("interruption_acknowledged") == 1
 
 
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+
+
+async def asked(client: Client, name: str, path: str, **body: object) -> tuple[int, str]:
+    """A call to `/v1`, by its conversation's name as the key: its status and its body."""
+    headers = {"Authorization": f"Bearer {client.token}", "Idempotency-Key": name}
+    headers["X-Perdure-Conversation"] = name
+    url = client.gateway.url + path
+    async with client.session.post(url, json=body, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def spoken(client: Client, name: str) -> None:
+    """Until some of the answer was told."""
+    await waiting(client, name)
+    async with client.events(name) as events:
+        async for _, kind, _ in events:
+            if kind == "delta":
+                return
+
+
+async def waiting(client: Client, name: str) -> None:
+    """Until the call was accepted."""
+    async with asyncio.timeout(20):
+        while (await client.call("GET", f"/api/conversations/{name}"))[0] != 200:
+            await client.gateway.pause(0.02)
+
+
 async def test_a_drain_keeps_what_arrives_and_parks_what_runs(client: Client) -> None:
-    running = await client.say("main", "demo words=2000 delay_ms=20")
-    status, _ = await client.call("POST", "/api/drain")
-    assert status == 202
-    status, ready = await client.call("GET", "/readyz")
-    assert (status, ready["error"]["code"]) == (503, "not_ready")
-    queued = await client.say("other", "said while draining")
-    assert await client.gateway.terminate() == 0  # the second request skips the wait
+    running = await client.say("main", LONG)
+    long, short = ([{"role": "user", "content": text}] for text in (LONG, "hello"))
+    async with asyncio.TaskGroup() as group:
+        calls = [
+            group.create_task(asked(client, "whole", CHAT, messages=long)),
+            group.create_task(asked(client, "streamed", CHAT, messages=long, stream=True)),
+            group.create_task(asked(client, "events", RESPONSES, input=LONG, stream=True)),
+        ]
+        for name in ("whole", "streamed", "events"):
+            await spoken(client, name)
+        status, _ = await client.call("POST", "/api/drain")
+        assert status == 202
+        status, ready = await client.call("GET", "/readyz")
+        assert (status, ready["error"]["code"]) == (503, "not_ready")
+        queued = await client.say("other", "said while draining")
+        calls.append(group.create_task(asked(client, "late", CHAT, messages=short)))
+        await waiting(client, "late")
+        assert await client.gateway.terminate() == 0  # the second request skips the wait
+    assert_told_to_come_back(*[call.result() for call in calls])
     await client.gateway.start()
     assert (await client.settled(queued["turn"]))["outcome"] == "done"
     _, turn = await client.call("GET", f"/api/turns/{running['turn']}")
     assert turn["attempts"] == 2
+    status, text = await asked(client, "late", CHAT, messages=short)
+    assert (status, len(await client.transcript("late"))) == (200, 2)
+    assert "hello" in json.loads(text)["choices"][0]["message"]["content"]
+
+
+def assert_told_to_come_back(
+    whole: tuple[int, str],
+    streamed: tuple[int, str],
+    events: tuple[int, str],
+    late: tuple[int, str],
+) -> None:
+    for status, body in (whole, late):
+        error = json.loads(body)["error"]
+        assert (status, error["code"], error["retryable"]) == (503, "interrupted", True)
+    for status, body in (streamed, events):
+        (*chunks, last) = [line for line in body.splitlines() if line.startswith("data: ")]
+        assert (status, "[DONE]" in body) == (200, False)
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "interrupted"
+        assert len(chunks) > 1
+        assert "response.failed" in chunks[-1] or "delta" in chunks[-1]
 
 
 BAD = [
@@ -191,6 +272,12 @@ BAD = [
     ("POST", "/api/conversations/main/messages",
      b'{"text":"a","attachments":[{"media":"med_x"}]}', 404, "not_found"),
     ("POST", "/api/conversations/" + "n" * 201 + "/messages", b'{"text":"a"}', 400, "invalid_name"),
+    ("POST", "/api/conversations/main/messages", b'{"text":"\xff"}', 400, "malformed_json"),
+    ("POST", "/v1/chat/completions",
+     b'{"messages":[{"role":"user","content":"\xff"}]}', 400, "malformed_json"),
+    ("POST", "/v1/responses", b'{"input":"\xff"}', 400, "malformed_json"),
+    ("GET", "/api/sessions?cursor=%C2%B2:x", None, 400, "invalid_query"),
+    ("GET", "/api/conversations?cursor=" + "9" * 23 + ":x", None, 400, "invalid_query"),
     ("GET", "/api/conversations/nowhere", None, 404, "not_found"),
     ("GET", "/api/conversations/nowhere/transcript", None, 404, "not_found"),
     ("GET", "/api/conversations/nowhere/events", None, 404, "not_found"),
@@ -213,8 +300,41 @@ async def test_bad_input_gets_a_clear_error_and_stores_nothing(client: Client) -
         assert (got, body["error"]["code"]) == (status, code), (path, raw, body)
         assert body["error"]["message"]
         assert body["error"]["retryable"] in (True, False)
+    for path in ("/api/conversations/main/messages", "/api/media", "/v1/responses"):
+        headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
+        got, body = await client.call("POST", path, raw=b'{"text":"not packed"}', **headers)
+        assert (got, body["error"]["code"]) == (400, "malformed_body"), path
     _, body = await client.call("GET", "/api/conversations")
     assert body["conversations"] == []
+
+
+async def test_what_nobody_foresaw_is_an_error_like_any_other() -> None:
+    async def broken(_: web.Request) -> web.StreamResponse:
+        raise ZeroDivisionError("the secret")
+
+    async def broken_later(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"half")
+        raise ZeroDivisionError("the secret")
+
+    app = web.Application(middlewares=[errors_as_json])
+    app.add_routes([web.get("/", broken), web.get("/later", broken_later)])
+    with capture_logs() as logs:
+        async with TestClient(TestServer(app)) as caller:
+            async with caller.get("/") as response:
+                assert (response.status, response.content_type) == (500, "application/json")
+                text = await response.text()
+            async with caller.post("/") as response:
+                assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+            async with caller.get("/later") as response:
+                assert await response.content.readexactly(4) == b"half"
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.content.read()
+    error = json.loads(text)["error"]
+    assert (error["code"], error["retryable"]) == ("internal", False)
+    assert "secret" not in text
+    assert any(each.get("exc_info") for each in logs)
 
 
 async def test_a_body_over_the_limit_is_refused(gateway_factory: Any) -> None:
@@ -258,10 +378,16 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
     status, body = await client.call("GET", "/api/conversations")
     assert (status, body["error"]["code"]) == (401, "unauthorized")
     client.token = operator
-    status, _ = await client.call(
-        "GET", f"/api/conversations/main/transcript?before={mine['message']}"
-    )
     assert entries
+    for theirs in (mine["message"], f"{mine['turn']}.end"):
+        # As if it were nowhere: neither its turn nor that it exists is told.
+        pair = [
+            await client.call("GET", f"/api/conversations/main/transcript?before={each}")
+            for each in (theirs, "msg_x")
+        ]
+        told = [(status, json.dumps(body).replace(theirs, "msg_x")) for status, body in pair]
+        assert told[0] == told[1]
+        assert told[0][0] == 404
 
 
 async def test_transcripts_come_in_pages(client: Client) -> None:

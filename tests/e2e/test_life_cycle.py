@@ -104,7 +104,7 @@ async def perdure(client: Client, *arguments: str) -> str:
 async def test_a_restart_keeps_the_port_and_lets_turns_finish(start: Start) -> None:
     client = await start()
     before = (await client.call("GET", "/api/status"))[1]
-    accepted = await client.say("main", "demo words=60 delay_ms=20")
+    accepted = await client.say("main", "demo words=160 delay_ms=20")
     await until_text(client)
 
     told = await perdure(client, "restart")
@@ -116,7 +116,7 @@ async def test_a_restart_keeps_the_port_and_lets_turns_finish(start: Start) -> N
     assert after["node"] != before["node"]
     turn = await client.settled(accepted["turn"])
     assert (turn["outcome"], turn["attempts"]) == ("done", 1)
-    assert len(words(await client.transcript("main"), accepted["turn"])) == 60
+    assert len(words(await client.transcript("main"), accepted["turn"])) == 160
     assert await client.gateway.terminate() == 0
 
 

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import msgspec
@@ -516,11 +515,3 @@ async def test_nothing_is_acknowledged_before_it_is_taken(
     await wait_until(
         lambda: acknowledged(local_slack), lambda count: count == 1, clock=SystemClock()
     )
-
-
-def test_a_way_to_get_events_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match="app_token"):
-        make(SlackSettings(token=Secret("xoxb-1")), around(tmp_path))
-    swapped: dict[str, Any] = {"token": Secret("xapp-1"), "app_token": Secret("xoxb-1")}
-    with pytest.raises(Rejected, match="mixed up"):
-        make(SlackSettings(**swapped), around(tmp_path))

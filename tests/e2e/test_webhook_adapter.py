@@ -439,17 +439,6 @@ async def test_a_long_answer_is_one_message(rig: Rig, receiver: tuple[Receiver, 
     assert receiver[0].shown["prt_9"]["text"] == text
 
 
-def test_an_unusable_secret_points_to_its_key(tmp_path: Path) -> None:
-    around = Around(clock=SystemClock(), entropy=SystemEntropy(), folder=tmp_path)
-    for route, where in [
-        (Route(secrets=(Secret(OURS), Secret("hunter2"))), r"routes.x\] secrets\[1\]"),
-        (Route(secrets=(Secret(OURS),), callback_secret=Secret("hunter2")), "callback_secret"),
-    ]:
-        with pytest.raises(Rejected, match=where) as refusal:
-            make(WebhookSettings(routes={"x": route}), around)
-        assert "hunter2" not in refusal.value.message
-
-
 async def test_a_quiet_route_is_not_taken_for_a_lost_one(
     clock: VirtualClock, tmp_path: Path
 ) -> None:

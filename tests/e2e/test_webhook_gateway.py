@@ -37,8 +37,10 @@ class Sender:
         self._http = http
 
     async def post(self, route: str, message: str, body: str) -> int:
-        status, _ = await self._call("POST", route, message, body)
-        return status
+        return (await self.posted(route, message, body))[0]
+
+    async def posted(self, route: str, message: str, body: str) -> tuple[int, Any]:
+        return await self._call("POST", route, message, body)
 
     async def ask(self, route: str, message: str) -> tuple[int, Any]:
         return await self._call("GET", f"{route}/{message}", message, "")
@@ -79,7 +81,8 @@ async def sender(gateway: GatewayProcess) -> AsyncIterator[Sender]:
 async def test_an_answer_is_found_after_the_gateway_was_killed(
     gateway: GatewayProcess, sender: Sender
 ) -> None:
-    assert await sender.post("deploys", "d-1", "deploy it") == 202
+    poll = f"{gateway.url}/hooks/webhook/deploys/d-1"
+    assert await sender.posted("deploys", "d-1", "deploy it") == (202, {"id": "d-1", "poll": poll})
     assert (await sender.answer("deploys", "d-1"))["state"] == "done"
 
     await gateway.restart()
@@ -115,6 +118,7 @@ async def test_failures_commands_and_refusals_are_told_as_such(sender: Sender) -
     assert await sender.answer("alarms", "a-1") == whoami
 
     assert await sender.post("alarms", "a-2", "demo words=200 delay_ms=20") == 202
-    assert await sender.post("alarms", "a-3", "one too many") == 202
-    refused = await sender.answer("alarms", "a-3")
+    assert await sender.post("alarms", "a-3", "one that waits") == 202
+    assert await sender.post("alarms", "a-4", "one too many") == 202
+    refused = await sender.answer("alarms", "a-4")
     assert refused == {"state": "failed", "text": "it was not taken: queue_full"}

@@ -37,6 +37,7 @@ from perdure.domain.events import (
     ToolFinished,
     ToolStarted,
     TurnAmended,
+    TurnMoved,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -144,6 +145,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         choices=st.lists(text, max_size=3).map(tuple),
     ),
     TurnRequeued: st.builds(TurnRequeued, turn=ids, reason=st.sampled_from(Interruption)),
+    TurnMoved: st.builds(TurnMoved, turn=ids, to=ids),
     TurnSettled: st.builds(
         TurnSettled,
         turn=ids,

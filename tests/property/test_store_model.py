@@ -79,14 +79,18 @@ class ModelSession:
         is_free = all(turn.state == "queued" for turn in waiting)
         return waiting[0] if waiting and is_free else None
 
-    def interrupt(self, turn: ModelTurn, *, counts: bool) -> None:
+    def interrupt(self, turn: ModelTurn, *, counts: bool) -> list[ModelTurn]:
+        """The turns that move on to another session."""
         turn.end_attempt()
         turn.state = "interrupted"
         self.strikes += counts
-        if counts and self.strikes >= ATTEMPTS_MAX:
-            for each in self.open_turns:
-                each.settle("suspended")
-            self.is_suspended, self.head = True, turn.id
+        if not counts or self.strikes < ATTEMPTS_MAX:
+            return []
+        turn.settle("suspended")
+        self.is_suspended, self.head = True, turn.id
+        moved = self.open_turns
+        self.turns = [each for each in self.turns if each not in moved]
+        return moved
 
     def replaced_by(self, busy: Busy) -> tuple[ModelTurn, str] | None:
         """The turn that a new message would end, and how."""
@@ -149,7 +153,7 @@ class StoreMachine(RuleBasedStateMachine):
         is_full = (
             session is not None
             and not session.is_suspended
-            and len(session.open_turns) >= QUEUE_MAX
+            and sum(not turn.attempts for turn in session.open_turns) >= QUEUE_MAX
         )
         if is_full:
             with pytest.raises(Rejected):
@@ -246,8 +250,19 @@ class StoreMachine(RuleBasedStateMachine):
         assert turn.claimed is not None
         claimed = turn.claimed
         self.run(self.store.turns.interrupt(claimed.lease, reason, attempts_max=ATTEMPTS_MAX))
-        session.interrupt(turn, counts=reason.counts_towards_limit)
+        self.move_on(session, session.interrupt(turn, counts=reason.counts_towards_limit))
         self.must_be_fenced(claimed)
+
+    def move_on(self, session: ModelSession, turns: list[ModelTurn]) -> None:
+        """What waits behind a turn that is given up goes on in a session of its own."""
+        if not turns:
+            return
+        place = next(place for place, live in self.live.items() if live is session)
+        found = self.run(self.store.conversations.find(place, principal=self.ada))
+        successor = ModelSession(found.view.standing.session, turns)
+        assert successor.id not in {each.id for each in self.all}
+        self.live[place] = successor
+        self.all.append(successor)
 
     @rule()
     def crash(self) -> None:
@@ -258,7 +273,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.run(self.begin())
         self.run(self.store.nodes.reap(attempts_max=ATTEMPTS_MAX, limit=100))
         for session, turn in owned:
-            session.interrupt(turn, counts=True)
+            self.move_on(session, session.interrupt(turn, counts=True))
         for claimed in before:
             assert claimed is not None
             self.must_be_fenced(claimed)

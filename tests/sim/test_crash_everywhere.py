@@ -49,6 +49,7 @@ from perdure.domain.events import (
     SteerTaken,
     ToolCall,
     TurnAmended,
+    TurnMoved,
     TurnQueued,
     TurnSettled,
     TurnStarted,
@@ -86,6 +87,8 @@ from perdure.testkit.stores import OwnedDatabase
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
+# How turns end of which people get all that there is.
+_ANSWERED = (Outcome.DONE, Outcome.SUSPENDED)
 POINTS_MAX = 400
 KEY = Capabilities(takes_key=True, can_delete=True, upload_bytes_max=10_000)
 FIND = Capabilities(can_find=True, can_delete=True, upload_bytes_max=10_000)
@@ -111,6 +114,7 @@ PLATFORMS = {
     "growing": GROWING,
     "growing with a key": msgspec.structs.replace(GROWING, takes_key=True),
     "growing and can be asked": msgspec.structs.replace(GROWING, can_find=True),
+    "growing in small messages": msgspec.structs.replace(GROWING, text_max=120),
     "appending": APPENDING,
     "appending and cannot be asked": msgspec.structs.replace(APPENDING, can_find=False),
 }
@@ -322,6 +326,10 @@ class Life:
         except Conflict:
             return  # it had been stopped, and the answer was lost
 
+    def kill(self) -> None:
+        self._fuse.is_killed = True
+        raise SimulatedCrash("killed")
+
     async def drain(self) -> None:
         await patiently(self.parts.gateway.drain)
 
@@ -376,6 +384,7 @@ async def live(world: World, fuse: Fuse, act: Act) -> None:
             raise
     finally:
         await store.close()
+        fuse.is_killed = False
     await world.bury()
 
 
@@ -516,6 +525,16 @@ async def talk_on_if_left(life: Life) -> None:
     await life.rest()
 
 
+async def fall(life: Life) -> None:
+    """The gateway ends in the middle of an answer. What waits behind it, and what was said to it,
+    is not to blame."""
+    await life.hold("long story")
+    life.world.say("look at this", files=["one.txt"])
+    life.world.say("rather short", busy=Busy.STEER)
+    await life.receive()
+    life.kill()
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """`outcomes` are those that turns may have; `proof` is what must happen when nobody strikes."""
 
@@ -523,6 +542,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: frozenset[Outcome] = frozenset({Outcome.DONE})
     proof: Callable[[Recorded], bool]
     resume: Resume = Resume.CONTINUE
+    attempts_max: int = 5
     last: Act = rest
 
 
@@ -607,6 +627,12 @@ SCENARIOS = {
     "a given file": Scenario(acts=(give_a_file,), proof=_was_given),
     "drain": Scenario(acts=(drain, rest), proof=_was_parked),
     "ask": Scenario(acts=(drain, rest), proof=_was_answered, resume=Resume.ASK),
+    "give up": Scenario(
+        acts=(fall, rest),
+        outcomes=_or(Outcome.SUSPENDED),
+        proof=lambda each: isinstance(each.event, TurnMoved),
+        attempts_max=1,
+    ),
     "wait": Scenario(
         acts=(drain, talk_on),
         outcomes=_or(Outcome.INTERRUPTED),
@@ -621,7 +647,7 @@ async def play(world: World, scenario: Scenario, fuses: Sequence[Fuse]) -> list[
     """The acts under the first fuse, after a death under the next, at last in peace: the verdict
     of everything."""
     left = list(fuses)
-    policy = Policy(resume=scenario.resume, freshness_ms=0, attempts_max=5)
+    policy = Policy(resume=scenario.resume, freshness_ms=0, attempts_max=scenario.attempts_max)
     world.limits = Limits(drain_timeout_s=0, recovery=policy)
     for act in scenario.acts:
         if left and left[0].is_dead:
@@ -645,7 +671,8 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
         found += _still_visible(world, record)
         found += _not_as_said(world, record)
         found += _written_late(world, record)
-    events = [recorded for record in records for recorded in record.events]
+    events = _without_what_moved([each for record in records for each in record.events])
+    found += _not_told(records, events)
     found += _misheard(world, events)
     found += _seen_and_not_stored(world, events)
     found += _misfiled(world, events)
@@ -654,9 +681,29 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
         found += _never_given(world, record)
     found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
     found += [f"shown twice: {part}" for part in world.platform.repeated()]
+    limit = world.platform.can.text_max
+    found += [f"too long: {each}" for each in world.platform.visible if len(each.text) > limit]
     if len(world.tools_ran) != len(set(world.tools_ran)):
         found.append("a tool call ran twice")
     return found
+
+
+def _without_what_moved(events: Sequence[Recorded]) -> list[Recorded]:
+    """A turn that moved stands as a whole where it went."""
+    left = {(r.session, r.event.turn) for r in events if isinstance(r.event, TurnMoved)}
+    return [recorded for recorded in events if (recorded.session, recorded.turn) not in left]
+
+
+def _not_told(records: Sequence[SessionRecord], events: Sequence[Recorded]) -> list[str]:
+    """Only what has begun is given up, and its people are told so, once."""
+    notices = [r.event for r in events if isinstance(r.event, NoticePosted)]
+    told = Counter(each.about for each in notices if "given up" in each.text)
+    turns = [turn for record in records for turn in record.turns]
+    return [
+        f"{turn.id} was given up after {turn.attempts} tries, and that was told {told[turn.id]}x"
+        for turn in turns
+        if turn.outcome == Outcome.SUSPENDED and (not turn.attempts or told[turn.id] != 1)
+    ]
 
 
 def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
@@ -670,7 +717,7 @@ def _not_over(record: SessionRecord, scenario: Scenario) -> list[str]:
     for turn in record.turns:
         if turn.outcome not in scenario.outcomes:
             found.append(f"{turn.id} is {turn.state}: {turn.outcome} {turn.reason} {turn.detail}")
-        if turn.outcome == Outcome.DONE and turn.id not in answered:
+        if turn.outcome in _ANSWERED and turn.id not in answered:
             found.append(f"{turn.id} was never answered")
     return found
 
@@ -693,7 +740,7 @@ def _not_as_said(world: World, record: SessionRecord) -> list[str]:
         keys = {part.id for part in parts if part.message.startswith(turn.id)}
         seen = [shown.text for shown in world.platform.visible if shown.key in keys]
         is_unknown = any(part.state == PartState.UNKNOWN for part in parts)
-        if turn.outcome == Outcome.DONE and not is_unknown and said and seen != said:
+        if turn.outcome in _ANSWERED and not is_unknown and said and seen != said:
             found.append(f"{turn.id} said {said}, people see {seen}")
     return found
 
@@ -923,6 +970,7 @@ async def test_no_instant_at_all_breaks_a_promise(
         ("neither", "talk"),
         ("neither", "undo"),
         ("growing", "talk"),
+        ("growing in small messages", "give up"),
         ("growing with a key", "stop"),
         ("growing and can be asked", "undo"),
         ("appending", "undo"),

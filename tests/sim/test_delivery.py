@@ -41,6 +41,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.stores import Person
 from perdure.testkit.system import SeededEntropy
 
 NAME = "scripted"
@@ -75,7 +76,7 @@ class Gateway:
     def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
         self.store = store
         self.parts = parts
-        self._person = person
+        self.person = person
         self._said = 0
 
     async def hears(self, text: str, *, place: str = "room", busy: Busy = Busy.QUEUE) -> Accepted:
@@ -85,7 +86,7 @@ class Gateway:
                 address=Address(adapter=NAME, account="bot", place=place),
                 external_id=f"m{self._said}",
                 kind="message",
-                principal=self._person,
+                principal=self.person,
                 text=text,
                 busy=busy,
                 place_kind="private",
@@ -210,6 +211,22 @@ async def test_what_waits_for_its_pace_has_certainly_not_arrived(tmp_path: Path)
 
         await until(is_waiting, "the second part to wait", seconds=5)
         assert [part.attempts for part in await gateway.parts_of(accepted)] == [1, 0, 0, 0]
+
+
+async def test_words_that_nobody_planned_are_divided(tmp_path: Path) -> None:
+    """Whoever gives a turn up puts down what there is of it, and does not know what fits."""
+    platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, text_max=90))
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: "")) as gateway:
+        eve = Person(gateway.store, gateway.person, adapter=NAME, place="elsewhere")
+        await eve.is_answered("go", ANSWER, parts=(ANSWER,))
+        gateway.parts.outbox.wake()
+
+        async def is_whole() -> bool:
+            return len(platform.visible) == 4
+
+        await until(is_whole, "four parts", seconds=5)
+
+    assert [shown.text for shown in platform.visible] == PARAGRAPHS
 
 
 TABLE = "\n".join(

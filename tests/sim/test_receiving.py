@@ -267,7 +267,7 @@ async def test_changed_terms_count_from_the_next_message_on(world: World) -> Non
 
 async def test_a_full_line_is_told(world: World) -> None:
     world.serve(BOTH)
-    world.limits = Limits(queue_max=2, drain_timeout_s=5)
+    world.limits = Limits(queue_max=1, drain_timeout_s=5)
     async with world.life() as life:
         world.agent.go_on.clear()
         world.platform.write("first")
@@ -620,16 +620,17 @@ async def test_what_was_refused_is_not_taken_when_it_is_offered_again(world: Wor
         world.agent.go_on.clear()
         world.platform.write("first")
         await world.until(lambda: bool(world.agent.requests), "the first turn")
-        refused = world.platform.write("second")
+        world.platform.write("second")
+        refused = world.platform.write("third")
         await world.until(lambda: len(world.shown()) == 1, "the refusal")
         world.agent.go_on.set()
-        await world.is_shown("heard: first")
+        await world.is_shown("heard: second")
 
         world.platform.repeat(refused)
-        world.platform.write("third")
-        await world.is_shown("heard: third")
+        world.platform.write("fourth")
+        await world.is_shown("heard: fourth")
         assert await life.refusal(refused) == "failed"
-    assert heard_by(world.agent) == ["first", "third"]
+    assert heard_by(world.agent) == ["first", "second", "fourth"]
     assert len([text for text in world.shown() if text.startswith("Not taken: ")]) == 1
 
 

@@ -1,5 +1,6 @@
 """The configuration file: what it means, and what a person is told when it is wrong."""
 
+import base64
 import json
 import os
 import pickle
@@ -31,6 +32,10 @@ from perdure.app.toml_positions import Positions
 from perdure.domain.errors import Rejected
 
 CHAT = '[agents.main]\nkind = "chat"\nmodel = "m"\n'
+KEY = "whsec_" + base64.b64encode(bytes(32)).decode()
+ROUTES = "[adapters.webhook.routes.ci]\n"
+ROUTE = f"{ROUTES}secrets = ['{KEY}']\n"
+MATRIX = "[adapters.matrix]\nhomeserver = 'http://h'\n"
 
 FULL = """
 [server]
@@ -183,6 +188,18 @@ def test_every_key_of_every_section_is_read(tmp_path: Path) -> None:
     assert config.budgets.conversation.daily is None
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "fe80::1%lo", "localhost", "box-1.example.org"])
+def test_a_host_is_an_address_or_a_name(host: str) -> None:
+    assert read(f"[server]\nhost = '{host}'").server.host == host
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:1", "http://h:65535/v1", "http://[::1]:8080", "https://h"]
+)
+def test_an_address_may_have_any_port_that_there_is(url: str) -> None:
+    assert read(f"[server]\nbase_url = '{url}'").server.base_url == url
+
+
 def test_the_first_agent_of_the_file_is_the_default() -> None:
     config = read('[agents.zeta]\nkind = "demo"\n[agents.alpha]\nkind = "demo"\n')
 
@@ -218,6 +235,9 @@ def test_a_configuration_error_is_a_rejection() -> None:
         ("[server]\nport = true", 2, "not true"),
         ("[server]\nport = 1979-05-27", 2, "not 1979-05-27"),
         ('[server]\nhost = ""', 2, "not empty"),
+        ("[server]\nhost = '256.1.1.1'", 2, 'such as "127.0.0.1" or "::1", or the name of'),
+        ("[server]\nhost = '127.0.0.1:80'", 2, "[server] host must be"),
+        ("[server]\nhost = 'http://h'", 2, "[server] host must be"),
         ('[server]\nbusy = "que"', 2, 'did you mean "queue"?'),
         ('[server]\nbase_url = "example.org"', 2, "must be an address"),
         ('[server]\nbase_url = "http://"', 2, "must be an address"),
@@ -245,6 +265,9 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (f"{CHAT}compact_at = 0", 4, "above 0"),
         (f"{CHAT}context_tokens = -5", 4, "at least 1"),
         (f"{CHAT}base_url = 'localhost:11434'", 4, "must be an address"),
+        (f"{CHAT}base_url = 'http://127.0.0.1:99999/v1'", 4, "must be an address"),
+        (f"{CHAT}base_url = 'http://127.0.0.1:65536'", 4, "must be an address"),
+        (f"{CHAT}base_url = 'http://127.0.0.1:0'", 4, "must be an address"),
         (f"{CHAT}fallbacks = ['mian']", 4, "unknown agent"),
         (f"{CHAT}fallbacks = ['main']", 4, "names the agent itself"),
         (f"{CHAT}compact_agent = 'small'", 4, "unknown agent"),
@@ -259,6 +282,8 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (f"{CHAT}api_key = ''", 4, "is empty"),
         (f"{CHAT}api_key = {{}}", 4, 'must be text, { env = "NAME" }'),
         (f"{CHAT}api_key = {{ env = 'A', file = 'B' }}", 4, 'must be text, { env = "NAME" }'),
+        (f"{CHAT}api_key = {{ evn = 'A' }}", 4, 'not a table of evn; did you mean "env"?'),
+        (f"{CHAT}[agents.main.api_key]\nFile = 'A'", 5, 'did you mean "file"?'),
         (f"{CHAT}prices = {{ inptu = 1 }}", 4, 'did you mean "input"?'),
         ("[agents.'a b']\nkind = 'demo'", 1, "must be a name"),
         ("[agents.g]\nkind = 'acp'\ncommand = []", 3, "not an empty list"),
@@ -273,6 +298,15 @@ def test_a_configuration_error_is_a_rejection() -> None:
         ("[adapters.telegram]\npairing = true", 1, "needs token"),
         ("[adapters.telegram]\ntoken = 't'\nallow = [7]", 3, "allow[0] must be text in quotes"),
         ("[adapters.telegram]\ntoken = 't'\nagent = 'mian'", 3, 'did you mean "main"?'),
+        (f"{ROUTE}agent = 'mian'", 3, 'routes.ci.agent names the unknown agent "mian"; did you'),
+        (f"{ROUTE}callback_secret = 'hunter2'", 3, "routes.ci.callback_secret must hold 24"),
+        (f"{ROUTES}secrets = ['{KEY}',\n'whsec_!!!']", 3, "secrets[1] must be whsec_ and then"),
+        (f"{ROUTES}secrets = ['whsec_AAAA']", 2, "must hold 24 to 64 bytes in base64, not 3"),
+        (f"{MATRIX}user = '@b:host'", 1, "[adapters.matrix] needs token or password"),
+        (f"{MATRIX}token = 't'\nuser = 'bot'", 4, 'such as "@bot:example.org", not "bot"'),
+        ("[adapters.slack]\ntoken = 'xoxb-1'", 1, "[adapters.slack] needs a way to get events"),
+        ("[adapters.slack]\ntoken = 'xapp-1'\napp_token = 'xapp-2'", 2, "not begin with xapp-"),
+        ("[adapters.slack]\ntoken = 'xoxb-1'\napp_token = 'xoxb-2'", 3, "not begin with xoxb-"),
     ],
 )
 def test_an_unusable_value_names_its_line_and_the_rule(text: str, line: int, said: str) -> None:
@@ -418,6 +452,7 @@ def test_a_secret_never_shows_itself() -> None:
         f"{CHAT}base_url = 'htp://me:hunter2@host'",
         "[store]\nurl = 'postgres://me:hunter2@host/db'",
         "[adapters.telegram]\ntoken = true\nsecret = 'hunter2'",
+        f"{ROUTES}secrets = ['hunter2']",
     ],
 )
 def test_complaints_never_repeat_a_secret(text: str) -> None:

@@ -10,6 +10,7 @@ from perdure.domain.events import (
     NoticePosted,
     TitleSet,
     TurnEvent,
+    TurnMoved,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -156,6 +157,8 @@ def test_a_standing_follows_its_events() -> None:
         standing = after(standing, event)
         assert (standing.state, standing.head) == (state, head), event
 
+    waiting = after(standing, TurnQueued(turn=second, message=MessageId("n"), text=""))
+    assert after(waiting, TurnMoved(turn=second, to=SessionId("ses_2"))) == standing
     suspended = after(standing, TurnSettled(turn=TURN, outcome=Outcome.SUSPENDED))
     assert suspended.state == "suspended"
 

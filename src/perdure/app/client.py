@@ -2,10 +2,10 @@
 
 `server.json` in the home is a hint: it outlives a killed node, and its port may by now belong to
 somebody else. So a node counts as running when the address answers as a Perdure that has the
-process id of the hint. A node that was restarted may sit at another port; `look_again` finds it.
+process id of the hint; whether there is one that does not answer, `presence` knows. A node that was
+restarted may sit at another port; `look_again` finds it.
 """
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +16,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from perdure.app.environment import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE
+from perdure.app.environment import TOKEN_FILE, TOKEN_VARIABLE
+from perdure.app.presence import hint, silent_node
 from perdure.domain.errors import (
     Ambiguous,
     Conflict,
@@ -44,35 +45,6 @@ BEGINNING: Final = str(Position(0, 0))
 _NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
 
 
-class ServerFile(msgspec.Struct, frozen=True):
-    pid: int
-    port: int
-    url: str
-
-
-def hint(home: Path) -> ServerFile | None:
-    """What the node that started last wrote down; None when there is nothing of use."""
-    try:
-        return msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def is_alive(pid: int) -> bool:
-    """Does this process still work? One that only waits to be reaped does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[:1] != ["Z"]
-
-
 @asynccontextmanager
 async def node_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient | None"]:
     """The client of this home's node, or None when none runs."""
@@ -85,7 +57,7 @@ async def seeking_client(home: Path, environ: Mapping[str, str]) -> AsyncIterato
     """A client that has not looked for the node yet."""
     headers = _authorization(home, environ)
     async with aiohttp.ClientSession(headers=headers, read_bufsize=LINE_BYTES_MAX) as http:
-        yield NodeClient(http, home)
+        yield NodeClient(http, home, environ)
 
 
 def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -99,9 +71,10 @@ def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class NodeClient:
-    def __init__(self, http: aiohttp.ClientSession, home: Path) -> None:
+    def __init__(self, http: aiohttp.ClientSession, home: Path, environ: Mapping[str, str]) -> None:
         self._http = http
         self._home = home
+        self._environ = environ
         self._base = ""
         self.pid = 0
         self.port = 0
@@ -119,8 +92,9 @@ class NodeClient:
         try:
             status = await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
         except Rejected as error:
-            # Somebody answers there. A dead process cannot, so then it is somebody else.
-            if error.code == "unauthorized" and is_alive(found.pid):
+            # Somebody answers there; where that is no node of this home, it is somebody else's.
+            is_ours = silent_node(self._home, self._environ) == found.pid
+            if error.code == "unauthorized" and is_ours:
                 raise Rejected(_unknown_token(found.url), code="unauthorized") from error
             return False
         except PerdureError:
@@ -144,7 +118,7 @@ class NodeClient:
             return None
 
     async def sessions(self, *, limit: int, after: str | None) -> wire.SessionsOut:
-        return await self._ask(wire.SessionsOut, _path("sessions", limit=limit, after=after))
+        return await self._ask(wire.SessionsOut, _path("sessions", limit=limit, cursor=after))
 
     async def session(self, session: str) -> wire.SessionOut:
         return await self._ask(wire.SessionOut, _path("sessions", session))
@@ -158,8 +132,9 @@ class NodeClient:
         path = _path("sessions", session, "journal", after=after, limit=limit)
         return await self._ask(wire.JournalOut, path)
 
-    async def search(self, query: str, *, limit: int) -> wire.SearchOut:
-        return await self._ask(wire.SearchOut, _path("search", q=query, limit=limit))
+    async def search(self, query: str, *, limit: int, after: str | None) -> wire.SearchOut:
+        path = _path("search", q=query, limit=limit, before=after)
+        return await self._ask(wire.SearchOut, path)
 
     async def explain(self, any_id: str) -> wire.ExplanationOut:
         return await self._ask(wire.ExplanationOut, _path("explain", any_id))

@@ -3,7 +3,10 @@
 They run on a configuration whose every single value is already sound.
 """
 
+import ipaddress
+import re
 from collections.abc import Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 from perdure.app.config_values import (
@@ -18,12 +21,15 @@ from perdure.app.config_values import (
 from perdure.app.toml_errors import instead, nearest, quoted
 from perdure.app.toml_positions import KeyPath
 from perdure.app.toml_words import shown
+from perdure.ports.settings import AdapterSettings
 
+_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 Finding = tuple[KeyPath, str]
 
 
 def findings(config: Config) -> Iterator[Finding]:
     """What is wrong, each with the key to look at."""
+    yield from _server(config)
     yield from _store(config)
     for name, agent in config.agents.items():
         yield from _agent(config, name, agent)
@@ -31,8 +37,18 @@ def findings(config: Config) -> Iterator[Finding]:
     for name, server in config.tools.mcp.items():
         yield from _mcp(name, server)
     for name, adapter in config.adapters.items():
-        if adapter.agent is not None:
-            yield from _known_agent(config, adapter.agent, ("adapters", name, "agent"))
+        yield from _adapter(config, name, adapter)
+
+
+def _server(config: Config) -> Iterator[Finding]:
+    host = config.server.host
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        if _NAME.fullmatch(host) is None or host.replace(".", "").isdigit():
+            at = ("server", "host")
+            rule = 'an address such as "127.0.0.1" or "::1", or the name of this machine'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(host)}"
 
 
 def _store(config: Config) -> Iterator[Finding]:
@@ -89,6 +105,15 @@ def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[Finding]:
     if name not in known:
         advice = instead(name, known, noun="agents")
         yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
+
+
+def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[Finding]:
+    path: KeyPath = ("adapters", name)
+    for key, agent in adapter.named_agents():
+        yield from _known_agent(config, agent, (*path, *key))
+    for key, problem in adapter.problems():
+        at = (*path, *key)
+        yield at, f"{shown(at)} {problem}"
 
 
 def _transcriber(transcriber: TranscriberConfig) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 FOLDERS: Final = ("media", "logs")
 SERVER_FILE: Final = "server.json"
+DATABASE: Final = "perdure.db"
 LOG_FILE: Final = "perdure.log"
 OPERATOR: Final = "operator"
 

@@ -7,8 +7,7 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import msgspec
+from typing import Final
 
 from perdure.app import config, environment, storage
 from perdure.app.environment import OPERATOR
@@ -23,18 +22,20 @@ from perdure.ports.principals import Principal
 from perdure.store.store import Store
 from perdure.web import wire
 from perdure.web.native import client_id as checked_id
-from perdure.web.native import turn_out
 from perdure.web.pairings import pairing_out
 from perdure.web.places import place_out, sayable, sent_out
 from perdure.web.records import (
     NAME_MAX,
     TOKEN_BYTES,
-    event_out,
+    explanation_out,
     hit_out,
+    journal_out,
     part_out,
     session_out,
     token_out,
 )
+
+NUMBER_MAX: Final = 2**53
 
 
 @asynccontextmanager
@@ -91,26 +92,17 @@ class StoreAnswers:
     async def journal(self, session: str, *, after: int, limit: int) -> wire.JournalOut:
         events = await self._store.archive.journal(SessionId(session), after=after, limit=limit)
         more = str(events[-1].seq) if len(events) == limit else None
-        out = [event_out(each) for each in events]
-        return wire.JournalOut(session=session, events=out, next=more)
+        running = await self._store.archive.running(SessionId(session)) if more is None else None
+        return journal_out(SessionId(session), events, running, more=more)
 
-    async def search(self, query: str, *, limit: int) -> wire.SearchOut:
-        hits = await self._store.archive.search(query, principal=None, before=None, limit=limit)
+    async def search(self, query: str, *, limit: int, after: str | None) -> wire.SearchOut:
+        before = None if after is None else _number(after)
+        hits = await self._store.archive.search(query, principal=None, before=before, limit=limit)
         more = str(hits[-1].cursor) if len(hits) == limit else None
         return wire.SearchOut(hits=[hit_out(hit) for hit in hits], next=more)
 
     async def explain(self, any_id: str) -> wire.ExplanationOut:
-        found = await self._store.diagnostics.explain(any_id, principal=None)
-        arrivals = [
-            msgspec.convert(each, wire.ArrivalOut, from_attributes=True) for each in found.updates
-        ]
-        return wire.ExplanationOut(
-            conversation=found.conversation,
-            updates=arrivals,
-            turn=turn_out(found.turn),
-            events=[event_out(each) for each in found.events],
-            parts=[part_out(each) for each in found.parts],
-        )
+        return explanation_out(await self._store.diagnostics.explain(any_id, principal=None))
 
     async def _operator(self) -> Principal:
         return await self._store.principals.ensure(OPERATOR, role="operator")
@@ -187,6 +179,11 @@ class StoreAnswers:
 
 def _cursor(after: str) -> tuple[int, str]:
     at, _, last = after.partition(":")
-    if not at.isdigit():
+    return _number(at), last
+
+
+def _number(text: str) -> int:
+    """As large as a database takes."""
+    if not text.isascii() or not text.isdigit() or int(text) > NUMBER_MAX:
         raise Rejected("--after takes the `next` of an earlier page", code="invalid_query")
-    return int(at), last
+    return int(text)

@@ -5,17 +5,14 @@ On SQLite whoever holds the lock is in our way, whatever `server.json` says; its
 PostgreSQL nodes share the store, and the node of this home is the one that answers at its address.
 """
 
-import contextlib
-import fcntl
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from perdure.app.client import NodeClient, is_alive, seeking_client
+from perdure.app.client import NodeClient, seeking_client
+from perdure.app.presence import drain_by_signal, is_alive, lock_holder
 from perdure.domain.errors import PerdureError
 from perdure.ports.clock import Clock
 
@@ -89,10 +86,8 @@ class Predecessor:
 
     def _signal(self) -> None:
         self._since = self._clock.monotonic_s()
-        if self._lock is None or not _is_node(self._pid, self._lock):
+        if self._lock is None or not drain_by_signal(self._pid, self._lock):
             return
-        with contextlib.suppress(OSError):
-            os.kill(self._pid, signal.SIGTERM)
         self._asked = self._pid
         log.warning("the holder of the store does not answer; sent it SIGTERM", pid=self._pid)
 
@@ -106,40 +101,3 @@ class Predecessor:
         if text != self._told[0] or now - self._told[1] > REMIND_S:
             self._told = (text, now)
             log.info("waiting for the running node", pid=self._pid, state=text)
-
-
-def lock_of(database: Path) -> Path:
-    """The file beside a SQLite database that its node holds locked."""
-    return database.with_name(database.name + ".lock")
-
-
-def lock_holder(lock: Path) -> int | None:
-    """Who holds the lock: None when nobody does, 0 when the file does not say."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(descriptor, 32, 0).strip()
-        return int(text) if text.isdigit() else 0
-    else:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def _is_node(pid: int, lock: Path) -> bool:
-    """Is it really a node? A number written in another container means someone else here, and a
-    verb of the command line is soon done."""
-    if pid <= 0 or not is_alive(pid):
-        return False
-    process = Path(f"/proc/{pid}")
-    if not process.exists():
-        return True
-    try:
-        has_lock = any(each.exists() and each.samefile(lock) for each in (process / "fd").iterdir())
-        return has_lock and b"serve" in (process / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False

@@ -1,13 +1,12 @@
 """`perdure serve`: a node with its HTTP server, from the first line printed to the exit code."""
 
 import asyncio
-import errno
 import gc
-import ipaddress
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -18,15 +17,18 @@ from aiohttp import web
 from perdure import __version__
 from perdure.app import agents, config, discovery, environment, logs, platforms, storage
 from perdure.app.budgets import budgets_of
-from perdure.app.client import ServerFile, hint
 from perdure.app.environment import OPERATOR, SERVER_FILE
 from perdure.app.file_reading import FileReader
+from perdure.app.listening import Bound, UnusableHost, bound, cannot_listen
 from perdure.app.node import Running, Surroundings, limits_of, running_node
+from perdure.app.presence import ServerFile, hint, lock_of
 from perdure.app.reload import Reloading, warn_of_what_has_no_effect
-from perdure.app.replace import lock_of, make_way
+from perdure.app.replace import make_way
 from perdure.app.signals import Signals
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.app.systemd import Notifier
+from perdure.app.toml_errors import ConfigError, Problem
+from perdure.app.toml_positions import Positions
 from perdure.app.transcribing import transcriber_of
 from perdure.app.web_fetching import WebFetcher
 from perdure.domain.errors import Rejected
@@ -91,16 +93,16 @@ async def _life(
         kept = _kept_port(environ)
         if options.is_replacing:
             notifier.status("waiting for the running node")
-            lock = lock_of(home / storage.DATABASE) if settings.store.is_sqlite else None
+            lock = lock_of(home) if settings.store.is_sqlite else None
             kept = await make_way(home, environ, lock=lock, clock=clock) or kept
         store = await stack.enter_async_context(_opened(unopened))
         await _admit_operator(store, token)
+        place = stack.enter_context(_place(options, settings, kept))
         hosts = platforms.Hosts(settings.adapters)
-        around = _surroundings(options, settings, store, roster, hosts=hosts)
+        around = _surroundings(place, options, settings, store, roster, hosts=hosts)
         running = await stack.enter_async_context(running_node(around, settings))
-        url = await stack.enter_async_context(_listening(running, *_place(options, settings, kept)))
-        stack.callback(_remove_server_file, home / SERVER_FILE)
-        _write_server_file(home / SERVER_FILE, url)
+        url = await stack.enter_async_context(_listening(running, place))
+        stack.enter_context(_server_file(home / SERVER_FILE, url))
         reloading = Reloading(
             home / config.FILE_NAME,
             settings,
@@ -132,6 +134,7 @@ async def _admit_operator(store: Store, token: str) -> None:
 
 
 def _surroundings(
+    place: Bound,
     options: ServeOptions,
     settings: config.Config,
     store: Store,
@@ -153,7 +156,7 @@ def _surroundings(
             home=options.home,
             clock=clock,
             entropy=entropy,
-            hook_url=partial(_hook_url, options, settings),
+            hook_url=partial(_hook_url, settings.server.base_url or place.url),
             answers=lambda name: partial(store.archive.answer, adapter=name),
         ),
         terms=hosts.terms,
@@ -182,19 +185,32 @@ def _kept_port(environ: Mapping[str, str]) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _place(
-    options: ServeOptions, settings: config.Config, kept: int | None
-) -> tuple[str, Sequence[int]]:
-    """The host, and the ports to try."""
+@contextmanager
+def _place(options: ServeOptions, settings: config.Config, kept: int | None) -> Iterator[Bound]:
+    """Where the node will listen, taken before anybody is told of it."""
     host = options.host or settings.server.host
     port = settings.server.port if options.port is None else options.port
-    return host, [kept, 0] if port == 0 and kept else [port]
+    try:
+        with bound(host, [kept, 0] if port == 0 and kept else [port]) as place:
+            yield place
+    except UnusableHost as error:
+        if options.host:
+            raise
+        raise _in_file(options.home / config.FILE_NAME, error) from error
 
 
-def _hook_url(options: ServeOptions, settings: config.Config, adapter: str) -> str:
+def _in_file(path: Path, error: UnusableHost) -> Rejected:
+    """The same, with the line that names the host."""
+    try:
+        positions = Positions(path.read_text(encoding="utf-8-sig"))
+    except OSError:
+        return error
+    line = positions.line(("server", "host"))
+    return ConfigError([Problem(str(path), line, f"[server] host: {error.message}")])
+
+
+def _hook_url(base: str, adapter: str) -> str:
     """Where the world reaches an adapter; behind a proxy only the configuration knows."""
-    host, ports = _place(options, settings, None)
-    base = settings.server.base_url or f"http://{host}:{ports[0]}"
     return f"{base.rstrip('/')}/hooks/{adapter}"
 
 
@@ -232,7 +248,7 @@ async def _open_patiently(store: Store) -> None:
 
 
 @asynccontextmanager
-async def _listening(running: Running, host: str, ports: Sequence[int]) -> AsyncIterator[str]:
+async def _listening(running: Running, place: Bound) -> AsyncIterator[str]:
     """The HTTP server. Live streams end with it: their clients come back by themselves."""
     runner = web.AppRunner(
         application(running.services, running.tally),
@@ -242,57 +258,34 @@ async def _listening(running: Running, host: str, ports: Sequence[int]) -> Async
     )
     await runner.setup()
     try:
-        await _bind(runner, host, ports)
-        chosen = runner.addresses[0][1]
-        yield f"http://{_in_url(host)}:{chosen}"
+        for each in place.sockets:
+            await _open(runner, each, place)
+        yield place.url
     finally:
         await runner.cleanup()
 
 
-async def _bind(runner: web.AppRunner, host: str, ports: Sequence[int]) -> None:
-    for port in ports:
-        try:
-            await web.TCPSite(runner, host, port, reuse_address=True, backlog=1024).start()
-        except OSError as error:
-            if port == ports[-1]:
-                raise _cannot_listen(error, host, port) from error
-        else:
-            return
-
-
-def _cannot_listen(error: OSError, host: str, port: int) -> Rejected:
-    if error.errno == errno.EADDRINUSE:
-        return Rejected(
-            f"port {port} on {host} is in use; stop what uses it, or choose another with "
-            "--port (0 picks a free one)",
-            code="port_in_use",
-        )
-    return Rejected(f"cannot listen on {host}:{port}: {error.strerror}", code="cannot_listen")
-
-
-def _in_url(host: str) -> str:
-    """An address a browser on this machine can open."""
+async def _open(runner: web.AppRunner, one: socket.socket, place: Bound) -> None:
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if address.is_unspecified:
-        return "127.0.0.1" if address.version == 4 else "[::1]"
-    return f"[{host}]" if address.version == 6 else host
+        await web.SockSite(runner, one, backlog=1024).start()
+    except OSError as error:
+        # Somebody bound the same port beside us, and listened first.
+        raise cannot_listen(error, place.host, place.port) from error
 
 
-def _write_server_file(path: Path, url: str) -> None:
+@contextmanager
+def _server_file(path: Path, url: str) -> Iterator[None]:
     body = msgspec.json.encode(ServerFile(pid=os.getpid(), port=_port_of(url), url=url))
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(body)
     unfinished.replace(path)
-
-
-def _remove_server_file(path: Path) -> None:
-    """Only ours: on a shared store another node may have been started in the same home."""
-    found = hint(path.parent)
-    if found is None or found.pid == os.getpid():
-        path.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        # Only ours: on a shared store another node may have been started in the same home.
+        found = hint(path.parent)
+        if found is None or found.pid == os.getpid():
+            path.unlink(missing_ok=True)
 
 
 def _port_of(url: str) -> int:

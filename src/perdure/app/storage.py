@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from perdure.app.config import Config
+from perdure.app.environment import DATABASE
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
 from perdure.store.driver import Driver
 from perdure.store.store import Store
-
-DATABASE = "perdure.db"
 
 
 def store(config: Config, home: Path, *, clock: Clock, entropy: Entropy) -> Store:

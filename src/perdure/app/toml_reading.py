@@ -19,6 +19,7 @@ from msgspec.structs import FieldInfo
 from perdure.app.toml_errors import Problem, instead, nearest, quoted
 from perdure.app.toml_positions import KeyPath, Positions
 from perdure.app.toml_words import (
+    SECRET_KEYS,
     SECRET_WORDS,
     bare,
     expected,
@@ -183,13 +184,19 @@ class Reader:
             case "":
                 self.complain(path, f"{shown(path)} is empty; fill it in or leave the key out")
             case dict():
-                found = ", ".join(value) or "nothing"
-                text = f"{shown(path)} must be {SECRET_WORDS}, not a table of {found}"
-                self.complain(path, text)
+                self._no_secret(value, path)
             case _:
                 # A value of the wrong type may still be the secret itself, an unquoted number say.
                 self.complain(path, f"{shown(path)} must be {SECRET_WORDS}; text needs quotes")
         return None
+
+    def _no_secret(self, table: Mapping[str, object], path: KeyPath) -> None:
+        found = ", ".join(table) or "nothing"
+        text = f"{shown(path)} must be {SECRET_WORDS}, not a table of {found}"
+        wrong = next((key for key in table if key not in SECRET_KEYS), "")
+        meant = nearest(wrong, SECRET_KEYS) if wrong else None
+        question = f"; did you mean {quoted(meant)}?" if meant is not None else ""
+        self.complain((*path, wrong) if wrong else path, text + question)
 
     def _from_environ(self, name: str, path: KeyPath) -> Secret | None:
         found = self._source.environ.get(name)

@@ -10,6 +10,7 @@ from perdure.app.toml_errors import quoted
 from perdure.app.toml_positions import KeyPath
 from perdure.domain.secret import Secret
 
+SECRET_KEYS: Final = ("env", "file")
 SECRET_WORDS: Final = 'text, { env = "NAME" } or { file = "PATH" }'  # noqa: S105 - words, no secret
 
 _PLAIN: Final[Mapping[object, str]] = {

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
-from perdure.app.client import NodeClient, hint, is_alive, node_client
+from perdure.app.client import NodeClient, node_client
 from perdure.app.environment import home_folder, process_environ
+from perdure.app.presence import hint, silent_node
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
 
@@ -78,13 +79,22 @@ async def running(place: Place) -> AsyncIterator[NodeClient]:
 
 
 def not_running(place: Place) -> Rejected:
-    found = hint(place.home)
-    if found is not None and is_alive(found.pid):
+    """Why nobody answered: no node runs, or one does and cannot be asked."""
+    return unanswered(place, silent_node(place.home, place.environ))
+
+
+def unanswered(place: Place, pid: int | None) -> Rejected:
+    if pid is None:
         return Rejected(
-            f"process {found.pid} seems to be the node of {place.home}, but nothing of ours "
-            f"answers at {found.url}; see `perdure logs`, and stop that process if it hangs",
-            code="unreachable",
+            f"no node is running in {place.home}; start one with `perdure serve`",
+            code="not_running",
         )
+    found = hint(place.home)
+    is_known = found is not None and found.pid == pid
+    where = f"it does not answer at {found.url}" if found and is_known else "its address is unknown"
+    process = f"process {pid}" if pid else "a process that cannot be seen from here"
     return Rejected(
-        f"no node is running in {place.home}; start one with `perdure serve`", code="not_running"
+        f"a node runs in {place.home} ({process}), but {where}: it may be starting or stopping; "
+        "see `perdure logs`. `perdure stop` ends it, `perdure serve --replace` takes over",
+        code="unreachable",
     )

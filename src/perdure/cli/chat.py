@@ -9,7 +9,7 @@ nobody knows whether it has arrived, so it is sent to its end, under the same id
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,8 @@ from perdure.web import wire
 HISTORY: Final = 6
 RETRY_S: Final = 0.3
 PATIENCE_S: Final = 60.0
+# Their work is done aside, and the conversation is told of it when it is done.
+ERRANDS: Final = ("background", "compact")
 AWAY: Final = (Transient, Ambiguous)
 
 
@@ -114,6 +116,8 @@ class Talk:
         self.name = name
         self._node = node
         self._position: str | None = None
+        # Commands are answered at once; the stream brings what they said once more.
+        self._told: set[str] = set()
 
     async def history(self) -> list[str]:
         try:
@@ -133,10 +137,11 @@ class Talk:
             self._position = await self._now()
         client_id = SystemEntropy().random_bytes(12).hex()
         accepted, is_unwanted = await self._send(storable(text), client_id, patience)
-        if accepted.turn is None:
+        if accepted.turn is None or accepted.command in ERRANDS:
+            self._told.add(accepted.message)
             show(f"{accepted.reply or ''}\n")
             return _answered(accepted, outcome=None, text=accepted.reply or "")
-        answer = Answer(accepted, show)
+        answer = Answer(accepted, show, told=self._told)
         if not is_unwanted:
             is_unwanted = await self._is_cut_short(self._follow(answer, patience))
         if is_unwanted:
@@ -237,9 +242,11 @@ class Patience:
 class Answer:
     """The reply to one message while it grows: shows each piece of text once."""
 
-    def __init__(self, accepted: wire.MessageOut, show: Callable[[str], None]) -> None:
+    def __init__(
+        self, accepted: wire.MessageOut, show: Callable[[str], None], *, told: Collection[str]
+    ) -> None:
         self._turn = accepted.turn
-        self._own = accepted.message
+        self._known = {accepted.message, *told}
         self._show = show
         self._texts: dict[str, str] = {}
         self.outcome: str | None = None
@@ -255,7 +262,7 @@ class Answer:
             case Entry() if news.turn == self._turn:
                 if news.role == "assistant":
                     self._grow(news.id, 0, news.text)
-            case Entry() if news.id != self._own and news.text.strip():
+            case Entry() if news.id not in self._known and news.text.strip():
                 # Somebody else in the same conversation, or a turn that was before ours.
                 self._show(f"[{news.role}] {one_line(news.text, length=500)}\n")
             case ToolNews() if news.turn == self._turn and news.state == "started":

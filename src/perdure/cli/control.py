@@ -1,13 +1,14 @@
-"""status, stop, drain, restart, verify: how the node is, its end, its next beginning."""
+"""status, stop, drain, restart, turns, verify: how the node is, its end, its next beginning."""
 
 import contextlib
 import sys
 from typing import Final
 
-from perdure.app.client import NodeClient, is_alive, node_client
+from perdure.app.client import NodeClient, node_client
+from perdure.app.presence import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.system import SystemClock
 from perdure.app.verify import verify as verify_store
-from perdure.cli.asking import Place, not_running, running
+from perdure.cli.asking import Place, running, unanswered
 from perdure.cli.exits import FAILED
 from perdure.cli.printing import clean, lasting, print_json
 from perdure.domain.errors import PerdureError, Rejected
@@ -24,9 +25,10 @@ STARTING_S: Final = 60.0
 async def status(place: Place) -> None:
     async with node_client(place.home, place.environ) as node:
         if node is None:
+            pid = silent_node(place.home, place.environ)
             if place.is_json:
-                print_json({"state": "stopped", "home": str(place.home)})
-            raise not_running(place)
+                print_json(_silence(place, pid))
+            raise unanswered(place, pid)
         found = await node.status()
     if place.is_json:
         print_json(found)
@@ -44,6 +46,12 @@ async def status(place: Place) -> None:
         print(f"  {_adapter(adapter)}")
 
 
+def _silence(place: Place, pid: int | None) -> dict[str, str | int]:
+    if pid is None:
+        return {"state": "stopped", "home": str(place.home)}
+    return {"state": "unreachable", "home": str(place.home), "pid": pid}
+
+
 def _adapter(adapter: wire.AdapterOut) -> str:
     account = f" as {adapter.account}" if adapter.account else ""
     error = f": {adapter.error}" if adapter.error else ""
@@ -56,7 +64,11 @@ def _counts(counts: dict[str, int]) -> str:
 
 async def stop(place: Place) -> int | None:
     """Ask the node to drain, and wait until it is gone."""
-    async with running(place) as node:
+    async with node_client(place.home, place.environ) as node:
+        if node is None:
+            await _until_gone(_signalled(place))
+            _say(place, "stopped")
+            return None
         was_visible = is_alive(node.pid)
         await node.drain()
         await _until_silent(node)
@@ -73,9 +85,43 @@ async def stop(place: Place) -> int | None:
 
 async def drain(place: Place) -> None:
     """Ask the node to drain, and leave it to it."""
-    async with running(place) as node:
-        await node.drain()
+    async with node_client(place.home, place.environ) as node:
+        if node is None:
+            _signalled(place)
+        else:
+            await node.drain()
     _say(place, "draining")
+
+
+def _signalled(place: Place) -> int:
+    """The process of a node that holds the store and cannot be asked over HTTP, after the signal
+    that means the same."""
+    pid = silent_node(place.home, place.environ)
+    if pid is None:
+        raise unanswered(place, pid)
+    if not drain_by_signal(pid, lock_of(place.home)):
+        raise Rejected(
+            f"the node of {place.home} does not answer, and its process {pid or ''} cannot be "
+            "signalled from here; end it where it runs",
+            code="unreachable",
+        )
+    print(f"nothing answers; sent SIGTERM to process {pid}", file=sys.stderr)
+    return pid
+
+
+async def _until_gone(pid: int) -> None:
+    """However long its turns take: only the node knows how long they may."""
+    while is_alive(pid):
+        await SystemClock().sleep(LOOK_EVERY_S)
+
+
+async def stop_turn(place: Place, *, turn: str) -> None:
+    async with running(place) as node:
+        found = await node.stop_turn(turn)
+    if place.is_json:
+        print_json(found)
+    else:
+        print(f"{found.id} is {found.outcome or found.state}")
 
 
 async def restart(place: Place) -> None:

@@ -35,11 +35,24 @@ async def explain(place: Place, *, any_id: str) -> None:
 
 
 def _tree(found: wire.ExplanationOut) -> Tree:
-    turn = found.turn
-    root = Tree(_line(f"conversation {found.conversation}", turn.session))
+    root = Tree(
+        _line(f"conversation {found.conversation}", found.turn.session if found.turn else "")
+    )
     for update in found.updates:
         name = update.external_id.partition("\n")[0]
         root.add(_line(f"update {name}", f"{update.adapter} {update.kind} {when(update.at)}"))
+    if found.command:
+        root.add(_line(f"command /{found.command}", found.reply))
+    if found.refused:
+        root.add(_line("refused", found.refused, style="red"))
+    if found.turn is not None:
+        _add_turn(root, found, found.turn)
+    for part in found.parts:
+        _add_part(root, part)
+    return root
+
+
+def _add_turn(root: Tree, found: wire.ExplanationOut, turn: wire.TurnOut) -> None:
     branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
     names: dict[str, str] = {}
     attempt = branch
@@ -50,9 +63,8 @@ def _tree(found: wire.ExplanationOut) -> Tree:
             attempt = branch.add(_line(f"attempt {event.attempt}", started))
         elif (line := _fact(event, names)) is not None:
             (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(line)
-    for part in found.parts:
-        _add_part(root, part)
-    return root
+    if found.partial is not None:
+        attempt.add(_line(f"shown so far {found.partial.message}", found.partial.text))
 
 
 def _line(head: str, rest: str, *, style: str = "bold") -> Text:

@@ -129,6 +129,10 @@ def _add_node(verbs: Verbs) -> None:
     drain = verbs.add("drain", "The same as stop.", _drain)
     drain.add_argument("--no-wait", action="store_true", help="ask for it, and do not wait")
     verbs.add("restart", "Let the node finish its turns, and start it anew.", _restart)
+    turns = Verbs(verbs.add("turns", "Stop a turn.", None), is_required=True)
+    text = "Stop a turn that runs or waits; what it has said is kept."
+    stop = turns.add("stop", text, _stop_turn, example="perdure turns stop trn_01k…")
+    stop.add_argument("id", metavar="ID", help="the turn, wherever it is")
 
 
 def _add_reading(verbs: Verbs) -> None:
@@ -160,6 +164,7 @@ def _add_sessions(verbs: Verbs) -> None:
     )
     search.add_argument("words", nargs="+", metavar="WORDS", help="all must be there")
     _add_limit(search, default=20)
+    search.add_argument("--after", help="go on from an earlier page")
 
 
 def _add_places(verbs: Verbs) -> None:
@@ -292,6 +297,12 @@ def _restart(arguments: Arguments) -> NoReturn:
     _ask(arguments, control.restart)
 
 
+def _stop_turn(arguments: Arguments) -> NoReturn:
+    from perdure.cli import control
+
+    _ask(arguments, partial(control.stop_turn, turn=arguments.id))
+
+
 def _verify(arguments: Arguments) -> NoReturn:
     from perdure.cli import control
 
@@ -327,7 +338,8 @@ def _show_session(arguments: Arguments) -> NoReturn:
 def _search_sessions(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(arguments, partial(records.search, words=arguments.words, limit=arguments.limit))
+    words, limit, after = arguments.words, arguments.limit, arguments.after
+    _ask(arguments, partial(records.search, words=words, limit=limit, after=after))
 
 
 def _send(arguments: Arguments) -> NoReturn:

@@ -15,10 +15,11 @@ from perdure.domain.codec import decode
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded
 from perdure.domain.ids import SessionId
-from perdure.domain.transcript import Entry, entries_of
+from perdure.domain.transcript import Entry, Running, entries_of
 from perdure.web import wire
 
 PAGE: Final = 1000
+HITS: Final = 200
 
 
 async def list_sessions(place: Place, *, limit: int, after: str | None) -> None:
@@ -47,9 +48,9 @@ def _row(session: wire.SessionOut) -> list[str]:
     ]
 
 
-async def search(place: Place, *, words: Sequence[str], limit: int) -> None:
+async def search(place: Place, *, words: Sequence[str], limit: int, after: str | None) -> None:
     async with answering(place) as answers:
-        found = await answers.search(" ".join(words), limit=limit)
+        found = await hits(answers, " ".join(words), limit=limit, after=after)
     if place.is_json:
         print_json(found)
         return
@@ -59,6 +60,21 @@ async def search(place: Place, *, words: Sequence[str], limit: int) -> None:
         out.print(Text(f"  {one_line(hit.text, length=200)}"))
     if not found.hits:
         print("nothing found; all the words must stand in one message")
+    if found.next:
+        print(f"more with: --after {found.next}")
+
+
+async def hits(
+    answers: Answers, query: str, *, limit: int, after: str | None, page: int = HITS
+) -> wire.SearchOut:
+    """At most so many, asked for in pages of a size that a node gives."""
+    found: list[wire.HitOut] = []
+    while True:
+        more = await answers.search(query, limit=min(limit - len(found), page), after=after)
+        found += more.hits
+        after = more.next
+        if after is None or len(found) >= limit:
+            return wire.SearchOut(hits=found, next=after)
 
 
 async def show(place: Place, *, which: str, is_raw: bool) -> None:
@@ -107,7 +123,7 @@ async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
         page = await answers.journal(session, after=after, limit=PAGE)
         events += page.events
         if page.next is None:
-            return wire.JournalOut(session=session, events=events, next=None)
+            return msgspec.structs.replace(page, events=events)
         after = int(page.next)
 
 
@@ -123,7 +139,12 @@ def _entries(journal: wire.JournalOut) -> list[Entry]:
         fact = recorded(journal.session, event)
         if fact.turn is not None:
             turns.setdefault(fact.turn, []).append(fact)
-    return [entry for turn in turns.values() for entry in entries_of(turn)]
+    shown = msgspec.convert(journal.partial, Running | None, from_attributes=True)
+    return [
+        entry
+        for name, turn in turns.items()
+        for entry in entries_of(turn, shown if shown and shown.turn == name else None)
+    ]
 
 
 def _print_transcript(session: wire.SessionOut, entries: Sequence[Entry]) -> None:

@@ -23,6 +23,7 @@ from perdure.domain.events import (
     TitleSet,
     ToolFinished,
     TurnAmended,
+    TurnMoved,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -45,6 +46,7 @@ def violations(record: SessionRecord) -> list[str]:
     by_turn = _by_turn(record.events)
     found = [
         *_journal_is_gapless(record),
+        *_only_waiting_turns_moved(record),
         *_rows_follow_the_journal(record, by_turn),
         *_files_follow_the_journal(record, by_turn),
         *_session_follows_the_journal(record, by_turn),
@@ -62,11 +64,23 @@ def violations(record: SessionRecord) -> list[str]:
 
 
 def _by_turn(events: Sequence[Recorded]) -> dict[TurnId, list[Recorded]]:
+    """But for those that went on elsewhere: there they are judged."""
+    moved = _moved(events)
     turns: dict[TurnId, list[Recorded]] = {}
     for recorded in events:
-        if recorded.turn is not None:
+        if recorded.turn is not None and recorded.turn not in moved:
             turns.setdefault(recorded.turn, []).append(recorded)
     return turns
+
+
+def _moved(events: Sequence[Recorded]) -> set[TurnId]:
+    return {recorded.event.turn for recorded in events if isinstance(recorded.event, TurnMoved)}
+
+
+def _only_waiting_turns_moved(record: SessionRecord) -> Iterator[str]:
+    begun = {r.event.turn for r in record.events if isinstance(r.event, TurnStarted | TurnSettled)}
+    for turn in _moved(record.events) & begun:
+        yield f"{turn} went on elsewhere though it had begun here"
 
 
 def _journal_is_gapless(record: SessionRecord) -> Iterator[str]:

@@ -15,7 +15,7 @@ they stand whatever follows; they are ordinary parts, and the reply goes on wher
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -175,6 +175,17 @@ def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
     from perdure.domain.markdown.split import stretches  # noqa: PLC0415 - as above
 
     return stretches(text, least=capabilities.ahead_min)
+
+
+def rest_of(text: str, ahead: Sequence[str]) -> str:
+    """What is left to be sent of a text whose first parts went ahead."""
+    end = 0
+    for part in ahead:
+        start = text.find(part, end)
+        if start < 0:
+            break
+        end = start + len(part)
+    return text[end:].strip()
 
 
 def backoff_s(attempts: int) -> int:

@@ -224,6 +224,14 @@ class TurnRequeued(Event, frozen=True, kw_only=True):
     reason: Interruption
 
 
+class TurnMoved(Event, frozen=True, kw_only=True):
+    """A turn that only waited goes on in another session, for this one is left: whatever was
+    written of it here stands there again."""
+
+    turn: TurnId
+    to: SessionId
+
+
 class TurnSettled(Event, frozen=True, kw_only=True):
     """`prefix_break` says why the request did not begin with the bytes of the one before it, and
     is empty where it did. `cost` is in millionths of the currency that prices are given in."""
@@ -343,6 +351,7 @@ AnyEvent = (
     | TurnAmended
     | NoticePosted
     | TurnRequeued
+    | TurnMoved
     | TurnSettled
     | CommandTaken
     | HeadMoved
@@ -371,6 +380,7 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "turn_amended": TurnAmended,
     "notice_posted": NoticePosted,
     "turn_requeued": TurnRequeued,
+    "turn_moved": TurnMoved,
     "turn_settled": TurnSettled,
     "command_taken": CommandTaken,
     "head_moved": HeadMoved,

@@ -28,8 +28,13 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     def default(self) -> str:
         return next(iter(self.agents), "")
 
+    def answering(self, agent: str) -> str:
+        """The agent that answers where this one was chosen: the default where none was, or where
+        it is offered no longer."""
+        return agent if agent in self.agents else self.default
+
     def offer(self, agent: str) -> Offer:
-        return self.agents.get(agent or self.default) or Offer()
+        return self.agents.get(self.answering(agent)) or Offer()
 
 
 PLAIN: Final = Menu()

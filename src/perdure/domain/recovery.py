@@ -89,6 +89,19 @@ def question_text(reason: Interruption) -> str:
     return f"{_WHY[reason]}, and an answer here was cut short. Continue it, or drop it?"
 
 
+def given_up_text(times: int, *, goes_on: bool) -> str:
+    """What people are told of a turn that is not tried again. `goes_on`: what waited behind it is
+    answered by itself."""
+    often = "once" if times == 1 else f"{times} times in a row"
+    then = (
+        "What waited is answered in a new session." if goes_on else "The next message begins anew."
+    )
+    return (
+        f"An answer here was interrupted {often}, so it is given up. What was said so far is kept. "
+        f"{then} /resume goes back to it, and /retry then asks again."
+    )
+
+
 def closing_text(ending: Ending) -> str:
     """The result that stands for a call that never returned."""
     return _CLOSING[ending]

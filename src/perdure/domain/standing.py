@@ -10,6 +10,7 @@ from perdure.domain.events import (
     SessionOpened,
     SessionResumed,
     TitleSet,
+    TurnMoved,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
@@ -106,6 +107,8 @@ def after(standing: Standing, event: AnyEvent) -> Standing:
             return _changed(standing, turn, is_asked=True)
         case TurnRequeued(turn=turn):
             return _changed(standing, turn, state=State.QUEUED)
+        case TurnMoved(turn=turn):
+            return msgspec.structs.replace(standing, open_turns=_others(standing, turn))
         case TurnSettled(turn=turn, outcome=outcome):
             return _settled(standing, turn, outcome)
         case _:
@@ -132,12 +135,16 @@ def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:
     return msgspec.structs.replace(standing, open_turns=turns)
 
 
+def _others(standing: Standing, turn: TurnId) -> tuple[OpenTurn, ...]:
+    return tuple(each for each in standing.open_turns if each.id != turn)
+
+
 def _settled(standing: Standing, turn: TurnId, outcome: Outcome) -> Standing:
     """A turn that had started becomes the head; one that never did leaves no trace on the chain."""
     ended = next((each for each in standing.open_turns if each.id == turn), None)
     return msgspec.structs.replace(
         standing,
-        open_turns=tuple(each for each in standing.open_turns if each.id != turn),
+        open_turns=_others(standing, turn),
         head=turn if ended and ended.attempts else standing.head,
         is_suspended=standing.is_suspended or outcome is Outcome.SUSPENDED,
     )

@@ -3,10 +3,10 @@
 A position names the last thing seen: the journal entry, how many of its events, and how far into
 the message being written. Positions sort as text. Replaying the journal from a position gives the
 same events as having watched, except that states in between are skipped: only the present one
-matters.
+matters. The deltas of a message joined are its text: what a message says beyond those that were
+told comes as one more, before the message.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,7 +15,6 @@ from perdure.domain.errors import Rejected
 from perdure.domain.events import (
     SENT,
     AssistantSaid,
-    AttemptInterrupted,
     CommandTaken,
     MessageJoined,
     NoticePosted,
@@ -26,12 +25,16 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
     TurnSettled,
+    TurnStarted,
 )
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Entry, assistant_entry, call_state, user_entry
 
 ALL_SUBS: Final = 99
+# What was being written is over, or a new message begins. A turn that is settled is not among
+# them: it may have waited behind the one that speaks.
+_ENDERS: Final = (AssistantSaid, TurnStarted)
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,12 +164,17 @@ def state_of(standing: Standing) -> StateNews:
     )
 
 
-def ends_message(events: Iterable[Recorded]) -> bool:
-    """Did the message that was being written become final in one of these?"""
-    enders = (AssistantSaid, AttemptInterrupted, TurnSettled)
-    return any(isinstance(recorded.event, enders) for recorded in events)
-
-
-def unseen(group: Sequence[News], *, recorded: Recorded, seen: Position) -> Sequence[News]:
-    """The part of one fact's news that lies beyond a position."""
-    return group[seen.sub :] if recorded.seq == seen.seq else group
+def told_of(
+    recorded: Recorded, *, generation: int, shown: int, calls: dict[str, str]
+) -> tuple[list[tuple[Position, News]], int]:
+    """One fact's news with their positions, for a watcher who was shown so much of the message
+    being written; and how much of such a message is shown afterwards."""
+    event, seq = recorded.event, recorded.seq
+    after = 0 if isinstance(event, _ENDERS) else shown
+    told: list[tuple[Position, News]] = []
+    if isinstance(event, AssistantSaid) and event.text[shown:]:
+        rest = Delta(turn=event.turn, message=event.message, offset=shown, text=event.text[shown:])
+        told.append((Position(generation, seq, 0, len(event.text)), rest))
+    news = enumerate(news_of(recorded, calls), start=1)
+    told += [(Position(generation, seq, sub, after), each) for sub, each in news]
+    return told, after

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from perdure.domain.events import Recorded
+from perdure.domain.events import Recorded, TurnMoved
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.watching import Delta
 
@@ -107,6 +107,14 @@ class Feed:
     def publish_recorded(self, recorded: Iterable[Recorded]) -> None:
         for each in recorded:
             self.publish(each.session, (each,))
+            if isinstance(each.event, TurnMoved):
+                self._left(each.session)
+
+    def _left(self, session: SessionId) -> None:
+        """Its conversation goes on in another session: whoever watches that must look again."""
+        for subscription in self._by_session.get(session, ()):
+            if subscription.conversations:
+                subscription.fall_behind()
 
     def moved(self, conversation: ConversationId, session: SessionId) -> None:
         """The conversation's live session is this one: watchers of another must look again."""

@@ -86,6 +86,7 @@ class Gateway:
                     await self._live_again()
                 if self._is_shared and not self.is_draining and await self._reaper.step():
                     self._turns.wake()
+                    self._outbox.wake()
             except (Transient, Ambiguous) as error:
                 log.warning("heartbeat failed", error=error.message)
             await self._pause(BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S)

@@ -367,6 +367,7 @@ class Act:
             )
         except Fenced:
             await persist(partial(outbox.forget_bubble, self._turn, index), clock=clock)
+            self._stage.wake()
             raise
 
     async def _found(self, bubble: Bubble, error: PerdureError) -> str:
@@ -397,6 +398,7 @@ class Act:
             partial(record, bubble.key, state, receipt=bubble.receipt, error=error),
             clock=self._stage.clock,
         )
+        self._stage.wake()  # the final words may wait behind it
 
     async def _grow(self, bubble: Bubble, piece: str, streaming: Streaming) -> None:
         preview = Preview(

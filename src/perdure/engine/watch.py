@@ -5,11 +5,12 @@ at least once; the journal's gapless numbers and the offsets of text make it exa
 the numbers do not fit (too slow, another node's turn), it reads the store again from its position.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 
-from perdure.domain.errors import NotFound
+from perdure.domain.errors import NotFound, Transient
 from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
-from perdure.domain.ids import ConversationId, MessageId, TurnId
+from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
 from perdure.domain.standing import Standing
 from perdure.domain.standing import after as standing_after
 from perdure.domain.updates import Accepted
@@ -18,18 +19,19 @@ from perdure.domain.watching import (
     Delta,
     News,
     Position,
-    StateNews,
-    ends_message,
-    news_of,
     state_of,
-    unseen,
+    told_of,
 )
-from perdure.engine.feed import Feed, Item
+from perdure.engine.feed import Feed, Item, Subscription
 from perdure.ports.gateway import Ended, Grown
 from perdure.ports.history import Archive, Conversations, Snapshot
 
 JOURNAL_PAGE = 500
 QUIET_S = 15.0
+LEFT = (
+    "the gateway is stopping before the answer is whole; the message is kept, and is answered "
+    "after the restart: repeat the call with the same Idempotency-Key to get that answer"
+)
 
 
 class Watchers:
@@ -37,16 +39,34 @@ class Watchers:
         self._feed = feed
         self._conversations = conversations
         self._archive = archive
+        self._open: set[Subscription] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        for subscription in self._open:
+            subscription.nudge()
+
+    @contextmanager
+    def _subscribed(
+        self, session: SessionId, *conversations: ConversationId
+    ) -> Iterator[Subscription]:
+        subscription = self._feed.subscribe(session, *conversations)
+        self._open.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._open.discard(subscription)
+            self._feed.unsubscribe(subscription)
 
     async def conversation(
         self, conversation: ConversationId, *, after: Position | None
     ) -> AsyncGenerator[tuple[Position, News] | None, None]:
         position = after
-        while True:
+        while not self._is_closed:
             seen = (await self._conversations.snapshot(conversation)).view
             linked = (seen.linked,) if seen.linked else ()
-            subscription = self._feed.subscribe(seen.standing.session, conversation, *linked)
-            try:
+            with self._subscribed(seen.standing.session, conversation, *linked) as subscription:
                 snapshot = await self._conversations.snapshot(conversation)
                 if snapshot.view.standing.session != seen.standing.session:
                     continue
@@ -54,7 +74,7 @@ class Watchers:
                 async for told in self._catch_up(view, position):
                     position = told[0]
                     yield told
-                while not subscription.is_behind:
+                while not (subscription.is_behind or self._is_closed):
                     items = await subscription.next(QUIET_S)
                     if not items:
                         yield None
@@ -65,8 +85,6 @@ class Watchers:
                         for told in view.take(item):
                             position = told[0]
                             yield told
-            finally:
-                self._feed.unsubscribe(subscription)
 
     async def _catch_up(
         self, view: "ConversationView", seen: Position | None
@@ -74,16 +92,19 @@ class Watchers:
         """What happened since the position; then the present state and text."""
         offset = 0
         if seen is not None and view.has_reached(seen):
-            start = seen.seq if seen.generation == view.generation else 0
-            missed = await self._missed(view, start)
-            fresh = [recorded for recorded in missed if recorded.seq > start]
-            if seen.generation == view.generation and not ends_message(fresh):
-                offset = seen.offset
-            for recorded in missed:
-                news = unseen(news_of(recorded, view.calls), recorded=recorded, seen=seen)
-                first = seen.sub if recorded.seq == seen.seq else 0
-                for sub, each in enumerate(news, start=first + 1):
-                    yield Position(view.generation, recorded.seq, sub), each
+            is_same = seen.generation == view.generation
+            start, offset = (seen.seq, seen.offset) if is_same else (0, 0)
+            for recorded in await self._missed(view, start):
+                news, after = told_of(
+                    recorded, generation=view.generation, shown=offset, calls=view.calls
+                )
+                # At the position's own entry, its offset already tells of what comes after it;
+                # unless the entry's message itself is still to be told.
+                if recorded.seq > start or not seen.sub:
+                    offset = after
+                for at, each in news:
+                    if (at.seq, at.sub) > (start, seen.sub):
+                        yield at, each
         yield Position(view.generation, view.seq, ALL_SUBS, offset), state_of(view.standing)
         for told in view.begin_text(offset):
             yield told
@@ -104,8 +125,7 @@ class Watchers:
 
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         assert accepted.turn is not None
-        subscription = self._feed.subscribe(accepted.session, accepted.conversation)
-        try:
+        with self._subscribed(accepted.session, accepted.conversation) as subscription:
             view = TurnView(accepted.turn)
             view.is_sound = is_fresh
             while view.ended is None:
@@ -113,8 +133,10 @@ class Watchers:
                     subscription.is_behind = False
                     view.is_sound = True
                     text = await self._read_turn(view, accepted.conversation)
-                elif items := await subscription.next(QUIET_S):
+                elif items := await subscription.next(0 if self._is_closed else QUIET_S):
                     text = "".join([view.take(item) for item in items])
+                elif self._is_closed:
+                    raise Transient(LEFT, code="interrupted")
                 else:
                     # Nothing was published here; another node may be at work, so look.
                     view.is_sound = False
@@ -122,8 +144,6 @@ class Watchers:
                     continue
                 if text or view.ended:
                     yield Grown(text, view.ended)
-        finally:
-            self._feed.unsubscribe(subscription)
 
     async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> str:
         chain = await self._conversations.chain(view.turn, limit=1)
@@ -193,17 +213,14 @@ class ConversationView:
         self.seq = recorded.seq
         if isinstance(recorded.event, AssistantSaid):
             self._said.add(recorded.event.message)
-        if ends_message([recorded]):
-            self._message, self._length = None, 0
-        news: list[News] = news_of(recorded, self.calls)
-        told: list[tuple[Position, News]] = [
-            (Position(self.generation, recorded.seq, sub), each)
-            for sub, each in enumerate(news, start=1)
-        ]
+            if recorded.event.message != self._message:
+                self._length = 0
+        told, self._length = told_of(
+            recorded, generation=self.generation, shown=self._length, calls=self.calls
+        )
         before, self.standing = self.standing, standing_after(self.standing, recorded.event)
         if self.standing != before:
-            state: StateNews = state_of(self.standing)
-            told.append((self.now(), state))
+            told.append((self.now(), state_of(self.standing)))
         return told
 
 

@@ -59,7 +59,9 @@ class Watchers(Protocol):
     growth), so that surfaces can keep connections alive.
     Requires: the caller closes the generator when its client is gone; `is_fresh` only if nothing
     was awaited since the turn was accepted.
-    Raises: `NotFound`.
+    After `close`, which may be called at any time, a conversation's stream ends where it is, and a
+    turn's that has no end raises.
+    Raises: `NotFound`; `Transient` (`interrupted`) for a turn whose end this node will not see.
     After a crash: the same position goes on where it was.
     """
 
@@ -68,6 +70,8 @@ class Watchers(Protocol):
     ) -> AsyncGenerator[tuple[Position, News] | None, None]: ...
 
     def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]: ...
+
+    def close(self) -> None: ...
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -61,13 +61,20 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole chain of one message: update, turn, attempts, calls, parts, receipts."""
+    """The whole chain of one message: update, turn, attempts, calls, parts, receipts. Without a
+    turn it is a command with its `reply`, or was `refused`, for that reason, or is kept among the
+    parts as a letter that could not be read. `partial` is what was shown of the message that is
+    being written."""
 
-    turn: TurnView
+    turn: TurnView | None
     conversation: str
     updates: tuple[Arrival, ...]
-    events: tuple[Recorded, ...]
-    parts: tuple[PartView, ...]
+    events: tuple[Recorded, ...] = ()
+    parts: tuple[PartView, ...] = ()
+    command: str = ""
+    reply: str = ""
+    refused: str = ""
+    partial: Running | None = None
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +128,9 @@ class Conversations(Protocol):
 
 class Archive(Protocol):
     """Sessions, turns and journals, live and closed. The parts of the contract are as above.
-    `answer` is what came of the message that this adapter took under an id, or was refused; None
-    where it never came."""
+    `running` is what was shown of the message that is being written there, or was when its writer
+    died. `answer` is what came of the message that this adapter took under an id, or was refused;
+    None where it never came."""
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
 
@@ -133,6 +141,8 @@ class Archive(Protocol):
     ) -> SessionView: ...
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
+
+    async def running(self, session: SessionId) -> Running | None: ...
 
     async def answer(self, external_id: str, *, adapter: str) -> Answer | None: ...
 

@@ -5,12 +5,20 @@ description completes the sentence "it must be ...", so the complaint about a wr
 here, beside the rule. Platforms declare their own sections from these.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from perdure.domain.secret import Secret
+
+# From 1 to 65535.
+_PORT = (
+    r"0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+# Where something stands below a section: keys, and places in lists.
+Key: TypeAlias = tuple[str | int, ...]
 
 Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
 Name = Annotated[
@@ -23,8 +31,8 @@ Name = Annotated[
 Url = Annotated[
     str,
     Meta(
-        pattern=r"^https?://(?:[^\s/@]+@)?(?:\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]?#]+)(?::[0-9]{1,5})?"
-        r"(?:/[^\s?#]*)?\Z",
+        pattern=r"^https?://(?:[^\s/@]+@)?(?:\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]?#]+)"
+        rf"(?::{_PORT})?(?:/[^\s?#]*)?\Z",
         description='an address such as "http://127.0.0.1:11434/v1"',
     ),
 ]
@@ -60,6 +68,9 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     Who may speak: the ids in `allow` ("*" is everybody), everybody in a place of `allow_places`,
     everybody who has a role of `allow_roles`, and whoever was paired. Bots only by `allow_bots`.
     `operators` may use commands that concern the whole gateway.
+
+    What one value alone cannot tell, a platform tells by `named_agents` and `problems`, each with
+    the key it is about.
     """
 
     token: Secret | None = None
@@ -76,3 +87,12 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     groups: Literal["shared", "person"] = "shared"
     mention: bool = True
     display: DisplaySettings = DisplaySettings()
+
+    def named_agents(self) -> Iterator[tuple[Key, str]]:
+        """The agents that must be there."""
+        if self.agent is not None:
+            yield ("agent",), self.agent
+
+    def problems(self) -> Iterator[tuple[Key, str]]:
+        """Why the section cannot be used, in words that follow the key: "needs …", "must be …"."""
+        yield from ()

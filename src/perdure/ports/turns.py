@@ -130,11 +130,12 @@ class Nodes(Protocol):
     """This process among those that share the store.
 
     Guarantees: `join` makes this node known; `beat` renews its lease and is False once it ran out;
-    `reap` ends the attempts of turns whose owner is gone (the last allowed one suspends its
-    session), `reclaim` those of turns that are ours by the rows but not known to us (a claim whose
-    answer was lost), `resume` applies the policy to interrupted turns: queues them again, asks, or
-    leaves them; `announce` tells the conversations this node works for, `greet` those who asked for
-    the restart that is now done; all return what they appended.
+    `reap` ends the attempts of turns whose owner is gone (after the last allowed one the turn is
+    given up and its session suspended; what waits goes on in another), `reclaim` those of turns
+    that are ours by the rows but not known to us (a claim whose answer was lost), `resume` applies
+    the policy to interrupted turns: queues them again, asks, or leaves them; `announce` tells the
+    conversations this node works for, `greet` those who asked for the restart that is now done; all
+    return what they appended.
     Requires: `join` before anything else.
     Raises: `Transient`.
     After a crash: the next node's `reap` does it all again, from the rows.

@@ -6,9 +6,10 @@ from typing import Final
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.transcript import Running
 from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
 from perdure.store.driver import Driver
-from perdure.store.operations import answers, diagnostics, history, journal, search
+from perdure.store.operations import answers, diagnostics, explaining, history, journal, search
 
 INDEX_AT_ONCE: Final = 500
 
@@ -58,6 +59,9 @@ class StoredArchive:
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
         return await self._driver.read(partial(journal.since, session, after, limit=limit))
 
+    async def running(self, session: SessionId) -> Running | None:
+        return await self._driver.read(partial(history.running, session))
+
     async def answer(self, external_id: str, *, adapter: str) -> Answer | None:
         return await self._driver.read(partial(answers.answer, adapter, external_id))
 
@@ -85,7 +89,7 @@ class StoredDiagnostics:
         self._driver = driver
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
-        return await self._driver.read(partial(diagnostics.explain, any_id, principal=principal))
+        return await self._driver.read(partial(explaining.explain, any_id, principal=principal))
 
     async def counts(self) -> Counts:
         return await self._driver.read(diagnostics.counts)

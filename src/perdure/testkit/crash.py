@@ -33,7 +33,8 @@ async def _no_pause() -> None:
 class Fuse:
     """Counts points and strikes at one of them. After a death everything is dead: the dead do not
     write. During a pause everything stands still: whoever reaches a point waits there until
-    `meanwhile` is over."""
+    `meanwhile` is over. `is_killed`: the process was ended from outside; the next one begins with
+    the same fuse."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Fuse:
         self._awake.set()
         self.passed: list[str] = []
         self.has_struck = False
+        self.is_killed = False
 
     @property
     def is_dead(self) -> bool:
@@ -76,7 +78,7 @@ class Fuse:
 
     async def _is_struck(self, point: str) -> bool:
         await self._awake.wait()
-        if self.is_dead:
+        if self.is_dead or self.is_killed:
             raise SimulatedCrash(point)
         is_struck = self._strikes_at is not None and len(self.passed) == self._strikes_at
         self.passed.append(point)

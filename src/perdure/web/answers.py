@@ -71,9 +71,12 @@ def status_of(error: PerdureError) -> int:
             return 500
 
 
+def is_retryable(error: PerdureError) -> bool:
+    return error.retryable or isinstance(error, Ambiguous) or error.code == "queue_full"
+
+
 def answer_for(error: PerdureError) -> web.Response:
-    retryable = error.retryable or isinstance(error, Ambiguous) or error.code == "queue_full"
-    return problem(status_of(error), error.code, error.message, retryable=retryable)
+    return problem(status_of(error), error.code, error.message, retryable=is_retryable(error))
 
 
 @web.middleware
@@ -81,22 +84,52 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     """Every failure leaves as the documented body; a response that has begun is simply ended."""
     try:
         return await handler(request)
+    except web.HTTPException as error:
+        return _refusal(request, error)
+    except web.RequestPayloadError:
+        return _unreadable(request)
+    except ConnectionResetError:
+        raise  # the client has gone; nobody is left to tell
     except PerdureError as error:
         if not isinstance(error, Rejected | Conflict):
             log.warning("request failed", path=request.path, code=error.code, error=error.message)
+        if request.writer.output_size:
+            raise
         return answer_for(error)
-    except web.HTTPRequestEntityTooLarge as error:
-        message = f"the body is over the limit set by [limits] body_bytes: {error.text}"
-        return problem(413, "body_too_large", message)
-    except web.HTTPNotFound:
-        return problem(404, "not_found", f"there is nothing at {request.path}")
-    except web.HTTPMethodNotAllowed as error:
-        allowed = ", ".join(sorted(error.allowed_methods))
-        return problem(405, "method_not_allowed", f"use {allowed} here")
-    except web.HTTPException:
-        raise
-    except ConnectionResetError:
-        raise  # the client has gone; nobody is left to tell
+    except Exception:
+        # The last place to catch it: the library would answer with a page of its own.
+        if request.writer.output_size:
+            raise
+        log.exception("request failed", method=request.method, path=request.path)
+        message = "something is wrong in the gateway; its log tells what"
+        return problem(500, "internal", message)
+
+
+def _refusal(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What the library refuses by itself, in our words."""
+    match error:
+        case web.HTTPRequestEntityTooLarge():
+            message = f"the body is over the limit set by [limits] body_bytes: {error.text}"
+            return problem(413, "body_too_large", message)
+        case web.HTTPNotFound():
+            return problem(404, "not_found", f"there is nothing at {request.path}")
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(error.allowed_methods))
+            response = problem(405, "method_not_allowed", f"use {allowed} here")
+            response.headers["Allow"] = allowed
+            return response
+        case _:
+            raise error
+
+
+def _unreadable(request: web.Request) -> web.Response:
+    """Nothing can be read behind such a body, so the connection ends with it."""
+    request.content.feed_eof()
+    response = problem(
+        400, "malformed_body", "the body cannot be read; is it packed as Content-Encoding says?"
+    )
+    response.force_close()
+    return response
 
 
 async def body_of(request: web.Request, shape: type[T]) -> T:
@@ -106,7 +139,7 @@ async def body_of(request: web.Request, shape: type[T]) -> T:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError as error:
         raise Rejected(f"the body does not fit: {error}", code="invalid_body") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(f"the body is not JSON: {error}", code="malformed_json") from error
 
 

@@ -3,8 +3,10 @@
 from contextlib import aclosing, suppress
 
 import msgspec
+import structlog
 from aiohttp import web
 
+from perdure.domain.errors import PerdureError
 from perdure.domain.watching import NAMES, News, Position, position
 from perdure.web.native import NativeApi
 from perdure.web.services import Services
@@ -16,6 +18,7 @@ SSE_HEADERS = {
 }
 KEEP_ALIVE = b": still here\n\n"
 _encoder = msgspec.json.Encoder()
+log = structlog.get_logger("web")
 
 
 def frame(at: Position, news: News) -> bytes:
@@ -44,6 +47,10 @@ class EventsApi:
         # A client that goes away ends the stream here; it comes back with its last id.
         with suppress(ConnectionResetError):
             async with aclosing(watching) as stream:
-                async for told in stream:
-                    await response.write(KEEP_ALIVE if told is None else frame(*told))
+                try:
+                    async for told in stream:
+                        await response.write(KEEP_ALIVE if told is None else frame(*told))
+                except PerdureError as error:
+                    # The headers are out: to come back by the last id is the way on here too.
+                    log.warning("events ended", path=request.path, error=error.message)
         return response

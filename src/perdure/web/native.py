@@ -27,6 +27,8 @@ ID_MAX: Final = 200
 ATTACHMENTS_MAX: Final = 20
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _MIME: Final = re.compile(r"^[\w.+-]+/[\w.+-]+$")
+# In milliseconds; more than either database holds is nothing that was ever handed out.
+_MOMENT: Final = re.compile(r"[0-9]{1,18}")
 SAFE_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -64,9 +66,9 @@ def cursor_page(request: web.Request) -> Page:
     if cursor is None:
         return Page(limit=limit)
     at, _, last = cursor.partition(":")
-    if not at.isdigit():
+    if not _MOMENT.fullmatch(at):
         raise Rejected("`cursor` must be the `next` of an earlier page", code="invalid_query")
-    return Page(after=(int(at), last), limit=limit)
+    return Page(after=(int(at), storable(last)), limit=limit)
 
 
 def conversation_out(view: ConversationView) -> wire.ConversationOut:
@@ -228,14 +230,7 @@ class NativeApi:
     async def _entries(self, snapshot: Snapshot, *, limit: int, before: str | None) -> list[Entry]:
         tip = snapshot.view.standing.tip
         if before is not None:
-            services = self._services
-            tip = (
-                TurnId(before.removesuffix(".end"))
-                if before.endswith(".end")
-                else await services.conversations.turn_of_message(before)
-            )
-            # Someone else's message id must not open someone else's chain.
-            await services.archive.turn(tip, principal=snapshot.view.principal)
+            tip = await self._turn_of(before, snapshot.view.principal)
         if tip is None:
             return []
         chain = await self._services.conversations.chain(tip, limit=limit + 1)
@@ -247,6 +242,20 @@ class NativeApi:
                 turn, running if running and running.turn == turn[0].turn else None
             )
         ]
+
+    async def _turn_of(self, entry: str, principal: PrincipalId) -> TurnId:
+        """Someone else's entry must not open someone else's chain, nor be told from none at all."""
+        services = self._services
+        try:
+            turn = (
+                TurnId(entry.removesuffix(".end"))
+                if entry.endswith(".end")
+                else await services.conversations.turn_of_message(entry)
+            )
+            await services.archive.turn(turn, principal=principal)
+        except NotFound:
+            raise NotFound(f"there is no message {entry}") from None
+        return turn
 
     async def get_turn(self, request: web.Request) -> web.Response:
         turn = await self._services.archive.turn(

@@ -1,6 +1,7 @@
 """Sessions, journals, search, explain, tokens, status: what operators and their scripts read."""
 
 import base64
+from collections.abc import Sequence
 
 import msgspec
 from aiohttp import web
@@ -19,7 +20,8 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import SessionId
 from perdure.domain.records import PartView, SessionView
-from perdure.ports.history import Hit
+from perdure.domain.transcript import Running
+from perdure.ports.history import Explanation, Hit
 from perdure.ports.principals import TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
@@ -69,6 +71,38 @@ def hit_out(hit: Hit) -> wire.HitOut:
 
 def part_out(part: PartView) -> wire.PartOut:
     return msgspec.convert(part, wire.PartOut, from_attributes=True)
+
+
+def journal_out(
+    session: SessionId, events: Sequence[Recorded], running: Running | None, *, more: str | None
+) -> wire.JournalOut:
+    return wire.JournalOut(
+        session=session,
+        events=[event_out(each) for each in events],
+        next=more,
+        partial=partial_out(running) if running else None,
+    )
+
+
+def partial_out(running: Running) -> wire.PartialOut:
+    return msgspec.convert(running, wire.PartialOut, from_attributes=True)
+
+
+def explanation_out(found: Explanation) -> wire.ExplanationOut:
+    arrivals = [
+        msgspec.convert(each, wire.ArrivalOut, from_attributes=True) for each in found.updates
+    ]
+    return wire.ExplanationOut(
+        conversation=found.conversation,
+        updates=arrivals,
+        turn=turn_out(found.turn) if found.turn else None,
+        events=[event_out(each) for each in found.events],
+        parts=[part_out(each) for each in found.parts],
+        command=found.command,
+        reply=found.reply,
+        refused=found.refused,
+        partial=partial_out(found.partial) if found.partial else None,
+    )
 
 
 def token_out(view: TokenView, *, token: str = "") -> wire.TokenOut:
@@ -128,10 +162,8 @@ class RecordsApi:
         session = await self._session(request)
         events = await self._services.archive.journal(session.id, after=after, limit=limit)
         more = str(events[-1].seq) if len(events) == limit else None
-        out = wire.JournalOut(
-            session=session.id, events=[event_out(each) for each in events], next=more
-        )
-        return json_response(out)
+        running = await self._services.archive.running(session.id) if more is None else None
+        return json_response(journal_out(session.id, events, running, more=more))
 
     async def search(self, request: web.Request) -> web.Response:
         query = request.query.get("q", "").strip()
@@ -149,17 +181,7 @@ class RecordsApi:
         found = await self._services.diagnostics.explain(
             request.match_info["id"], principal=request[PRINCIPAL].scope
         )
-        out = wire.ExplanationOut(
-            conversation=found.conversation,
-            updates=[
-                msgspec.convert(each, wire.ArrivalOut, from_attributes=True)
-                for each in found.updates
-            ],
-            turn=turn_out(found.turn),
-            events=[event_out(each) for each in found.events],
-            parts=[part_out(each) for each in found.parts],
-        )
-        return json_response(out)
+        return json_response(explanation_out(found))
 
     async def status(self, request: web.Request) -> web.Response:
         services, principal = self._services, request[PRINCIPAL]

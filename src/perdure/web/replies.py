@@ -11,11 +11,12 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from perdure.domain.events import ToolCall
+from perdure.domain.errors import PerdureError
+from perdure.domain.events import ToolCall, Usage
 from perdure.domain.outcomes import Outcome
 from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
-from perdure.web.answers import json_response, problem
+from perdure.web.answers import is_retryable, json_response, problem, status_of
 from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
 
 _FAILURES: Final = {
@@ -51,6 +52,16 @@ def failure_of(ended: Ended) -> Failure | None:
         message=ended.detail or f"the turn ended as {ended.outcome} ({ended.reason})",
         retryable=retryable,
         kind=ended.reason or code,
+    )
+
+
+def failure_from(error: PerdureError) -> Failure:
+    return Failure(
+        status=status_of(error),
+        code=error.code,
+        message=error.message,
+        retryable=is_retryable(error),
+        kind=error.code,
     )
 
 
@@ -94,13 +105,23 @@ async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
     raise AssertionError("a turn's stream ends with its end")
 
 
+def _unseen_end(failure: Failure) -> Ended:
+    """Of a turn that may go on, though not before these eyes."""
+    return Ended(
+        outcome=Outcome.INTERRUPTED, reason=failure.kind, detail=failure.message, usage=Usage()
+    )
+
+
 class Answer:
     def __init__(self, form: Form, headers: dict[str, str]) -> None:
         self._form = form
         self._headers = headers
 
     async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
-        text, ended = await heard(growing)
+        try:
+            text, ended = await heard(growing)
+        except PerdureError as error:
+            return self._failed(failure_from(error))
         failure = failure_of(ended)
         if failure is not None:
             return self._failed(failure)
@@ -123,19 +144,26 @@ class Answer:
     ) -> web.StreamResponse:
         """Headers wait for the first text or the end, so that an early failure has its status."""
         response: web.StreamResponse | None = None
-        async for grown in growing:
-            chunk = b""
+        try:
+            async for grown in growing:
+                chunk = b""
+                if response is None:
+                    failure = failure_of(grown.ended) if grown.ended else None
+                    if failure is not None and not grown.text:
+                        return self._failed(failure)
+                    response = await self._begin(request, grown)
+                    chunk = self._form.begin()
+                chunk += self._chunk(grown)
+                # What is there at one time leaves at one time: each write is a packet.
+                write = response.write_eof if grown.ended else response.write
+                with suppress(ConnectionResetError):  # the turn goes on without its listener
+                    await write(chunk)
+        except PerdureError as error:
+            failure = failure_from(error)
             if response is None:
-                failure = failure_of(grown.ended) if grown.ended else None
-                if failure is not None and not grown.text:
-                    return self._failed(failure)
-                response = await self._begin(request, grown)
-                chunk = self._form.begin()
-            chunk += self._chunk(grown)
-            # What is there at one time leaves at one time: each write is a packet.
-            write = response.write_eof if grown.ended else response.write
-            with suppress(ConnectionResetError):  # the turn goes on without its listener
-                await write(chunk)
+                return self._failed(failure)
+            with suppress(ConnectionResetError):
+                await response.write_eof(self._form.fail(_unseen_end(failure), failure))
         assert response is not None
         return response
 

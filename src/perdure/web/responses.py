@@ -19,6 +19,7 @@ from perdure.domain.attachments import as_fetched, places_of
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import Attachment, TurnQueued
 from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.records import TurnView
 from perdure.domain.transcript import reply_text
 from perdure.domain.turn import State
 from perdure.domain.updates import Accepted
@@ -51,6 +52,7 @@ class Before(NamedTuple):
 
 class Found(NamedTuple):
     explanation: Explanation
+    turn: TurnView
     queued: TurnQueued
     snapshot: Snapshot
     accepted: Accepted
@@ -163,19 +165,21 @@ class ResponsesApi:
         turn = TurnId(_TURN + matched[1])
         try:
             explanation = await self._services.diagnostics.explain(turn, principal=principal.id)
+            found = explanation.turn
+            assert found is not None, "it was asked for by its turn"
             name = explanation.conversation
             snapshot = await self._services.conversations.find(name, principal=principal.id)
         except NotFound:
             raise _unknown(response) from None
         accepted = Accepted(
             conversation=snapshot.view.id,
-            session=explanation.turn.session,
+            session=found.session,
             turn=turn,
-            message=explanation.turn.message,
+            message=found.message,
         )
         events = [recorded.event for recorded in explanation.events]
         queued = next(event for event in events if isinstance(event, TurnQueued))
-        return Found(explanation, queued, snapshot, accepted)
+        return Found(explanation, found, queued, snapshot, accepted)
 
     async def retrieve(self, request: web.Request) -> web.Response:
         if request.query.get("stream") == "true":
@@ -185,7 +189,7 @@ class ResponsesApi:
             )
         response = request.match_info["id"]
         found = await self._find(response, request[PRINCIPAL])
-        queued, turn = found.queued, found.explanation.turn
+        queued, turn = found.queued, found.turn
         head = Head(
             id=_response_id(found.accepted),
             created=turn.queued_at // 1000,

@@ -38,4 +38,10 @@ def application(services: Services, tally: Tally) -> web.Application:
     app.add_routes(HealthApi(services, tally).routes())
     app.add_routes(openapi.routes(services.info.version))
     app.add_routes(pages.routes())
+
+    async def leave(_: web.Application) -> None:
+        """Whoever still waits is told so, while there is a connection to tell it by."""
+        services.watchers.close()
+
+    app.on_shutdown.append(leave)
     return app

@@ -106,10 +106,20 @@ class EventOut(msgspec.Struct):
     body: msgspec.Raw
 
 
+class PartialOut(msgspec.Struct):
+    """What was shown of a message that is not in the journal yet."""
+
+    turn: str
+    message: str
+    text: str
+    at: int
+
+
 class JournalOut(msgspec.Struct):
     session: str
     events: list[EventOut]
     next: str | None
+    partial: PartialOut | None = None
 
 
 class HitOut(msgspec.Struct):
@@ -264,9 +274,13 @@ class ArrivalOut(msgspec.Struct):
 class ExplanationOut(msgspec.Struct):
     conversation: str
     updates: list[ArrivalOut]
-    turn: TurnOut
+    turn: TurnOut | None
     events: list[EventOut]
     parts: list[PartOut]
+    command: str = ""
+    reply: str = ""
+    refused: str = ""
+    partial: PartialOut | None = None
 
 
 class ProblemOut(msgspec.Struct):

@@ -1,14 +1,22 @@
 """What the gateway knows of Matrix before anything of it is imported."""
 
-from typing import Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Text, Url
+from perdure.ports.settings import AdapterSettings, Key, Text, Url
 
 NAME: Final = "matrix"
 # What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.
 ENCRYPTION_EXTRA: Final = "matrix-e2e"
+
+UserId = Annotated[
+    str,
+    Meta(pattern=r"^@[^\s:]+:\S+\Z", description='the bot\'s whole id such as "@bot:example.org"'),
+]
 
 
 class MatrixSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -17,11 +25,15 @@ class MatrixSettings(AdapterSettings, frozen=True, kw_only=True):
     `invites`: join where somebody who may speak invites the bot, or never."""
 
     homeserver: Url
-    user: Text
+    user: UserId
     password: Secret | None = None
     device_id: Text | None = None
     encryption: bool = False
     invites: Literal["allowed", "never"] = "allowed"
+
+    def problems(self) -> Iterator[tuple[Key, str]]:
+        if self.token is None and self.password is None:
+            yield (), "needs token or password: the bot signs in with one of them"
 
 
 MANIFEST: Final = Manifest(

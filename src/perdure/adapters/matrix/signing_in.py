@@ -9,7 +9,6 @@ import msgspec
 
 from perdure.adapters.matrix.keeping import Folder, Login
 from perdure.adapters.matrix.manifest import MatrixSettings
-from perdure.adapters.matrix.rooms import localpart
 from perdure.adapters.matrix.wire import CLIENT, FORBIDDEN, SIGNED_OUT, Wire
 from perdure.domain.errors import NotFound, Permanent
 from perdure.ports.entropy import Entropy
@@ -101,7 +100,7 @@ def _no_homeserver(what: str, error: NotFound) -> Permanent:
 
 def _checked(found: WhoAmI, settings: MatrixSettings) -> WhoAmI:
     """A token of somebody else would make another account of the same conversations."""
-    if settings.user in {found.user_id, localpart(found.user_id)}:
+    if settings.user == found.user_id:
         return found
     raise Permanent(
         f"The access token belongs to {found.user_id}, but user is {settings.user}. Correct one of "

@@ -21,10 +21,9 @@ from perdure.adapters.slack.wire import Wire
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
-from perdure.domain.errors import Permanent, Rejected, Transient
+from perdure.domain.errors import Permanent, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import Unit
-from perdure.domain.secret import Secret
 from perdure.ports.adapter import (
     Effect,
     HookRequest,
@@ -164,24 +163,4 @@ class Slack:
 
 def make(settings: AdapterSettings, around: Around) -> Platform:
     assert isinstance(settings, SlackSettings)
-    _check(settings)
     return Slack(settings, around)
-
-
-def _check(settings: SlackSettings) -> None:
-    if settings.app_token is None and settings.signing_secret is None:
-        raise Rejected(
-            "[adapters.slack] needs a way to get events: set app_token (xapp-…) for Socket Mode, "
-            "or signing_secret for the Events API",
-            code="config",
-        )
-    if _begins(settings.token, "xapp-") or _begins(settings.app_token, "xoxb-"):
-        raise Rejected(
-            "the tokens in [adapters.slack] are mixed up: token is the bot's and begins with "
-            "xoxb-, app_token is the app's and begins with xapp-",
-            code="config",
-        )
-
-
-def _begins(secret: Secret | None, prefix: str) -> bool:
-    return secret is not None and secret.reveal().startswith(prefix)

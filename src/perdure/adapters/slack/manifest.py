@@ -1,12 +1,15 @@
 """What the gateway knows of Slack before it speaks to it."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Url
+from perdure.ports.settings import AdapterSettings, Key, Url
 
 NAME: Final = "slack"
+_WAYS: Final = "app_token (xapp-…) for Socket Mode, or signing_secret for the Events API"
+_TOKENS: Final = "token is the bot's (xoxb-…), app_token the app's (xapp-…)"
 
 
 class SlackSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -19,6 +22,16 @@ class SlackSettings(AdapterSettings, frozen=True, kw_only=True):
     signing_secret: Secret | None = None
     api_url: Url = "https://slack.com/api/"
     native_stream: bool = True
+
+    def problems(self) -> Iterator[tuple[Key, str]]:
+        if self.app_token is None and self.signing_secret is None:
+            yield (), f"needs a way to get events: {_WAYS}"
+        for key, secret, wrong in (
+            ("token", self.token, "xapp-"),
+            ("app_token", self.app_token, "xoxb-"),
+        ):
+            if secret is not None and secret.reveal().startswith(wrong):
+                yield (key,), f"must not begin with {wrong}; {_TOKENS}"
 
 
 MANIFEST: Final = Manifest(

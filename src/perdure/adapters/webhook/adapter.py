@@ -20,7 +20,6 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate
 from perdure.domain.errors import NotFound, Permanent, Rejected
 from perdure.domain.ids import PartId
-from perdure.domain.secret import Secret
 from perdure.ports.adapter import (
     Effect,
     HookRequest,
@@ -59,7 +58,7 @@ class Webhook:
 
     def __init__(self, settings: WebhookSettings, around: Around) -> None:
         self._routes = settings.routes
-        self._keys = {name: _keys(name, route) for name, route in settings.routes.items()}
+        self._keys = {name: _keys(route) for name, route in settings.routes.items()}
         self._clock = around.clock
         self._url = around.hook_url.rstrip("/") or f"/hooks/{NAME}"
         self._wire = Wire(around.clock)
@@ -172,25 +171,10 @@ def _answered(post: Post, route: Route) -> str:
     return external_id_of(post.address.place, post.address.thread) if post.address.thread else ""
 
 
-def _keys(name: str, route: Route) -> Keys:
-    taken = tuple(
-        _key(secret, where=f"[adapters.webhook.routes.{name}] secrets[{index}]")
-        for index, secret in enumerate(route.secrets)
-    )
-    if route.callback_secret is None:
-        return Keys(taken=taken, given=taken[0])
-    where = f"[adapters.webhook.routes.{name}] callback_secret"
-    return Keys(taken=taken, given=_key(route.callback_secret, where=where))
-
-
-def _key(secret: Secret, *, where: str) -> bytes:
-    try:
-        return signing.key_of(secret.reveal())
-    except ValueError as error:
-        raise Rejected(
-            f'{where}: {error}; make one with: echo "whsec_$(openssl rand -base64 32)"',
-            code="config",
-        ) from None
+def _keys(route: Route) -> Keys:
+    taken = tuple(signing.key_of(secret.reveal()) for secret in route.secrets)
+    given = route.callback_secret
+    return Keys(taken=taken, given=taken[0] if given is None else signing.key_of(given.reveal()))
 
 
 def make(settings: AdapterSettings, around: Around) -> Platform:

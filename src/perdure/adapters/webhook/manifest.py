@@ -1,15 +1,16 @@
 """What the configuration of webhooks holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from perdure.adapters.webhook.signing import key_of
 from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Busy, Name, Section, Url
+from perdure.ports.settings import AdapterSettings, Busy, Key, Name, Section, Url
 
 NAME: Final = "webhook"
 EACH: Final = "each"
@@ -59,6 +60,26 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
         """Whoever has a route's secret may speak; there is nobody else to allow."""
         senders = (sender_of(name) for name in self.routes)
         msgspec.structs.force_setattr(self, "allow", tuple(dict.fromkeys((*self.allow, *senders))))
+
+    def named_agents(self) -> Iterator[tuple[Key, str]]:
+        yield from AdapterSettings.named_agents(self)
+        for name, route in self.routes.items():
+            if route.agent is not None:
+                yield ("routes", name, "agent"), route.agent
+
+    def problems(self) -> Iterator[tuple[Key, str]]:
+        for name, route in self.routes.items():
+            for index, secret in enumerate(route.secrets):
+                yield from _no_key(secret, ("routes", name, "secrets", index))
+            if route.callback_secret is not None:
+                yield from _no_key(route.callback_secret, ("routes", name, "callback_secret"))
+
+
+def _no_key(secret: Secret, key: Key) -> Iterator[tuple[Key, str]]:
+    try:
+        key_of(secret.reveal())
+    except ValueError as error:
+        yield key, f'{error}; make one with: echo "whsec_$(openssl rand -base64 32)"'
 
 
 def sender_of(route: str) -> str:

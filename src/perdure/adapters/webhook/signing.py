@@ -36,10 +36,10 @@ def key_of(secret: str) -> bytes:
     try:
         key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"it must be {_PREFIX} and then base64") from None
+        raise ValueError(f"must be {_PREFIX} and then base64") from None
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
         raise ValueError(
-            f"it must hold {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes in base64, not {len(key)}"
+            f"must hold {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes in base64, not {len(key)}"
         )
     return key
 

@@ -6,13 +6,20 @@ anything is decided.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from perdure.domain.commands import given
 from perdure.domain.delivery import HEARD, Step
 from perdure.domain.errors import Conflict
-from perdure.domain.events import CommandTaken, Recorded
+from perdure.domain.events import (
+    AnyEvent,
+    CommandTaken,
+    MessageJoined,
+    Recorded,
+    SteerAccepted,
+)
 from perdure.domain.ids import TurnId
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome
@@ -23,6 +30,8 @@ from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
 from perdure.store.operations import amending, journal, places, queueing
 from perdure.store.operations.commands import rotation, taking
+from perdure.store.operations.commands.asking import RESTARTING
+from perdure.store.operations.commands.line import SAYING
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
 from perdure.store.operations.outbox import Line, Words, put, put_unless_read
@@ -47,6 +56,11 @@ _TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 _OPEN_TURNS = """
     SELECT id, state, attempts, asked_at, album, principal_id FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
+# What it ended was settled at the instant at which it came.
+_SUPERSEDED = """
+    SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
+      AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
+_CHOSEN: Final = {CONTINUE: Effect.CONTINUED, DROP: Effect.DROPPED}
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
 
 
@@ -195,14 +209,30 @@ def recalled(update: Update) -> Op[Accepted | None]:
             "another message was already accepted under this id; use a new id for a new message",
             code="id_conflict",
         )
-    said = yield from journal.of_message(message)
-    taken = [r.event for r in said if isinstance(r.event, CommandTaken)]
+    said = [recorded.event for recorded in (yield from journal.of_message(message))]
+    taken = next((event for event in said if isinstance(event, CommandTaken)), None)
     return Accepted(
         conversation=conversation,
         session=session,
         turn=turn,
         message=message,
         is_duplicate=True,
-        command=taken[0].command if taken else "",
-        reply=taken[0].reply if taken else "",
+        effect=(yield from _effect(said, taken, turn)),
+        command=taken.command if taken else "",
+        reply=taken.reply if taken else "",
     )
+
+
+def _effect(
+    said: Sequence[AnyEvent], taken: CommandTaken | None, turn: TurnId | None
+) -> Op[Effect]:
+    """What accepting it did, as the journal tells."""
+    if taken is not None and (turn is None or taken.command not in SAYING):
+        is_restart = taken.reply == RESTARTING
+        return Effect.RESTARTING if is_restart else _CHOSEN.get(taken.command, Effect.COMMANDED)
+    if any(isinstance(event, SteerAccepted) for event in said):
+        return Effect.STEERED
+    if any(isinstance(event, MessageJoined) for event in said):
+        return Effect.JOINED
+    superseded = yield from row(_SUPERSEDED, turn, Outcome.SUPERSEDED)
+    return Effect.SUPERSEDED if superseded else Effect.QUEUED

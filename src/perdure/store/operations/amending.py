@@ -143,7 +143,10 @@ def _find(setting: Setting) -> Op[Original | str]:
     if turn is None or any(isinstance(r.event, CommandTaken) for r in events):
         return COMMAND
     asked = [Asked(*each) for each in (yield from rows(_ASKED, turn))]
-    return Original(turn, message, events, asked)
+    home = next(each.session for each in asked if each.turn == turn)
+    # It stands in other journals too, if its turn has moved.
+    here = [recorded for recorded in events if recorded.session == home]
+    return Original(turn, message, here, asked)
 
 
 def _refused(setting: Setting, why: str, turn: TurnId | None) -> Op[Accepted]:

@@ -1,37 +1,17 @@
-"""For operators: the chain behind one id, how much waits, and everything the checker needs."""
+"""For operators: how much waits, and everything the checker needs."""
 
 from collections import Counter
 
-from perdure.domain.errors import NotFound
-from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.ids import SessionId
 from perdure.domain.records import PartView, SessionRecord, SummaryView
-from perdure.ports.history import Arrival, Counts, Explanation, Page
+from perdure.ports.history import Counts, Page
 from perdure.store.dialect import Dialect
 from perdure.store.operations import history, journal, parked
 from perdure.store.operations.parked import IS_PARKED, PARTS
 from perdure.store.operations.parked import view as part_view
 from perdure.store.statement import Op, Row, row, rows
 
-_PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
 _PARTS_OF_SESSION = PARTS + "WHERE o.session_id = $1 ORDER BY o.place_in_line"
-_TURN_OF_PART = "SELECT turn_id FROM outbox WHERE id = $1"
-_TURN_OF_UPDATE = """
-    SELECT i.turn_id FROM inbox i JOIN sessions s ON s.id = i.session_id
-    WHERE i.external_id = $1
-      AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)
-    ORDER BY i.at DESC LIMIT 1"""
-# Over HTTP the external id is the client's id, a line feed and the conversation's name.
-_TURN_OF_CLIENT_ID = """
-    SELECT i.turn_id FROM conversations c
-    JOIN inbox i ON i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || c.place
-    WHERE c.adapter = 'http' AND (CAST($3 AS TEXT) IS NULL OR c.principal_id = $3)
-    ORDER BY i.at DESC LIMIT 1"""
-_UPDATES = """
-    SELECT i.adapter, i.account, i.external_id, i.kind, i.at FROM journal j
-    JOIN inbox i ON i.message_id = j.message_id
-    WHERE j.turn_id = $1 AND i.turn_id = $1
-      AND j.kind IN ('turn_queued', 'message_joined', 'steer_accepted')
-    ORDER BY j.seq"""
 _UPDATES_OF_SESSION = "SELECT external_id, turn_id, message_id FROM inbox WHERE session_id = $1"
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
 _SUMMARIES = """
@@ -57,47 +37,6 @@ _OUTBOX_DEPTHS = """
     SELECT adapter, count(*) FROM outbox WHERE state = 'pending' GROUP BY adapter
     UNION ALL
     SELECT adapter, count(*) FROM outbox WHERE state = 'attempting' GROUP BY adapter"""
-
-
-def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
-    turn_id = yield from _turn_behind(any_id, principal)
-    turn = yield from history.turn(turn_id, principal=principal)
-    session = yield from history.session(turn.session, principal=principal)
-    updates = yield from rows(_UPDATES, turn_id)
-    events = yield from journal.of_turn(turn_id)
-    parts = yield from rows(_PARTS_OF_TURN, turn_id)
-    return Explanation(
-        turn=turn,
-        conversation=session.conversation,
-        updates=tuple(_arrival(each) for each in updates),
-        events=tuple(events),
-        parts=tuple(part_view(each) for each in parts),
-    )
-
-
-def _turn_behind(any_id: str, principal: PrincipalId | None) -> Op[TurnId]:
-    """A turn, message or part id, or the id its sender gave it; two senders may have given
-    the same one, so each is shown their own."""
-    if any_id.startswith("trn_"):
-        return TurnId(any_id.removesuffix(".end").removesuffix(".reply"))
-    found = yield from row(_TURN_OF_PART, any_id)
-    if found is None:
-        found = yield from row(_TURN_OF_UPDATE, any_id, principal)
-    if found is None:
-        found = yield from row(_TURN_OF_CLIENT_ID, any_id, "\n", principal)
-    if found is not None and found[0]:
-        return TurnId(found[0])
-    try:
-        return (yield from history.turn_of_message(any_id))
-    except NotFound:
-        raise NotFound(
-            f"nothing here has the id {any_id}; give a message, turn or part id"
-        ) from None
-
-
-def _arrival(found: Row) -> Arrival:
-    adapter, account, external_id, kind, at = found
-    return Arrival(adapter=adapter, account=account, external_id=external_id, kind=kind, at=at)
 
 
 def counts() -> Op[Counts]:

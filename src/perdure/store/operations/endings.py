@@ -30,7 +30,7 @@ from perdure.store.dialect import Dialect
 from perdure.store.operations import attaching, errands, journal, search, spending
 from perdure.store.operations.line import NOT_READY, make_ready, queue_rows
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, Row, row, rows, run
+from perdure.store.statement import Op, RaceLost, Row, row, rows, run
 
 _END = """
     UPDATE turns SET state = 'settled', outcome = $1, reason = $2, detail = $3,
@@ -82,6 +82,8 @@ def locked(turn: TurnId) -> Op[Locked | None]:
     found = yield from row(_TURN, turn)
     assert held is not None
     assert found is not None
+    if found[0] != session[0]:
+        raise RaceLost  # it has moved on meanwhile: run again, and lock where it is now
     return Locked(*found, *held)
 
 

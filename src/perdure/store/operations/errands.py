@@ -28,17 +28,13 @@ from perdure.store.dialect import Dialect
 from perdure.store.operations import compaction, journal
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
-from perdure.store.operations.sessions import make_live, open_session
+from perdure.store.operations.sessions import open_session, succeed
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, row, run
 
 _SERVED = """
     SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
 _LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
-_SUSPENDED_UNASKED = """
-    SELECT id FROM turns WHERE session_id = $1 AND kind IN ('result', 'sent')
-      AND outcome = 'suspended'
-    ORDER BY queued_seq"""
 _STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
 _TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
@@ -184,13 +180,7 @@ def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[SessionId]:
     assert state is not None
     if state[0] == "open":
         return live
-    session = SessionId(stamp.mint("ses"))
-    opened = SessionOpened(by=back.principal, reason=state[0], parent=live)
-    yield from open_session(
-        dialect, session, back.conversation, opened, stamp, principal=back.principal
-    )
-    yield from make_live(back.conversation, session)
-    return session
+    return (yield from succeed(dialect, live, back.conversation, stamp, by=back.principal))
 
 
 def bring(
@@ -217,14 +207,6 @@ def bring_unsaid(
         if isinstance(first, TurnQueued) and first.kind in UNASKED and not is_said:
             recorded += yield from bring(dialect, session, first, stamp)
     return recorded
-
-
-def bring_suspended(
-    dialect: Dialect, suspended: SessionId, successor: SessionId, stamp: Stamp
-) -> Op[list[Recorded]]:
-    waiting = yield from rows(_SUSPENDED_UNASKED, suspended)
-    turns = [TurnId(each[0]) for each in waiting]
-    return (yield from bring_unsaid(dialect, turns, successor, stamp))
 
 
 def _failure(settled: TurnSettled) -> str:

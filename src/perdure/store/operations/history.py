@@ -48,6 +48,7 @@ _OPEN_TURNS = """
 _RUNNING_TEXT = """
     SELECT p.message_id, p.text, t.started_at FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE p.turn_id = $1 AND p.attempt = t.attempts ORDER BY p.message_id, p.start"""
+_AT_WORK = "SELECT id FROM turns WHERE session_id = $1 AND state IN ('running', 'waiting')"
 _SAID = "SELECT message_id FROM journal WHERE turn_id = $1 AND kind = 'assistant_said'"
 _CHAIN = """
     WITH RECURSIVE chain (id, parent_id, depth) AS (
@@ -133,18 +134,24 @@ def _snapshot(found: Row) -> Op[Snapshot]:
     view = yield from _view(found)
     running, said = None, ()
     if view.standing.turn is not None:
-        running = yield from _running(view.standing.turn)
+        running = yield from running_text(view.standing.turn)
         said = tuple(each[0] for each in (yield from rows(_SAID, view.standing.turn)))
     return Snapshot(view=view, last_seq=found[13], running=running, said=said)
 
 
-def _running(turn: TurnId) -> Op[Running | None]:
+def running_text(turn: TurnId) -> Op[Running | None]:
+    """What was shown of the message that is being written, or was when its writer died."""
     pieces = yield from rows(_RUNNING_TEXT, turn)
     if not pieces:
         return None
     message, _, started_at = pieces[-1]
     text = "".join(text for each, text, _ in pieces if each == message)
     return Running(turn=turn, message=message, text=text, at=started_at)
+
+
+def running(session_id: SessionId) -> Op[Running | None]:
+    found = yield from row(_AT_WORK, session_id)
+    return (yield from running_text(found[0])) if found else None
 
 
 def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[ConversationView]]:
@@ -209,7 +216,7 @@ def _by_turn(found: Rows) -> list[list[Recorded]]:
     turns: dict[int, list[Recorded]] = {}
     for *columns, depth in found:
         turns.setdefault(depth, []).append(journal.read_row(tuple(columns)))
-    return list(turns.values())
+    return [journal.where_it_is(turn) for turn in turns.values()]
 
 
 def turn_of_message(message: str) -> Op[TurnId]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from perdure.domain.codec import decode, encode
 from perdure.domain.errors import Fenced
-from perdure.domain.events import AnyEvent, Recorded, ToolFinished
+from perdure.domain.events import AnyEvent, Recorded, ToolFinished, TurnMoved
 from perdure.domain.ids import SessionId, TurnId
 from perdure.store.dialect import Dialect
 from perdure.store.statement import Op, Row, row, rows, run
@@ -84,7 +84,13 @@ def read_rows(found: Iterable[Row]) -> list[Recorded]:
 
 
 def of_turn(turn: TurnId) -> Op[list[Recorded]]:
-    return read_rows((yield from rows(_OF_TURN, turn)))
+    return where_it_is(read_rows((yield from rows(_OF_TURN, turn))))
+
+
+def where_it_is(turn: list[Recorded]) -> list[Recorded]:
+    """A turn that has moved stands in several journals, and in the last of them as a whole."""
+    left = {recorded.session for recorded in turn if isinstance(recorded.event, TurnMoved)}
+    return [recorded for recorded in turn if recorded.session not in left] if left else turn
 
 
 def of_message(message: str) -> Op[list[Recorded]]:

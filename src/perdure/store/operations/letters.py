@@ -3,6 +3,7 @@
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.records import LETTER, PartView
 from perdure.ports.access import Letter
+from perdure.ports.history import Arrival
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, Row, row, rows, run
 
@@ -23,6 +24,9 @@ _LETTER = """
     SELECT id, adapter, account, external_id, payload, error, state, at FROM letters"""
 _PAGE = f"""{_LETTER} WHERE state = 'parked' AND (at < $1 OR (at = $1 AND id < $2))
     ORDER BY at DESC, id DESC LIMIT $3"""
+_OF = """
+    SELECT id, adapter, account, external_id, payload, error, state, at, kind FROM letters
+    WHERE id = $1 OR external_id = $1 ORDER BY at DESC LIMIT 1"""
 _ONE = f"{_LETTER} WHERE id = $1"
 _END = "UPDATE letters SET state = $1 WHERE id = $2 AND state = 'parked' RETURNING id"
 
@@ -40,6 +44,20 @@ def one(letter: str) -> Op[PartView]:
     if found is None:
         raise NotFound(f"there is no letter {letter}; `perdure parked list` shows what is parked")
     return _view(found)
+
+
+def of(any_id: str) -> Op[tuple[Arrival, PartView] | None]:
+    """The letter with this id, or that came under it; and how it came."""
+    found = yield from row(_OF, any_id)
+    if found is None:
+        return None
+    *columns, kind = found
+    view = _view(tuple(columns))
+    _, adapter, account, external_id, *_ = columns
+    arrival = Arrival(
+        adapter=adapter, account=account, external_id=external_id, kind=kind, at=view.at
+    )
+    return arrival, view
 
 
 def end(letter: str, state: str) -> Op[PartView]:

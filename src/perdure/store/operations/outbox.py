@@ -202,7 +202,7 @@ def put_reply(
 ) -> Op[None]:
     """The final words of a turn: each takes the place of the bubble that showed it so far, if there
     is one; bubbles that are left over go away, files come last. What went ahead stands."""
-    ahead = yield from _went_ahead(turn)
+    ahead = yield from went_ahead(turn)
     stands = sum(takewhile(bool, map(eq, ahead, parts)))
     shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
     bubbles = {part: bubble for bubble, part, _, state, *_ in shown if state in _MAY_SHOW}
@@ -218,15 +218,14 @@ def put_reply(
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
 
 
-def _went_ahead(turn: TurnId) -> Op[list[str]]:
-    found = yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}")
-    return [text for *_, text, _, _ in found]
+def went_ahead(turn: TurnId) -> Op[list[str]]:
+    return [text for *_, text, _, _ in (yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}"))]
 
 
 def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
     """From the fence on nobody can settle the turn before this commits."""
     yield from journal.fence(lease.session, lease.epoch)
-    known = len((yield from _went_ahead(lease.turn)))
+    known = len((yield from went_ahead(lease.turn)))
     conversation = yield from _conversation(lease.session, lease.turn)
     line = Line(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
     yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)

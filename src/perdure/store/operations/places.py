@@ -5,8 +5,7 @@ from perdure.domain.events import SessionOpened
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.updates import Update
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands
-from perdure.store.operations.sessions import make_live, open_conversation, open_session
+from perdure.store.operations.sessions import open_conversation, open_session, succeed
 from perdure.store.operations.setting import Place, Stamp
 from perdure.store.statement import Op, Row, row, run
 
@@ -50,16 +49,9 @@ def resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
         place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
         place = place._replace(view=view, title=title, hold_until=hold_until, active_at=active_at)
         return place._replace(via=via, principal=owner if via else principal)
-    successor = SessionId(stamp.mint("ses"))
-    event = SessionOpened(by=update.principal, reason=state, parent=session)
-    yield from open_session(dialect, successor, conversation, event, stamp, principal=principal)
-    yield from make_live(conversation, successor)
-    brought = yield from errands.bring_suspended(dialect, session, successor, stamp)
+    successor = yield from succeed(dialect, session, conversation, stamp, by=update.principal)
     place = new(conversation, successor, update)._replace(agent=agent, persona=persona)
-    last_seq = brought[-1].seq if brought else place.last_seq
-    return place._replace(
-        last_seq=last_seq, is_successor=True, via=via, principal=owner if via else place.principal
-    )
+    return place._replace(is_successor=True, via=via, principal=owner if via else place.principal)
 
 
 def _adopt(conversation: ConversationId, update: Update) -> Op[None]:

@@ -49,11 +49,9 @@ def take(setting: Setting) -> Op[Reception]:
     joins = yield from _joins(setting)
     if joins is not None:
         return (yield from _join(setting, joins))
-    if len(open_turns) >= setting.queue_max:
-        raise Rejected(
-            f"{len(open_turns)} messages already wait in this conversation; let it answer first",
-            code="queue_full",
-        )
+    waiting = sum(not attempts for _, _, attempts, *_ in open_turns)
+    if waiting >= setting.queue_max:
+        raise queue_full(waiting)
     has_files = any(map(is_unread, update.attachments))
     if setting.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(setting))
@@ -82,6 +80,14 @@ def take(setting: Setting) -> Op[Reception]:
         accepted=accepted(
             setting, setting.fresh.turn, effect, recorded, ended=ended, queue_position=position
         )
+    )
+
+
+def queue_full(waiting: int) -> Rejected:
+    """What is being answered, or waits to be gone on with, does not wait in line."""
+    wait = "message already waits" if waiting == 1 else "messages already wait"
+    return Rejected(
+        f"{waiting} {wait} in this conversation; let it answer first", code="queue_full"
     )
 
 

@@ -3,36 +3,26 @@
 from collections.abc import Sequence
 
 from perdure.domain.events import (
-    AnyEvent,
     AttemptInterrupted,
     Recorded,
     TurnRequeued,
-    TurnSettled,
 )
-from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.ids import TurnId
+from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import CONTINUE, DROP, Policy, Resume, question_text, tail_key
 from perdure.domain.turn import State
 from perdure.ports.turns import Lease, Resumed
 from perdure.store.dialect import Dialect
-from perdure.store.operations import attaching, errands, journal, spending
-from perdure.store.operations.endings import (
-    FORGET_PARTIALS,
-    Closing,
-    closing_events,
-    end_row,
-    free_steers,
-    locked,
-    queue_freed,
-)
+from perdure.store.operations import journal, spending
+from perdure.store.operations.endings import FORGET_PARTIALS, closing_events, locked
 from perdure.store.operations.line import make_ready
 from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Stamp
+from perdure.store.operations.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, row, rows, run
 
 _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
-_SUSPEND = "UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2"
 _INTERRUPT = """
     UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL,
                      asked_at = NULL
@@ -46,9 +36,6 @@ _ORPHANS = """
 _OWNED = "SELECT id FROM turns WHERE node_id = $1 AND state IN ('running', 'waiting')"
 _LAST_BEAT = """
     SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
-_WAITING_BEHIND = (
-    "SELECT id FROM turns WHERE session_id = $1 AND outcome IS NULL AND state = 'queued'"
-)
 _INTERRUPTED = """
     SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.state = 'interrupted' AND (t.kind <> 'message' OR (t.alive_at >= $1 AND $2 = 1))
@@ -72,6 +59,7 @@ def interrupt(
     dialect: Dialect, lease: Lease, reason: Interruption, stamp: Stamp, *, attempts_max: int
 ) -> Op[list[Recorded]]:
     """End our own attempt, at a drain that ran out of time."""
+    yield from lock_conversation(lease.turn)
     yield from journal.fence(lease.session, lease.epoch)
     return (yield from _interrupt(dialect, lease.turn, reason, stamp, attempts_max))
 
@@ -100,6 +88,7 @@ def reclaim(
 def _interrupt(
     dialect: Dialect, turn: TurnId, reason: Interruption, stamp: Stamp, attempts_max: int
 ) -> Op[list[Recorded]]:
+    yield from lock_conversation(turn)
     found = yield from locked(turn)
     if found is None or found.state not in (State.RUNNING, State.WAITING):
         return []  # another node's reaper was faster
@@ -117,37 +106,14 @@ def _interrupt(
     yield from spending.release(turn)
     yield from run(_INTERRUPT, reason, alive_at, turn)
     if reason.counts_towards_limit and struck[0] >= attempts_max:
-        events += free_steers(so_far, stamp)
-        return (yield from _suspend(dialect, session, turn, reason, events, stamp))
+        fallen = Fallen(turn, found, so_far, events, struck[0], reason)
+        return (yield from give_up(dialect, fallen, stamp))
     return (yield from journal.append(dialect, session, events, at=stamp.at))
 
 
 def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
     beat = yield from row(_LAST_BEAT, turn)
     return max(so_far[-1].at, beat[0] if beat else 0)
-
-
-def _suspend(
-    dialect: Dialect,
-    session: SessionId,
-    turn: TurnId,
-    reason: Interruption,
-    events: Sequence[AnyEvent],
-    stamp: Stamp,
-) -> Op[list[Recorded]]:
-    """The limit is reached: this turn and whatever waits behind it are settled, visibly."""
-    recorded = yield from journal.append(dialect, session, events, at=stamp.at)
-    yield from queue_freed(recorded, stamp)
-    waiting = yield from rows(_WAITING_BEHIND, session)
-    ended = [turn, *(found[0] for found in waiting)]
-    settled = [TurnSettled(turn=t, outcome=Outcome.SUSPENDED, reason=reason) for t in ended]
-    recorded += yield from journal.append(dialect, session, settled, at=stamp.at)
-    for each in ended:
-        yield from end_row(each, Closing(Outcome.SUSPENDED, reason), stamp)
-        yield from attaching.close(each, stamp)
-    yield from run(_SUSPEND, turn, session)
-    recorded += yield from errands.ended(dialect, turn, recorded, stamp)
-    return recorded
 
 
 def resume(dialect: Dialect, policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:

@@ -18,6 +18,7 @@ from perdure.store.dialect import Dialect
 from perdure.store.operations import accept, destinations, places, principals
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
+from perdure.store.operations.queueing import queue_full
 from perdure.store.operations.setting import Fresh, Place, Stamp
 from perdure.store.statement import Op, row, run
 
@@ -25,7 +26,8 @@ _SENT_TO = """
     SELECT c.adapter, c.account, c.place, c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
-_OPEN_TURNS = "SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL"
+_WAITING = """
+    SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL AND attempts = 0"""
 _TOUCH = "UPDATE conversations SET active_at = $1, is_listed = 1 WHERE id = $2"
 
 
@@ -85,13 +87,10 @@ def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
 
 
 def _insist_on_room(place: Place, queue_max: int) -> Op[None]:
-    waiting = yield from row(_OPEN_TURNS, place.session)
+    waiting = yield from row(_WAITING, place.session)
     assert waiting is not None
     if waiting[0] >= queue_max:
-        raise Rejected(
-            f"{waiting[0]} messages already wait in this conversation; let it answer first",
-            code="queue_full",
-        )
+        raise queue_full(waiting[0])
 
 
 def _queue(

@@ -19,6 +19,7 @@ _OPEN_CONVERSATION = """
                                label)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $10, $11, $12)
     ON CONFLICT (adapter, account, place, thread, person) DO NOTHING RETURNING id"""
+_OWNER = "SELECT principal_id FROM sessions WHERE id = $1"
 _MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
 
 
@@ -55,6 +56,24 @@ def open_session(
         _OPEN, session, conversation, principal, event.parent, event.head, event.kind, stamp.at
     )
     yield from journal.append(dialect, session, [event], at=stamp.at)
+
+
+def succeed(
+    dialect: Dialect,
+    suspended: SessionId,
+    conversation: ConversationId,
+    stamp: Stamp,
+    *,
+    by: PrincipalId,
+) -> Op[SessionId]:
+    """Open a session in the place of one that was suspended, and make it the live one."""
+    successor = SessionId(stamp.mint("ses"))
+    opened = SessionOpened(by=by, reason="suspended", parent=suspended)
+    owner = yield from row(_OWNER, suspended)
+    assert owner is not None
+    yield from open_session(dialect, successor, conversation, opened, stamp, principal=owner[0])
+    yield from make_live(conversation, successor)
+    return successor
 
 
 def make_live(conversation: ConversationId, session: SessionId) -> Op[None]:

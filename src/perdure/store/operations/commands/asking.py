@@ -1,5 +1,7 @@
 """Commands that only answer."""
 
+from typing import Final
+
 from perdure.domain.commands import Given
 from perdure.domain.delivery import Step
 from perdure.domain.errors import NotFound
@@ -8,7 +10,7 @@ from perdure.domain.standing import OpenTurn, Standing
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
 from perdure.ports.history import Explanation
-from perdure.store.operations import diagnostics, search
+from perdure.store.operations import explaining, search
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row, rows
@@ -17,6 +19,7 @@ _SESSIONS = """
     SELECT id, title, state, last_seq, active_at FROM sessions
     WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
 _CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
+RESTARTING: Final = "Restarting: what runs is finished first. You will be told here."
 _SHOWN = 100
 _HITS = 8
 
@@ -30,7 +33,7 @@ def status(setting: Setting, given: Given) -> Op[Taken]:
     standing = Standing(session=setting.session, head=place.head, open_turns=turns)
     lines = [
         f"{standing.state}, {standing.queued} waiting; session {setting.session}",
-        f"agent {place.agent or setting.menu.default}"
+        f"agent {setting.menu.answering(place.agent)}"
         + (f", persona {place.persona}" if place.persona else ""),
     ]
     context = (yield from row(_CONTEXT, place.head)) if place.head else None
@@ -70,7 +73,7 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
     if not wanted:
         return Taken("Nothing has happened here yet.")
     try:
-        found = yield from diagnostics.explain(wanted, principal=setting.update.principal)
+        found = yield from explaining.explain(wanted, principal=setting.update.principal)
     except NotFound as error:
         return Taken(error.message[0].upper() + error.message[1:] + ".")
     return Taken("\n".join(_told(found)))
@@ -78,9 +81,10 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
 
 def _told(found: Explanation) -> list[str]:
     turn = found.turn
-    lines = [f"turn {turn.id}: {turn.outcome or turn.state}"]
-    if turn.reason:
-        lines[0] += f" ({turn.reason})"
+    lines = [f"/{found.command}: {found.reply}"] if found.command else []
+    if turn is not None:
+        reason = f" ({turn.reason})" if turn.reason else ""
+        lines.append(f"turn {turn.id}: {turn.outcome or turn.state}{reason}")
     for recorded in found.events:
         match recorded.event:
             case TurnStarted(attempt=attempt) if attempt > 1:
@@ -106,5 +110,4 @@ def _told(found: Explanation) -> list[str]:
 def restart(setting: Setting, given: Given) -> Op[Taken]:
     """The process does the rest once this is committed."""
     yield from ()
-    reply = "Restarting: what runs is finished first. You will be told here."
-    return Taken(reply, effect=Effect.RESTARTING)
+    return Taken(RESTARTING, effect=Effect.RESTARTING)

@@ -14,7 +14,7 @@ def agent(setting: Setting, given: Given) -> Op[Taken]:
     menu, wanted = setting.menu, given.arguments
     offered = f"Available: {', '.join(menu.agents)}."
     if not wanted:
-        return Taken(f"{setting.place.agent or menu.default} answers here. {offered}")
+        return Taken(f"{_answering(setting)} {offered}")
     if wanted not in menu.agents:
         return Taken(f"There is no agent {wanted!r}. {offered}")
     running = started(setting)
@@ -22,6 +22,14 @@ def agent(setting: Setting, given: Given) -> Op[Taken]:
     yield from run(_AGENT, wanted, setting.conversation)
     stopped = " What was running is stopped; /retry asks again." if running else ""
     return Taken(f"{wanted} answers here from now on.{stopped}", recorded, running)
+
+
+def _answering(setting: Setting) -> str:
+    chosen = setting.place.agent
+    answers = setting.menu.answering(chosen)
+    if chosen in ("", answers):
+        return f"{answers} answers here."
+    return f"{answers} answers here: {chosen} was chosen, and is gone."
 
 
 def persona(setting: Setting, given: Given) -> Op[Taken]:

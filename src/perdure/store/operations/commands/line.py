@@ -27,6 +27,8 @@ _ERRANDS = """
     WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
     ORDER BY s.opened_at DESC, s.id DESC"""
 
+# Commands whose words are a message.
+SAYING: Final = ("queue", "steer")
 # Which is meant first.
 _RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.QUEUED: 2}
 

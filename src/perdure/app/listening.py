@@ -1,0 +1,125 @@
+"""The address a node listens on, taken before anything of the node begins.
+
+Port 0 becomes a number only when it is bound, and platforms are told our address as soon as they
+connect. So the sockets are bound first, and listen once the HTTP server is there: until then
+whoever comes is refused, and comes again.
+"""
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, TypeAlias, cast
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+
+# Host, port, and what IPv6 adds.
+Address: TypeAlias = tuple[str | int, ...]
+# An address of a family that this machine does not have; a name may stand for others too.
+_ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Sockets of one host, all with the same port."""
+
+    host: str
+    sockets: tuple[socket.socket, ...]
+
+    @property
+    def port(self) -> int:
+        return int(self.sockets[0].getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://{_in_url(self.host)}:{self.port}"
+
+
+class UnusableHost(Rejected):
+    """The host itself will not do, whatever the port."""
+
+    default_code = "config"
+
+
+@contextmanager
+def bound(host: str, ports: Sequence[int]) -> Iterator[Bound]:
+    """Take the first of the ports that is free. Raises `Rejected`."""
+    with ExitStack() as stack:
+        sockets = _first_free(host, ports)
+        for each in sockets:
+            stack.callback(each.close)
+        yield Bound(host, sockets)
+
+
+def cannot_listen(error: OSError, host: str, port: int) -> Rejected:
+    if error.errno == errno.EADDRINUSE:
+        return Rejected(
+            f"port {port} on {host} is in use; stop what uses it, or choose another with "
+            "--port (0 picks a free one)",
+            code="port_in_use",
+        )
+    if isinstance(error, socket.gaierror) or error.errno in _ABSENT:
+        return UnusableHost(
+            f"{host} is no address of this machine ({error.strerror}); use 127.0.0.1, or 0.0.0.0 "
+            "for all of its addresses"
+        )
+    return Rejected(f"cannot listen on {host}:{port}: {error.strerror}", code="cannot_listen")
+
+
+def _first_free(host: str, ports: Sequence[int]) -> tuple[socket.socket, ...]:
+    for port in ports:
+        try:
+            return _sockets(host, port)
+        except OSError as error:
+            if port == ports[-1]:
+                raise cannot_listen(error, host, port) from error
+    raise AssertionError("there is at least one port to try")
+
+
+def _sockets(host: str, port: int) -> tuple[socket.socket, ...]:
+    """One for each address that the host stands for."""
+    with ExitStack() as undo:
+        made: list[socket.socket] = []
+        absent: OSError | None = None
+        for family, address in _addresses(host, port):
+            # What port 0 became for the first is right for the others.
+            chosen = made[0].getsockname()[1] if made else port
+            try:
+                one = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                _bind(one, (address[0], chosen, *address[2:]))
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+            else:
+                made.append(one)
+        if not made:
+            raise absent or OSError(errno.EADDRNOTAVAIL, "it stands for no address")
+        undo.pop_all()
+        return tuple(made)
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((each[0], cast("Address", each[4])) for each in found))
+
+
+def _bind(one: socket.socket, address: Address) -> None:
+    one.settimeout(0)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if one.family == socket.AF_INET6:
+        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    one.bind(address)
+
+
+def _in_url(host: str) -> str:
+    """An address a browser on this machine can open."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"
+    return f"[{host}]" if address.version == 6 else host

@@ -1,0 +1,184 @@
+"""The whole chain behind one id: what came in, what it became, and what went out for it.
+
+Most updates become a turn. A command is its reply, and may have queued a turn as well; what was
+refused, or could not be read, is only that. Whoever asks for what is not theirs is told the same as
+for what is not there.
+"""
+
+from typing import NamedTuple
+
+from perdure.domain.errors import NotFound
+from perdure.domain.events import CommandTaken
+from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.ports.history import Arrival, Explanation
+from perdure.store.operations import history, journal, letters
+from perdure.store.operations.parked import PARTS
+from perdure.store.operations.parked import view as part_view
+from perdure.store.statement import Op, Row, row, rows
+
+_PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
+_PARTS_OF_COMMAND = PARTS + "WHERE o.message_id = $1 AND o.turn_id IS NULL ORDER BY o.place_in_line"
+_PART = "SELECT turn_id, message_id FROM outbox WHERE id = $1"
+_UPDATE = """
+    SELECT i.adapter, i.account, i.external_id, i.kind, i.at, i.turn_id, i.message_id, i.session_id
+    FROM inbox i JOIN sessions s ON s.id = i.session_id """
+_BY_EXTERNAL_ID = (
+    _UPDATE
+    + """
+    WHERE i.external_id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)
+    ORDER BY i.at DESC LIMIT 1"""
+)
+# Over HTTP the external id is the client's id, a line feed and the conversation's name.
+_BY_CLIENT_ID = (
+    _UPDATE
+    + """
+    JOIN conversations c ON c.adapter = 'http'
+      AND i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || c.place
+    WHERE CAST($3 AS TEXT) IS NULL OR c.principal_id = $3
+    ORDER BY i.at DESC LIMIT 1"""
+)
+# On other surfaces it may be the place, a slash and the sender's id.
+_BY_PLACE = (
+    _UPDATE
+    + """
+    JOIN (SELECT DISTINCT adapter, place FROM conversations) c ON c.adapter = i.adapter
+      AND i.external_id = c.place || '/' || CAST($1 AS TEXT)
+    WHERE CAST($2 AS TEXT) IS NULL OR s.principal_id = $2 LIMIT 2"""
+)
+_BY_MESSAGE = _UPDATE + "WHERE i.message_id = $1 ORDER BY i.at LIMIT 1"
+_OF_TURN = """
+    SELECT i.adapter, i.account, i.external_id, i.kind, i.at, i.turn_id, i.message_id, i.session_id
+    FROM journal j JOIN inbox i ON i.message_id = j.message_id
+    WHERE j.turn_id = $1 AND i.turn_id = $1
+      AND j.kind IN ('turn_queued', 'message_joined', 'steer_accepted')
+    ORDER BY j.seq"""
+_REFUSED = """
+    SELECT adapter, account, external_id, kind, at, place, reason FROM refusals
+    WHERE external_id = $1 OR external_id = place || '/' || CAST($1 AS TEXT)
+    ORDER BY at DESC LIMIT 1"""
+
+
+class Came(NamedTuple):
+    """An update as it stands in the inbox."""
+
+    arrival: Arrival
+    turn: TurnId | None
+    message: MessageId
+    session: SessionId
+
+
+def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
+    """A turn, message or part id, or the id its sender gave it; two senders may have given the
+    same one, so each is shown their own."""
+    unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
+    came = yield from _update(any_id, principal)
+    turn = came.turn if came else (yield from _turn_behind(any_id))
+    try:
+        if turn is not None:
+            return (yield from _of_turn(turn, came, principal))
+        if came is not None:
+            return (yield from _of_update(came, principal))
+    except NotFound:
+        raise unknown from None
+    found = None if principal else (yield from _not_taken(any_id))
+    if found is None:
+        raise unknown
+    return found
+
+
+def _update(any_id: str, principal: PrincipalId | None) -> Op[Came | None]:
+    if any_id.startswith("trn_"):
+        return None
+    part = yield from row(_PART, any_id)
+    if part is not None and part[0]:
+        return None
+    found = yield from row(_BY_MESSAGE, part[1] if part else any_id)
+    if found is None:
+        found = yield from row(_BY_EXTERNAL_ID, any_id, principal)
+    if found is None:
+        found = yield from row(_BY_CLIENT_ID, any_id, "\n", principal)
+    if found is None:
+        several = yield from rows(_BY_PLACE, any_id, principal)
+        found = several[0] if len(several) == 1 else None
+    return _came(found) if found else None
+
+
+def _turn_behind(any_id: str) -> Op[TurnId | None]:
+    if any_id.startswith("trn_"):
+        return TurnId(any_id.partition(".")[0])
+    part = yield from row(_PART, any_id)
+    if part is not None:
+        return TurnId(part[0]) if part[0] else None
+    try:
+        return (yield from history.turn_of_message(any_id))
+    except NotFound:
+        return None
+
+
+def _of_turn(turn_id: TurnId, came: Came | None, principal: PrincipalId | None) -> Op[Explanation]:
+    turn = yield from history.turn(turn_id, principal=principal)
+    session = yield from history.session(turn.session, principal=principal)
+    found = [_came(each) for each in (yield from rows(_OF_TURN, turn_id))]
+    # A turn that has moved stands in two journals; a command's own update may stand in neither.
+    updates = list(dict.fromkeys(found))
+    if came is not None and came not in updates:
+        updates.insert(0, came)
+    command = (yield from _command(came)) if came else None
+    parts = yield from rows(_PARTS_OF_TURN, turn_id)
+    if came is not None and command is not None:
+        parts += yield from rows(_PARTS_OF_COMMAND, came.message)
+    return Explanation(
+        turn=turn,
+        conversation=session.conversation,
+        updates=tuple(each.arrival for each in updates),
+        events=tuple((yield from journal.of_turn(turn_id))),
+        parts=tuple(part_view(each) for each in parts),
+        command=command.command if command else "",
+        reply=command.reply if command else "",
+        partial=(yield from history.running_text(turn_id)),
+    )
+
+
+def _of_update(came: Came, principal: PrincipalId | None) -> Op[Explanation]:
+    session = yield from history.session(came.session, principal=principal)
+    command = yield from _command(came)
+    parts = yield from rows(_PARTS_OF_COMMAND, came.message)
+    return Explanation(
+        turn=None,
+        conversation=session.conversation,
+        updates=(came.arrival,),
+        events=tuple((yield from journal.of_message(came.message))),
+        parts=tuple(part_view(each) for each in parts),
+        command=command.command if command else "",
+        reply=command.reply if command else "",
+    )
+
+
+def _command(came: Came) -> Op[CommandTaken | None]:
+    events = [recorded.event for recorded in (yield from journal.of_message(came.message))]
+    return next((event for event in events if isinstance(event, CommandTaken)), None)
+
+
+def _not_taken(any_id: str) -> Op[Explanation | None]:
+    """What strangers sent, and what could not be read."""
+    found = yield from row(_REFUSED, any_id)
+    if found is not None:
+        *columns, place, reason = found
+        arrival = _arrival(tuple(columns))
+        conversation = f"{arrival.adapter}:{place}"
+        return Explanation(turn=None, conversation=conversation, updates=(arrival,), refused=reason)
+    letter = yield from letters.of(any_id)
+    if letter is None:
+        return None
+    arrival, kept = letter
+    return Explanation(turn=None, conversation=kept.address, updates=(arrival,), parts=(kept,))
+
+
+def _came(found: Row) -> Came:
+    *columns, turn, message, session = found
+    return Came(_arrival(tuple(columns)), turn, message, session)
+
+
+def _arrival(found: Row) -> Arrival:
+    adapter, account, external_id, kind, at = found
+    return Arrival(adapter=adapter, account=account, external_id=external_id, kind=kind, at=at)
