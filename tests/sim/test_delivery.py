@@ -280,6 +280,23 @@ async def test_an_answer_grows_in_one_bubble(tmp_path: Path) -> None:
     assert [part.step for part in parts] == [Step.BUBBLE, Step.EDIT]
 
 
+class SlowToShow(ScriptedPlatform):
+    """Its first answer to a bubble comes when the turn is long over."""
+
+    async def preview(self, preview: Preview) -> str:
+        await asyncio.sleep(0.3)
+        return await super().preview(preview)
+
+
+async def test_final_words_go_as_soon_as_their_bubble_is_there(tmp_path: Path) -> None:
+    """Nothing else would wake them: they wait behind it in their line."""
+    platform = SlowToShow(capabilities=GROWING)
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
+        await gateway.delivered(await gateway.hears("go"), seconds=5)
+
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+
+
 async def test_an_answer_that_outgrows_its_bubble_goes_on_in_the_next(tmp_path: Path) -> None:
     platform = ScriptedPlatform(capabilities=msgspec.structs.replace(GROWING, text_max=90))
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
