@@ -29,6 +29,7 @@ from perdure.domain.ids import MediaId
 from perdure.domain.reading.documents import is_readable
 from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
 from perdure.engine.feed import Feed
+from perdure.engine.lookout import Lookout
 from perdure.engine.persist import persist
 from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
@@ -80,15 +81,14 @@ class FetchPump:
         self._changed = changed
         self._is_shared = is_shared
         self._poll_s = poll_s
-        self._wake = asyncio.Event()
+        self._lookout = Lookout(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._since_s = clock.monotonic_s()
         self._has_recovered = False
-        self._looked_at = 0
         self._is_draining = False
 
     def wake(self) -> None:
-        self._wake.set()
+        self._lookout.wake()
 
     def stop(self) -> None:
         """No more is taken; what is under way may go on."""
@@ -107,7 +107,7 @@ class FetchPump:
 
     async def run(self) -> None:
         while not self._is_draining:
-            self._wake.clear()
+            self._lookout.begin()
             try:
                 taken = await self._take_due()
                 if not taken:
@@ -131,17 +131,11 @@ class FetchPump:
         self.wake()
 
     async def _wait_until_due(self) -> None:
+        """What was due and not taken waits for its platform to be reached again; where there is no
+        room, whoever makes some wakes us."""
         due_ms = await self._fetches.next_due_ms()
-        wait_s = self._poll_s
-        if due_ms is not None and len(self._tasks) < TAKE_MAX:
-            # What was due and not taken waits for its platform to be reached again.
-            left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
-            wait_s = min(wait_s, left_s if due_ms > self._looked_at else 1.0)
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        has_room = len(self._tasks) < TAKE_MAX
+        await self._lookout.wait(due_ms if has_room else None, at_most_s=self._poll_s)
 
     async def step(self) -> bool:
         """Bring what is due, one file after another. False when nothing was."""
@@ -161,7 +155,7 @@ class FetchPump:
         if room <= 0 or self._is_draining:
             return []
         names = [name for name in self._sources.platforms if self._sources.is_open(name)]
-        self._looked_at = self._clock.now_ms()
+        self._lookout.look()
         try:
             return await self._fetches.take(adapters=[HERE, *names], limit=room)
         except Ambiguous:

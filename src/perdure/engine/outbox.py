@@ -19,6 +19,7 @@ import structlog
 from perdure.domain.delivery import GONE, KEPT, Capabilities, PartState, Step, backoff_s
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.engine.lookout import Lookout
 from perdure.engine.persist import persist
 from perdure.engine.stage import Stage
 from perdure.engine.supervisor import Start, attempt
@@ -69,18 +70,17 @@ class OutboxPump:
         self._start = start
         self._expire_s = expire_s
         self._poll_s = poll_s
-        self._wake = asyncio.Event()
+        self._lookout = Lookout(clock)
         self._is_shared = is_shared
         self._recover_at: dict[str, float] = {}
         self._expire_at = -math.inf
-        self._looked_at = 0
         self._in_flight: dict[PartId, str] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
 
     def wake(self) -> None:
-        self._wake.set()
+        self._lookout.wake()
 
     def stop(self) -> None:
         self._is_draining = True
@@ -102,7 +102,7 @@ class OutboxPump:
         if not self._surfaces:
             return
         while not self._is_draining:
-            self._wake.clear()
+            self._lookout.begin()
             try:
                 if not await self._begin():
                     await self._wait_until_due()
@@ -128,17 +128,9 @@ class OutboxPump:
         self.wake()  # the next part of its conversation may go
 
     async def _wait_until_due(self) -> None:
-        due_ms = await self._outbox.next_due_ms()
-        wait_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
-        if due_ms is not None:
-            # What was due and not taken waits for room, or for its platform to be reached again.
-            left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
-            wait_s = min(wait_s, left_s if due_ms > self._looked_at else 1.0)
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        """What was due and not taken waits for room, or for its platform to be reached again."""
+        at_most_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
+        await self._lookout.wait(await self._outbox.next_due_ms(), at_most_s=at_most_s)
 
     async def recover(self) -> None:
         """Settle the fate of parts that an owner who is gone left attempting. Where others share
@@ -187,7 +179,7 @@ class OutboxPump:
         """Each platform has room of its own: one that hangs takes none from the others."""
         await self.recover()
         await self._expire()
-        self._looked_at = self._clock.now_ms()
+        self._lookout.look()
         taken: list[tuple[Surface, Part]] = []
         for surface in self._surfaces:
             held = sum(name == surface.name for name in self._in_flight.values())
