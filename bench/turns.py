@@ -23,10 +23,11 @@ async def measure(folder: Path) -> Findings:
     async with (
         running("model", "--words", str(WORDS)) as model,
         running("floor", str(folder / "floor.db"), model.url) as floor,
+        running("bare", str(folder / "bare.db"), model.url) as bare,
         perdure(folder / "home", model_url=model.url) as ours,
         client() as load,
     ):
-        programs = (floor, ours)
+        programs = (floor, bare, ours)
         for program in programs:
             await _seed(load, program)
         laps: Laps = {(p.name, n): [] for p in programs for n in (SHORT_MESSAGES, LONG_MESSAGES)}
@@ -68,14 +69,18 @@ def _findings(laps: Laps) -> Findings:
     facts = [_described(name, messages, each) for (name, messages), each in laps.items()]
     gates: list[Gate] = []
     for what, ratio in (("time", _times), ("CPU", _cpu)):
-        on_top = []
+        on_top, on_bare = [], []
         for messages in (SHORT_MESSAGES, LONG_MESSAGES):
-            on_top.append(ratio(laps["perdure", messages], laps["floor", messages]))
+            ours = laps["perdure", messages]
+            on_top.append(ratio(ours, laps["floor", messages]))
+            on_bare.append(ratio(ours, laps["bare", messages]))
             name = f"{what} per turn against the floor at {messages:,} messages"
             gates.append(Gate(name=name, measured=on_top[-1], limit=2))
         name = f"{what} against the floor, at {LONG_MESSAGES:,} messages against {SHORT_MESSAGES}"
         gates.append(Gate(name=name, measured=on_top[1] / on_top[0], limit=1.3))
-        for program in ("floor", "perdure"):
+        short, long = on_bare
+        facts.append(f"{what} against the bare floor: {short:.2f} times at 10, {long:.2f} at 5,000")
+        for program in ("floor", "bare", "perdure"):
             grown = ratio(laps[program, LONG_MESSAGES], laps[program, SHORT_MESSAGES])
             facts.append(f"{program}, {what} at {LONG_MESSAGES:,} against 10: {grown:.2f} times")
     return Findings(part="turns", facts=facts, gates=gates)
