@@ -89,6 +89,21 @@ async def test_a_code_is_good_once_and_for_an_hour(store: Store, clock: VirtualC
     assert states == {"eve": "approved", "bob": "expired"}
 
 
+async def test_pairings_come_in_pages_the_latest_first(store: Store, clock: VirtualClock) -> None:
+    for number in range(5):
+        clock.advance(number % 2)
+        await store.access.ask(caller(number, f"stranger {number}"), f"CODE{number}")
+
+    first = await store.access.pairings(Page(limit=3))
+    rest = await store.access.pairings(Page(limit=3, after=(first[-1].asked_at, first[-1].id)))
+
+    both = [*first, *rest]
+    assert [len(first), len(rest)] == [3, 2]
+    assert {each.sender for each in both} == {f"stranger {number}" for number in range(5)}
+    assert both == sorted(both, key=lambda each: (each.asked_at, each.id), reverse=True)
+    assert both == await store.access.pairings()
+
+
 async def test_a_new_code_takes_the_place_of_the_last(store: Store, clock: VirtualClock) -> None:
     await store.access.ask(caller(1), "ABCD2345")
     clock.advance(61)

@@ -10,8 +10,10 @@ import pytest
 
 from perdure.domain.errors import Conflict, NotFound, Transient
 from perdure.domain.ids import MediaId, PrincipalId
+from perdure.ports.history import Page
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
+from perdure.testkit.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -55,6 +57,21 @@ async def test_a_token_stands_for_its_principal(store: Store, restart: OpenStore
     store = await restart()
     assert await store.principals.by_token("token-of-carol") == carol
     assert await store.principals.tokens() == [granted]
+
+
+async def test_tokens_come_in_pages_the_oldest_first(store: Store, clock: VirtualClock) -> None:
+    carol = await store.principals.ensure("carol", role="member")
+    granted = []
+    for number in range(5):
+        clock.advance(number % 2)
+        granted.append(await store.principals.grant(carol.id, f"token {number}"))
+    in_order = sorted(granted, key=lambda view: (view.created_at, view.id))
+
+    first = await store.principals.tokens(Page(limit=3))
+    rest = await store.principals.tokens(Page(limit=3, after=(first[-1].created_at, first[-1].id)))
+
+    assert [len(first), len(rest)] == [3, 2]
+    assert [*first, *rest] == in_order == await store.principals.tokens()
 
 
 async def test_the_same_token_again_is_the_same_grant(store: Store) -> None:

@@ -348,6 +348,25 @@ async def test_a_body_over_the_limit_is_refused(gateway_factory: Any) -> None:
         assert (await client.say("main", "short"))["turn"]
 
 
+async def test_tokens_are_listed_in_pages(client: Client) -> None:
+    for name in ("ada", "bob", "carol", "dave"):
+        await client.call("POST", "/api/tokens", body={"name": name})
+
+    _, first = await client.call("GET", "/api/tokens?limit=3")
+    _, rest = await client.call("GET", f"/api/tokens?limit=3&cursor={first['next']}")
+    _, whole = await client.call("GET", "/api/tokens")
+
+    operator, *others = [each["principal"] for each in whole["tokens"]]
+    assert (operator, sorted(others)) == ("operator", ["ada", "bob", "carol", "dave"])
+    assert (len(first["tokens"]), rest["next"], whole["next"]) == (3, None, None)
+    assert whole["tokens"] == [*first["tokens"], *rest["tokens"]]
+    _, nobody = await client.call("GET", "/api/pairings?limit=3")
+    assert nobody == {"pairings": [], "next": None}
+    for path in ("/api/tokens", "/api/pairings"):
+        status, body = await client.call("GET", f"{path}?cursor=yesterday")
+        assert (status, body["error"]["code"]) == (400, "invalid_query")
+
+
 async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client) -> None:
     operator = client.token
     await client.settled((await client.say("main", "the operator's secret"))["turn"])

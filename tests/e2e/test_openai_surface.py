@@ -153,6 +153,41 @@ async def test_tools_of_the_caller_pass_through(setting: Setting, replies: Repli
         await setting.ask("look", tools=tools)
 
 
+LOST: list[dict[str, Any]] = [
+    {"n": 2},
+    {"response_format": {"type": "json_object"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+]
+
+
+@pytest.mark.parametrize("more", LOST, ids=["two answers", "json", "schema"])
+async def test_what_would_be_another_answer_is_refused(
+    setting: Setting, more: dict[str, Any]
+) -> None:
+    (field,) = more
+    with pytest.raises(openai.BadRequestError, match=f"`{field}`") as refused:
+        await setting.ask("hello", **more)
+    assert refused.value.code == "unsupported"
+    assert setting.model.requests == []
+
+
+async def test_sampling_is_the_agents_own_business(setting: Setting) -> None:
+    answer = await setting.ask(
+        "hello",
+        n=1,
+        temperature=0.3,
+        top_p=0.9,
+        max_tokens=5,
+        max_completion_tokens=5,
+        stop=["o"],
+        seed=7,
+        user="ada",
+        response_format={"type": "text"},
+    )
+    assert answer.choices[0].message.content == "echo: hello"
+    assert not {"temperature", "top_p", "stop", "seed", "n", "response_format"} & {*setting.asked}
+
+
 async def test_an_idempotency_key_repeats_the_answer(setting: Setting) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await setting.ask("hello", headers=key)

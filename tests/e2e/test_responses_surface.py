@@ -326,6 +326,19 @@ async def test_tools_that_a_provider_would_run_are_refused(gate: Gate) -> None:
         await gate.ask("news?", tools=[{"type": "web_search"}])
 
 
+async def test_a_form_that_nobody_would_keep_to_is_refused(gate: Gate) -> None:
+    schema = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
+    for form in ({"type": "json_object"}, schema):
+        with pytest.raises(openai.BadRequestError, match=r"`text\.format`") as refused:
+            await gate.ask("hello", text={"format": form})
+        assert refused.value.code == "unsupported"
+    assert gate.model.requests == []
+
+    plain = {"format": {"type": "text"}, "verbosity": "low"}
+    answer = await gate.ask("hello", text=plain, temperature=0.3, top_p=0.9, max_output_tokens=16)
+    assert answer.output_text == "echo: hello"
+
+
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 async def test_a_failing_agent_has_its_status(gate: Gate, is_streamed: bool) -> None:
     gate.rule = lambda asked: script.status(401)

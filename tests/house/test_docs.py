@@ -121,7 +121,7 @@ def anchors(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", documents(), ids=named)
 def test_every_source_file_that_is_named_exists(path: Path) -> None:
     names = _SOURCE.findall(path.read_text(encoding="utf-8"))
-    places = [ROOT if name.startswith(("src/", "tests/")) else PACKAGE for name in names]
+    places = [ROOT if name.startswith(("src/", "tests/", "bench/")) else PACKAGE for name in names]
     missing = [n for n, place in zip(names, places, strict=True) if not (place / n).is_file()]
     assert missing == []
 

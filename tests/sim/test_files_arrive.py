@@ -1,12 +1,14 @@
 """The fetch pump: patient with what may work later, brief with what never will."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.web_fetching import WebFetcher
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.errors import Permanent, Transient
@@ -25,12 +27,14 @@ from perdure.domain.stream import AgentEvent, File, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
-from perdure.engine.fetching import ATTEMPTS_MAX
+from perdure.engine.fetching import ATTEMPTS_MAX, UNREACHABLE_S
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
+from perdure.ports.media import UNREACHABLE
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.file_server import FileServer
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.stores import only
 from perdure.testkit.system import SeededEntropy, VirtualClock
@@ -69,6 +73,11 @@ def gives_files(request: Request) -> Sequence[AgentEvent]:
     ]
 
 
+def address_of_nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"http://127.0.0.1:{closed.getsockname()[1]}/report.pdf"
+
+
 class Place:
     """One process with a platform."""
 
@@ -97,6 +106,7 @@ class Place:
                 limits=Limits(media_bytes=1_000, drain_timeout_s=0),
                 adapters={"scripted": self.platform},
                 sources={"scripted": self.platform},
+                web=WebFetcher(with_private=True),
             ),
             supervisor.start,
             feed=Feed(),
@@ -186,6 +196,40 @@ async def test_patience_ends(place: Place) -> None:
         assert accepted_turn is not None
         turn = await place.store.archive.turn(accepted_turn, principal=None)
         assert turn.outcome == Outcome.DONE
+
+
+async def test_where_nobody_answers_is_given_up_soon(place: Place) -> None:
+    began_ms = place.clock.now_ms()
+
+    accepted = await place.say("read this", Attachment(url=address_of_nobody()))
+    await place.rest()
+
+    assert 1_000 <= place.clock.now_ms() - began_ms <= UNREACHABLE_S * 1000
+    (lost,) = only(MediaLost, await place.events(accepted.session))
+    assert "cannot be reached" in lost.reason
+    assert accepted.turn is not None
+    turn = await place.store.archive.turn(accepted.turn, principal=None)
+    assert turn.outcome == Outcome.DONE
+
+
+async def test_what_had_to_wait_for_others_is_not_tried_only_once(place: Place) -> None:
+    accepted = await place.say("read this", Attachment(url=address_of_nobody()))
+    place.clock.advance(60)
+
+    assert await place.parts.fetching.step()
+    assert only(MediaLost, await place.events(accepted.session)) == []
+    await place.rest()
+    assert len(only(MediaLost, await place.events(accepted.session))) == 1
+
+
+async def test_others_are_waited_for_as_long_as_ever(place: Place) -> None:
+    place.platform.moods = [Transient("down", code=UNREACHABLE) for _ in range(20)]
+    async with FileServer() as server:
+        server.statuses["/a.txt"] = 503
+        await place.say("", FILE, Attachment(url=f"{server.url}/a.txt"))
+        await place.rest()
+
+        assert len(place.platform.fetched) == len(server.asked) == ATTEMPTS_MAX
 
 
 async def test_what_never_works_is_not_tried_again(place: Place) -> None:

@@ -16,6 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from perdure.domain.errors import PerdureError, Permanent, Transient
+from perdure.ports.media import UNREACHABLE
 
 REDIRECTS_MAX: Final = 3
 CHUNK_BYTES: Final = 64 * 1024
@@ -23,7 +24,10 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LATER: Final = frozenset({408, 425, 429})
 # Addresses that carry one of the other family inside.
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+# Looking the name up included. Two tries of this length fit into the patience with a dead address.
+CONNECT_S: Final = 4
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=30)
+_UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _PRIVATE: Final = "its address is in a private network; upload the file instead"
 
 
@@ -131,4 +135,6 @@ def _translated(error: Exception) -> PerdureError:
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, aiohttp.InvalidURL):
         return Permanent("its address is not one; check it")
-    return Transient("its server cannot be reached; check the address")
+    if isinstance(error, _UNCONNECTED):
+        return Transient("its server cannot be reached; check the address", code=UNREACHABLE)
+    return Transient("its server did not send all of it; send it again later")

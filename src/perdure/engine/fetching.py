@@ -33,12 +33,23 @@ from perdure.engine.lookout import Lookout
 from perdure.engine.persist import persist
 from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
-from perdure.ports.media import Fetch, Fetcher, Fetches, Found, MediaLibrary, Reader, Source
+from perdure.ports.media import (
+    UNREACHABLE,
+    Fetch,
+    Fetcher,
+    Fetches,
+    Found,
+    MediaLibrary,
+    Reader,
+    Source,
+)
 
 # A file may be in memory while it is read, so only few are at once.
 TAKE_MAX: Final = 8
 ATTEMPTS_MAX: Final = 5
 PATIENCE_S: Final = 600
+# With an address of the web at which nobody answers; the one who wrote it down waits for a reply.
+UNREACHABLE_S: Final = 10
 FETCH_S: Final = 120
 BACKOFF_S: Final = (1, 5, 20, 60)
 RETRY_AFTER_MAX_S: Final = 300
@@ -227,11 +238,13 @@ class FetchPump:
     async def _failed(self, fetch: Fetch, error: PerdureError) -> None:
         """Later again, or never: a person waits."""
         waited_s = (self._clock.now_ms() - fetch.created_at) / 1000
-        is_late = waited_s > PATIENCE_S and fetch.attempts > 1
-        if fetch.attempts >= ATTEMPTS_MAX or is_late:
+        due_in_s: float = BACKOFF_S[min(fetch.attempts, len(BACKOFF_S)) - 1]
+        is_unreachable = fetch.adapter == HERE and error.code == UNREACHABLE
+        is_over = waited_s > PATIENCE_S or (is_unreachable and waited_s + due_in_s > UNREACHABLE_S)
+        # After a long night nothing is given up for its age before it was tried again.
+        if fetch.attempts >= ATTEMPTS_MAX or (is_over and fetch.attempts > 1):
             await self._give_up(fetch, error)
             return
-        due_in_s: float = BACKOFF_S[min(fetch.attempts, len(BACKOFF_S)) - 1]
         if isinstance(error, Transient) and error.retry_after_s:
             due_in_s = min(max(due_in_s, error.retry_after_s), RETRY_AFTER_MAX_S)
         again = partial(self._fetches.again, fetch, error=error.message, due_in_s=due_in_s)

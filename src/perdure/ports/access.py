@@ -7,6 +7,8 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival
 from perdure.domain.ids import PrincipalId
+from perdure.ports.history import Page
+from perdure.ports.principals import LONGEST
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class Access(Protocol):
     earlier code is fresh, nor more often than a few times an hour. `approve` lets in exactly the
     one who got the code, once, within its time. `refuse` records that something came, not what it
     said; with `told`, also says that to the people of the conversation. `park` keeps what broke us.
-    The same arrival again changes nothing.
+    The same arrival again changes nothing. `pairings` begins with the latest.
     Requires: the verdict of `domain/access.py`.
     Raises: `NotFound` for a code or pairing that is not there, or whose time is over; `Rejected`
     for any code after too many wrong ones.
@@ -77,7 +79,7 @@ class Access(Protocol):
 
     async def park(self, letter: Letter) -> None: ...
 
-    async def pairings(self) -> list[PairingView]: ...
+    async def pairings(self, page: Page = LONGEST) -> list[PairingView]: ...
 
     async def approve(self, code: str, *, by: str) -> PairingView: ...
 

@@ -112,13 +112,18 @@ class Fetches(Protocol):
     async def next_due_ms(self) -> int | None: ...
 
 
+# The code of a `Transient` where nobody could even be asked.
+UNREACHABLE: Final = "unreachable"
+
+
 class Fetcher(Protocol):
     """Where files come from: a platform, by the reference that came with the message, or the web,
     by an address.
 
     Guarantees: the bytes of one file, in order, from the beginning.
     Requires: the caller counts them and closes the iterator.
-    Raises: `Transient` when it may work later; `Permanent` when the file is gone, too large, or
+    Raises: `Transient` when it may work later, with the code `UNREACHABLE` where nobody answers at
+    an address; `Permanent` when the file is gone, too large, or
     must not be fetched, with what to do.
     After a crash: nothing is kept; it may be asked again.
     """

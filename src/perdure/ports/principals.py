@@ -1,10 +1,14 @@
 """Who rows belong to."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from perdure.domain.ids import PrincipalId
+from perdure.ports.history import Page
+
+# Lists that people make by hand are short; who names no page gets the longest one.
+LONGEST: Final = Page(limit=1000)
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ class Principals(Protocol):
 
     Guarantees: a token is stored as a digest only; `by_token` returns None for unknown and revoked
     ones. `ensure` makes the principal if it is not there; `appoint` does so too, and gives it this
-    role whatever it was.
+    role whatever it was. `tokens` is in the order in which they were made.
     Requires: tokens of at least 128 random bits, made by the caller.
     Raises: `Conflict` when a principal of that name exists; `NotFound` for an unknown token id.
     After a crash: a token that was shown is valid.
@@ -51,4 +55,4 @@ class Principals(Protocol):
 
     async def revoke(self, token_id: str) -> TokenView: ...
 
-    async def tokens(self) -> list[TokenView]: ...
+    async def tokens(self, page: Page = LONGEST) -> list[TokenView]: ...

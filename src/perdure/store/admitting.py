@@ -5,6 +5,8 @@ from functools import partial
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import NodeId
 from perdure.ports.access import Caller, Letter, PairingView, Standing
+from perdure.ports.history import Page
+from perdure.ports.principals import LONGEST
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations import access, letters
@@ -35,8 +37,8 @@ class StoredAccess:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(letters.park, letter, stamp))
 
-    async def pairings(self) -> list[PairingView]:
-        return await self._driver.read(partial(access.pairings, at=self._mint.now_ms()))
+    async def pairings(self, page: Page = LONGEST) -> list[PairingView]:
+        return await self._driver.read(partial(access.pairings, page, at=self._mint.now_ms()))
 
     async def approve(self, code: str, *, by: str) -> PairingView:
         stamp = self._mint.stamp(self._node)

@@ -19,9 +19,10 @@ from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
+from perdure.ports.history import Page
 from perdure.ports.inbox import Reception
 from perdure.ports.outbox import Bubble, Part
-from perdure.ports.principals import Principal, TokenView
+from perdure.ports.principals import LONGEST, Principal, TokenView
 from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
@@ -323,5 +324,5 @@ class StoredPrincipals:
             partial(principals.revoke, token_id, at=self._mint.now_ms())
         )
 
-    async def tokens(self) -> list[TokenView]:
-        return await self._driver.read(principals.tokens)
+    async def tokens(self, page: Page = LONGEST) -> list[TokenView]:
+        return await self._driver.read(partial(principals.tokens, page))

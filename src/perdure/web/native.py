@@ -60,8 +60,8 @@ def external_id(name: str, given: str) -> str:
     return f"{client_id(given)}\n{name}"
 
 
-def cursor_page(request: web.Request) -> Page:
-    limit = number(request, "limit", default=50, low=1, high=1000)
+def cursor_page(request: web.Request, *, default: int = 50) -> Page:
+    limit = number(request, "limit", default=default, low=1, high=1000)
     cursor = request.query.get("cursor")
     if cursor is None:
         return Page(limit=limit)

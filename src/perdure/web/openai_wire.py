@@ -1,7 +1,8 @@
 """OpenAI's chat-completions bodies: what we read of a request, what we write.
 
 Requests are read leniently, because clients send fields we do not know; what we do need must be
-right. Everything here is pure.
+right. Options that nobody here keeps to are passed over, except where the answer would be another
+one without them. Everything here is pure.
 """
 
 import base64
@@ -26,6 +27,8 @@ class CompletionIn(msgspec.Struct):
     stream_options: StreamOptions | None = None
     metadata: dict[str, Any] | None = None
     tools: list[msgspec.Raw] | None = None
+    n: Any = None
+    response_format: Any = None
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -41,6 +44,26 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     urls: tuple[str, ...]
     instructions: str
     context: str
+
+
+def check_options(body: CompletionIn) -> None:
+    if body.n not in (None, 1):
+        raise Rejected(
+            "a call has one answer here; leave `n` out, and call once for each answer",
+            code="unsupported",
+        )
+    check_format("response_format", body.response_format)
+
+
+def check_format(field: str, asked: object) -> None:
+    """A program that asked for JSON would stumble over anything else."""
+    kind = asked.get("type", "text") if isinstance(asked, dict) else asked
+    if kind not in (None, "text"):
+        raise Rejected(
+            f"answers are text here; leave `{field}` out, and say in the message what form you "
+            "want",
+            code="unsupported",
+        )
 
 
 def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:

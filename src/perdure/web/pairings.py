@@ -4,9 +4,11 @@ import msgspec
 from aiohttp import web
 
 from perdure.ports.access import PairingView
+from perdure.ports.principals import LONGEST
 from perdure.web import wire
 from perdure.web.access import operator_of
 from perdure.web.answers import body_of, json_response
+from perdure.web.native import cursor_page
 from perdure.web.services import Services
 
 
@@ -27,8 +29,12 @@ class PairingsApi:
 
     async def pairings(self, request: web.Request) -> web.Response:
         operator_of(request)
-        views = await self._services.access.pairings()
-        return json_response(wire.PairingsOut(pairings=[pairing_out(view) for view in views]))
+        asked = cursor_page(request, default=LONGEST.limit)
+        views = await self._services.access.pairings(asked)
+        last = views[-1] if len(views) == asked.limit else None
+        more = f"{last.asked_at}:{last.id}" if last else None
+        out = wire.PairingsOut(pairings=[pairing_out(view) for view in views], next=more)
+        return json_response(out)
 
     async def approve(self, request: web.Request) -> web.Response:
         by = operator_of(request)

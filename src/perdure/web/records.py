@@ -22,7 +22,7 @@ from perdure.domain.ids import SessionId
 from perdure.domain.records import PartView, SessionView
 from perdure.domain.transcript import Running
 from perdure.ports.history import Explanation, Hit
-from perdure.ports.principals import TokenView
+from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
 from perdure.web.answers import body_of, json_response, number
@@ -227,8 +227,11 @@ class RecordsApi:
 
     async def tokens(self, request: web.Request) -> web.Response:
         operator_of(request)
-        views = await self._services.principals.tokens()
-        return json_response(wire.TokensOut(tokens=[token_out(view) for view in views]))
+        asked = cursor_page(request, default=LONGEST.limit)
+        views = await self._services.principals.tokens(asked)
+        last = views[-1] if len(views) == asked.limit else None
+        more = f"{last.created_at}:{last.id}" if last else None
+        return json_response(wire.TokensOut(tokens=[token_out(view) for view in views], next=more))
 
     async def grant(self, request: web.Request) -> web.Response:
         """The token itself is shown here once and stored nowhere."""

@@ -32,7 +32,14 @@ from perdure.web.calls import Call, Calls, is_answered, named_conversation
 from perdure.web.openai_wire import read
 from perdure.web.replies import calls_of, failure_of, headers_of, heard, outcome_header
 from perdure.web.responses_events import IN_PROGRESS, Events, Head
-from perdure.web.responses_wire import Json, ResponseIn, exchange, messages, tools_text
+from perdure.web.responses_wire import (
+    Json,
+    ResponseIn,
+    check_options,
+    exchange,
+    messages,
+    tools_text,
+)
 from perdure.web.services import Services
 
 _RESPONSE: Final = "resp_"
@@ -71,6 +78,7 @@ class ResponsesApi:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         body = await body_of(request, ResponseIn)
+        check_options(body)
         before = await self._before(request, body)
         agent = self._services.control.resolve_agent(body.model)
         asked = read(

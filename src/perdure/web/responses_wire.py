@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.events import ToolCall
-from perdure.web.openai_wire import call_out
+from perdure.web.openai_wire import call_out, check_format
 
 Json = dict[str, Any]
 _ROLES: Final = ("user", "assistant", "system", "developer")
@@ -27,6 +27,12 @@ class ResponseIn(msgspec.Struct):
     stream: bool | None = False
     metadata: Json | None = None
     tools: list[Json] | None = None
+    text: Any = None
+
+
+def check_options(body: ResponseIn) -> None:
+    asked = body.text.get("format") if isinstance(body.text, dict) else None
+    check_format("text.format", asked)
 
 
 def messages(body: ResponseIn) -> list[Json]:

@@ -159,6 +159,7 @@ class TokenOut(msgspec.Struct, omit_defaults=True):
 
 class TokensOut(msgspec.Struct):
     tokens: list[TokenOut]
+    next: str | None = None
 
 
 class AgentOut(msgspec.Struct):
@@ -257,6 +258,7 @@ class PairingOut(msgspec.Struct):
 
 class PairingsOut(msgspec.Struct):
     pairings: list[PairingOut]
+    next: str | None = None
 
 
 class ApproveIn(msgspec.Struct, forbid_unknown_fields=True):

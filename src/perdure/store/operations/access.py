@@ -10,6 +10,7 @@ from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import SessionOpened
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
 from perdure.ports.access import Caller, PairingView, Standing
+from perdure.ports.history import Page
 from perdure.store.dialect import Dialect
 from perdure.store.operations import principals, wrong_codes
 from perdure.store.operations.notices import notice
@@ -66,7 +67,10 @@ _BY_CODE = f"""
     SELECT {_COLUMNS} FROM pairings WHERE digest = $1 AND state = 'asked' AND expires_at > $2
     FOR UPDATE"""
 _BY_ID = f"SELECT {_COLUMNS} FROM pairings WHERE id = $1 FOR UPDATE"
-_ALL = f"SELECT {_COLUMNS} FROM pairings ORDER BY asked_at DESC LIMIT 1000"
+_PAGE = f"""
+    SELECT {_COLUMNS} FROM pairings WHERE asked_at < $1 OR (asked_at = $1 AND id < $2)
+    ORDER BY asked_at DESC, id DESC LIMIT $3"""
+_END_OF_TIME = (2**62, "")
 _DECIDE = "UPDATE pairings SET state = $1, decided_at = $2, decided_by = $3 WHERE id = $4"
 _LIVE = """
     SELECT id, session_id FROM conversations
@@ -185,8 +189,9 @@ def digest(code: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def pairings(*, at: int) -> Op[list[PairingView]]:
-    found = yield from rows(_ALL)
+def pairings(page: Page, *, at: int) -> Op[list[PairingView]]:
+    before, last = page.after or _END_OF_TIME
+    found = yield from rows(_PAGE, before, last, page.limit)
     return [_view(each, at=at) for each in found]
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PrincipalId
+from perdure.ports.history import Page
 from perdure.ports.principals import Principal, TokenView
 from perdure.store.statement import Op, Row, row, rows, run
 
@@ -29,7 +30,13 @@ _TOKENS = """
     FROM tokens t JOIN principals p ON p.id = t.principal_id """
 _TOKEN = _TOKENS + "WHERE t.id = $1"
 _TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
-_ALL = _TOKENS + "ORDER BY t.created_at, t.id"
+_PAGE = (
+    _TOKENS
+    + """
+    WHERE t.created_at > $1 OR (t.created_at = $1 AND t.id > $2)
+    ORDER BY t.created_at, t.id LIMIT $3"""
+)
+_BEGINNING = (-1, "")
 _OTHER_OPERATORS = """
     SELECT count(*) FROM tokens t JOIN principals p ON p.id = t.principal_id
     WHERE p.role = 'operator' AND t.revoked_at IS NULL AND t.id <> $1"""
@@ -101,8 +108,9 @@ def _keep_an_operator(token_id: str) -> Op[None]:
         )
 
 
-def tokens() -> Op[list[TokenView]]:
-    return [_token(found) for found in (yield from rows(_ALL))]
+def tokens(page: Page) -> Op[list[TokenView]]:
+    at, last = page.after or _BEGINNING
+    return [_token(found) for found in (yield from rows(_PAGE, at, last, page.limit))]
 
 
 def _token(found: Row) -> TokenView:
