@@ -326,17 +326,31 @@ async def test_tools_that_a_provider_would_run_are_refused(gate: Gate) -> None:
         await gate.ask("news?", tools=[{"type": "web_search"}])
 
 
-async def test_a_form_that_nobody_would_keep_to_is_refused(gate: Gate) -> None:
-    schema = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
-    for form in ({"type": "json_object"}, schema):
-        with pytest.raises(openai.BadRequestError, match=r"`text\.format`") as refused:
-            await gate.ask("hello", text={"format": form})
-        assert refused.value.code == "unsupported"
-    assert gate.model.requests == []
-
-    plain = {"format": {"type": "text"}, "verbosity": "low"}
-    answer = await gate.ask("hello", text=plain, temperature=0.3, top_p=0.9, max_output_tokens=16)
+async def test_the_model_is_asked_as_the_caller_asks(gate: Gate) -> None:
+    form = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": True}
+    answer = await gate.ask(
+        "hello",
+        text={"format": form, "verbosity": "low"},
+        temperature=0.3,
+        top_p=0.9,
+        max_output_tokens=16,
+        reasoning={"effort": "low"},
+        tools=[LOOK],
+        tool_choice={"type": "function", "name": "look"},
+        parallel_tool_calls=False,
+    )
     assert answer.output_text == "echo: hello"
+    asked = gate.model.requests[-1].body or {}
+    assert (asked["temperature"], asked["top_p"], asked["max_tokens"]) == (0.3, 0.9, 16)
+    assert asked["response_format"]["json_schema"] == {k: form[k] for k in form if k != "type"}
+    assert (asked["reasoning_effort"], asked["parallel_tool_calls"]) == ("low", False)
+    assert asked["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+
+    await gate.ask("plainly", text={"format": {"type": "text"}})
+    asked = gate.model.requests[-1].body or {}
+    assert asked["response_format"] == {"type": "text"}
+    with pytest.raises(openai.BadRequestError, match="web_search"):
+        await gate.ask("hello", tool_choice={"type": "web_search"})
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])

@@ -44,6 +44,7 @@ from perdure.domain.events import (
     TurnStarted,
     Usage,
 )
+from perdure.domain.options import Options
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 
@@ -67,6 +68,14 @@ attachments = st.builds(
     seconds=numbers,
 )
 some_attachments = st.lists(attachments, max_size=3).map(tuple)
+options = st.builds(
+    Options,
+    temperature=st.none() | st.floats(0, 2),
+    max_tokens=st.none() | numbers,
+    stop=st.lists(text, max_size=2).map(tuple),
+    response_format=text,
+    parallel_tool_calls=st.none() | st.booleans(),
+)
 usages = st.builds(
     Usage,
     input_tokens=numbers,
@@ -97,6 +106,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         instructions=text,
         context=text,
         tools=text,
+        options=options,
         persona=text,
         origin=st.none() | ids,
         answer=text,

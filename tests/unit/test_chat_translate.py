@@ -13,6 +13,7 @@ from perdure.agents.chat.intake import Intake
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.errors import Rejected
 from perdure.domain.events import Attachment, Usage
+from perdure.domain.options import Options
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import (
     Block,
@@ -157,6 +158,81 @@ def test_openai_names_the_token_limit_as_the_server_knows_it(base_url: str, name
 
     assert body[name] == 5
     assert body["temperature"] == 0.5
+
+
+OPTIONS = Options(
+    temperature=1.5,
+    top_p=0.9,
+    max_tokens=7,
+    stop=("end",),
+    seed=3,
+    presence_penalty=0.1,
+    reasoning_effort="low",
+    tool_choice='{"type":"function","function":{"name":"look at"}}',
+    parallel_tool_calls=False,
+)
+
+
+def asking(options: Options, tools: str = TOOLS) -> Request:
+    return Request(instructions="", prefix=b"", messages=HISTORY[4:], tools=tools, options=options)
+
+
+def test_openai_is_asked_in_the_callers_words() -> None:
+    form = '{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object"}}}'
+    settings = ChatSettings(base_url="http://127.0.0.1/v1", model="m", temperature=0.5)
+    request = asking(msgspec.structs.replace(OPTIONS, response_format=form))
+
+    body = sent("openai", request, settings)
+
+    assert RULES["openai"](body) == []
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (1.5, 0.9, 7)
+    assert (body["stop"], body["seed"], body["presence_penalty"]) == (["end"], 3, 0.1)
+    assert (body["reasoning_effort"], body["parallel_tool_calls"]) == ("low", False)
+    assert body["tool_choice"]["function"]["name"] == "look at"
+    assert body["response_format"]["json_schema"]["name"] == "a"
+    assert "frequency_penalty" not in body
+
+
+def test_anthropic_is_asked_in_its_own_words() -> None:
+    body = sent("anthropic", asking(OPTIONS))
+
+    assert RULES["anthropic"](body) == []
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (1.0, 0.9, 7)
+    assert body["stop_sequences"] == ["end"]
+    choice = body["tool_choice"]
+    assert (choice["type"], choice["disable_parallel_tool_use"]) == ("tool", True)
+    assert {"seed", "stop", "presence_penalty", "reasoning_effort"} & {*body} == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("auto", "auto"), ("required", "any"), ("none", "none")]
+)
+def test_a_choice_among_tools_is_the_same_on_both_wires(said: str, meant: str) -> None:
+    options = Options(tool_choice=f'"{said}"')
+
+    assert sent("openai", asking(options))["tool_choice"] == said
+    assert sent("anthropic", asking(options))["tool_choice"] == {"type": meant}
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_without_tools_there_is_no_choice(api: str) -> None:
+    body = sent(api, asking(OPTIONS, tools=""))
+
+    assert {"tool_choice", "parallel_tool_calls"} & {*body} == set()
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_an_agents_own_limit_is_not_exceeded(api: str) -> None:
+    settings = ChatSettings(base_url="http://127.0.0.1/v1", model="m", max_tokens=5)
+
+    assert sent(api, asking(Options(max_tokens=9)), settings)["max_tokens"] == 5
+    assert sent(api, asking(Options(max_tokens=3)), settings)["max_tokens"] == 3
+
+
+def test_anthropic_refuses_a_form_it_has_no_word_for() -> None:
+    sent("anthropic", asking(Options(response_format='{"type":"text"}')))
+    with pytest.raises(Rejected, match="response_format"):
+        sent("anthropic", asking(Options(response_format='{"type":"json_object"}')))
 
 
 def marks(value: object, path: str = "") -> list[str]:

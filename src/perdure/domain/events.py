@@ -20,6 +20,7 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
+from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 
 # The kind of turns that say what somebody has sent here from elsewhere.
@@ -102,13 +103,13 @@ class SessionResumed(Event, frozen=True, kw_only=True):
 class TurnQueued(Event, frozen=True, kw_only=True):
     """A user's message was accepted and its turn waits for a slot.
 
-    `instructions`, `context` and `tools` serve calls that bring their own: a system message for
-    this call only, the earlier messages of a call without a conversation, and the caller's tools
-    (the last two as the JSON text that came). `origin` is the turn it repeats or the errand whose
-    result it brings; `answer` is that result, or what was sent here from elsewhere (`SENT`), said
-    without asking a model, and `files` come with it. `by` is its sender, the session's own
-    principal if None; `sender` is what the platform calls them, where several people talk; `via` is
-    the conversation it was said in, where that is linked to this one.
+    `instructions`, `context`, `tools` and `options` serve calls that bring their own: a system
+    message for this call only, the earlier messages of a call without a conversation, the caller's
+    tools (these two as the JSON text that came), and how the model is to be asked. `origin` is the
+    turn it repeats or the errand whose result it brings; `answer` is that result, or what was sent
+    here from elsewhere (`SENT`), said without asking a model, and `files` come with it. `by` is its
+    sender, the session's own principal if None; `sender` is what the platform calls them, where
+    several people talk; `via` is the conversation it was said in, where that is linked to this one.
     """
 
     turn: TurnId
@@ -120,6 +121,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     instructions: str = ""
     context: str = ""
     tools: str = ""
+    options: Options = NONE
     persona: str = ""
     origin: TurnId | None = None
     answer: str = ""

@@ -32,6 +32,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import MessageId
+from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Ending
 from perdure.domain.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 
@@ -106,7 +107,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`, each
     joined with commas, as they are to be joined with each other.
-    `context` and `tools` are JSON text that a caller without a conversation brought along.
+    `context` and `tools` are JSON text that a caller without a conversation brought along;
+    `options` any caller may bring.
     `purpose` names the errand it is made for, if it is for one.
     """
 
@@ -115,6 +117,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     context: str = ""
     tools: str = ""
+    options: Options = NONE
     sealed: tuple[bytes, ...] = ()
     purpose: str = ""
 
@@ -225,13 +228,14 @@ def _tokens(block: Block) -> int:
             return IMAGE_TOKENS if data else MESSAGE_TOKENS + tokens_of(attachment.text)
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 - everything a request is made of
     window: Window,
     messages: Sequence[Message],
     *,
     instructions: str = "",
     context: str = "",
     tools: str = "",
+    options: Options = NONE,
     purpose: str = "",
 ) -> Request:
     """The request for one model call of the turn whose messages (notes among them) are given."""
@@ -246,6 +250,7 @@ def assemble(
         messages=tail,
         context=context,
         tools=tools,
+        options=options,
         purpose=purpose,
     )
 

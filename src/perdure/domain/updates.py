@@ -9,6 +9,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.events import Attachment, Recorded
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Busy
 
 MESSAGE: Final = "message"
@@ -55,6 +56,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     context: str = ""
     tools: str = ""
+    options: Options = NONE
     is_listed: bool = True
     target: str = ""
     sender: str = ""
@@ -73,7 +75,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         files = [msgspec.structs.replace(each, reference="") for each in self.attachments]
         said = [self.text, files, self.agent]
         brought = [self.instructions, self.context, self.tools]
-        body = msgspec.json.encode([*said, *brought, self.target])
+        asked = [self.options] if self.options != NONE else []
+        body = msgspec.json.encode([*said, *brought, *asked, self.target])
         return hashlib.sha256(body).hexdigest()
 
 

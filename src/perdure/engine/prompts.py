@@ -97,6 +97,7 @@ class Prompts:
             instructions="\n\n".join(t for t in (spoken, memory) if t),
             context=queued.context,
             tools=tools,
+            options=queued.options,
             purpose=errand or "",
         )
         tokens = window.tokens + tokens_of_messages(request.messages)

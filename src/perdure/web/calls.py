@@ -14,6 +14,7 @@ from aiohttp import web
 from perdure.domain.commands import is_beside
 from perdure.domain.errors import Rejected
 from perdure.domain.events import Attachment, Usage
+from perdure.domain.options import Options
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.updates import CALL, Accepted, Update
 from perdure.ports.gateway import Ended, Grown
@@ -36,6 +37,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     conversation: str | None
     tools: str
+    options: Options
     is_streamed: bool
 
 
@@ -117,6 +119,7 @@ class Calls:
             instructions=asked.instructions,
             context=asked.context,
             tools=call.tools,
+            options=call.options,
             is_listed=call.conversation is not None,
         )
 

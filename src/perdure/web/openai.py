@@ -10,7 +10,7 @@ from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended
 from perdure.web.answers import body_of, json_response
 from perdure.web.calls import Call, Calls, is_answered, named_conversation
-from perdure.web.openai_wire import Completion, CompletionIn, check_options, read
+from perdure.web.openai_wire import Completion, CompletionIn, options, read
 from perdure.web.replies import Failure, calls_of, encoder
 from perdure.web.services import Services
 
@@ -43,7 +43,6 @@ class OpenAiApi:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await body_of(request, CompletionIn)
-        check_options(body)
         conversation = named_conversation(request, body.metadata)
         agent = self._services.control.resolve_agent(body.model)
         call = Call(
@@ -51,6 +50,7 @@ class OpenAiApi:
             agent=agent if body.model else "",
             conversation=conversation,
             tools=msgspec.json.encode(body.tools).decode() if body.tools else "",
+            options=options(body),
             is_streamed=bool(body.stream),
         )
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -1,8 +1,7 @@
 """OpenAI's chat-completions bodies: what we read of a request, what we write.
 
 Requests are read leniently, because clients send fields we do not know; what we do need must be
-right. Options that nobody here keeps to are passed over, except where the answer would be another
-one without them. Everything here is pure.
+right. Everything here is pure.
 """
 
 import base64
@@ -13,11 +12,30 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.events import ToolCall, Usage
+from perdure.domain.options import Options
 from perdure.domain.text import storable
 
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool = False
+
+
+class Form(msgspec.Struct, omit_defaults=True):
+    """Which form an answer is to have."""
+
+    type: str
+    json_schema: dict[str, Any] | None = None
+
+
+class Chosen(msgspec.Struct):
+    name: str
+
+
+class Choice(msgspec.Struct):
+    """The function that is to be called."""
+
+    type: str
+    function: Chosen
 
 
 class CompletionIn(msgspec.Struct):
@@ -27,8 +45,19 @@ class CompletionIn(msgspec.Struct):
     stream_options: StreamOptions | None = None
     metadata: dict[str, Any] | None = None
     tools: list[msgspec.Raw] | None = None
-    n: Any = None
-    response_format: Any = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    reasoning_effort: str | None = None
+    response_format: Form | None = None
+    tool_choice: str | Choice | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -46,24 +75,38 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: str
 
 
-def check_options(body: CompletionIn) -> None:
+def options(body: CompletionIn) -> Options:
+    """How the model is to be asked this time."""
     if body.n not in (None, 1):
         raise Rejected(
             "a call has one answer here; leave `n` out, and call once for each answer",
             code="unsupported",
         )
-    check_format("response_format", body.response_format)
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if limit is not None and limit < 1:
+        raise Rejected("an answer needs room: at least one token", code="invalid_body")
+    return Options(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=limit,
+        stop=tuple(storable(each) for each in _listed(body.stop)),
+        seed=body.seed,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        reasoning_effort=storable(body.reasoning_effort or ""),
+        response_format=json_text(body.response_format),
+        tool_choice=json_text(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+    )
 
 
-def check_format(field: str, asked: object) -> None:
-    """A program that asked for JSON would stumble over anything else."""
-    kind = asked.get("type", "text") if isinstance(asked, dict) else asked
-    if kind not in (None, "text"):
-        raise Rejected(
-            f"answers are text here; leave `{field}` out, and say in the message what form you "
-            "want",
-            code="unsupported",
-        )
+def _listed(stop: str | list[str] | None) -> list[str]:
+    return [stop] if isinstance(stop, str) else stop or []
+
+
+def json_text(value: object) -> str:
+    """As it is kept; empty where nothing was said."""
+    return "" if value is None else storable(msgspec.json.encode(value).decode())
 
 
 def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:

@@ -35,9 +35,9 @@ from perdure.web.responses_events import IN_PROGRESS, Events, Head
 from perdure.web.responses_wire import (
     Json,
     ResponseIn,
-    check_options,
     exchange,
     messages,
+    options,
     tools_text,
 )
 from perdure.web.services import Services
@@ -78,7 +78,6 @@ class ResponsesApi:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         body = await body_of(request, ResponseIn)
-        check_options(body)
         before = await self._before(request, body)
         agent = self._services.control.resolve_agent(body.model)
         asked = read(
@@ -95,6 +94,7 @@ class ResponsesApi:
             agent=agent if body.model else "",
             conversation=before.conversation,
             tools=tools_text(body.tools),
+            options=options(body),
             is_streamed=bool(body.stream),
         )
 

@@ -11,12 +11,22 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.events import ToolCall
-from perdure.web.openai_wire import call_out, check_format
+from perdure.domain.options import Options
+from perdure.domain.text import storable
+from perdure.web.openai_wire import call_out, json_text
 
 Json = dict[str, Any]
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _TEXTS: Final = ("input_text", "output_text", "text")
 _FUNCTION: Final = ("name", "description", "parameters", "strict")
+
+
+class Wording(msgspec.Struct):
+    format: Json | None = None
+
+
+class Reasoning(msgspec.Struct):
+    effort: str | None = None
 
 
 class ResponseIn(msgspec.Struct):
@@ -27,12 +37,49 @@ class ResponseIn(msgspec.Struct):
     stream: bool | None = False
     metadata: Json | None = None
     tools: list[Json] | None = None
-    text: Any = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    text: Wording | None = None
+    reasoning: Reasoning | None = None
 
 
-def check_options(body: ResponseIn) -> None:
-    asked = body.text.get("format") if isinstance(body.text, dict) else None
-    check_format("text.format", asked)
+def options(body: ResponseIn) -> Options:
+    """How the model is to be asked this time."""
+    limit = body.max_output_tokens
+    if limit is not None and limit < 1:
+        raise Rejected("an answer needs room: at least one token", code="invalid_body")
+    return Options(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=limit,
+        reasoning_effort=storable((body.reasoning and body.reasoning.effort) or ""),
+        response_format=json_text(_form(body.text.format) if body.text else None),
+        tool_choice=json_text(_choice(body.tool_choice)),
+        parallel_tool_calls=body.parallel_tool_calls,
+    )
+
+
+def _form(asked: Json | None) -> Json | None:
+    """Chat completions have the parts of a schema in an object of their own."""
+    if asked is None:
+        return None
+    kind = _text(asked, "type")
+    schema = {key: value for key, value in asked.items() if key != "type"}
+    return {"type": kind, kind: schema} if schema else {"type": kind}
+
+
+def _choice(asked: object) -> object:
+    if not isinstance(asked, dict):
+        return asked if isinstance(asked, str) else None
+    if asked.get("type") != "function":
+        raise Rejected(
+            f"a `tool_choice` of type {asked.get('type')!r} is not taken; only functions are",
+            code="unsupported",
+        )
+    return {"type": "function", "function": {"name": _text(asked, "name")}}
 
 
 def messages(body: ResponseIn) -> list[Json]:

@@ -19,9 +19,10 @@ from perdure.agents.chat.anthropic_blocks import (
 )
 from perdure.agents.chat.anthropic_context import Turns, turns
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.agents.chat.pieces import separated
+from perdure.agents.chat.pieces import members, separated
 from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
+from perdure.domain.options import Options
 from perdure.domain.prompt import Message, Note, Request, Role
 
 VERSION: Final = "2023-06-01"
@@ -54,6 +55,29 @@ class _Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_control: CacheControl | None = None
 
 
+class _Choice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    type: str
+    name: str = ""
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    max_tokens: int
+    temperature: float | None = None
+    top_p: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tool_choice: _Choice | None = None
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Tagged(msgspec.Struct):
+    type: str = ""
+    function: _Named = msgspec.field(default_factory=_Named)
+
+
 _tools_decoder: Final = msgspec.json.Decoder(list[_OpenAiTool])
 
 
@@ -75,13 +99,12 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
     earlier = turns(request.context)
     if earlier.messages and request.history:
         raise Rejected("a conversation's history and a caller's cannot be mixed; send one")
-    limit = settings.max_tokens if settings.max_tokens is not None else MAX_TOKENS
     messages = [*request.history, *_messages(request, earlier)]
     return [
         b'{"model":',
         _json(settings.model),
-        b',"stream":true,"max_tokens":%d' % limit,
-        b"" if settings.temperature is None else _temperature(settings.temperature),
+        b',"stream":true',
+        _options(request, settings),
         _tools(request.tools) if request.tools else b"",
         _system([request.instructions, *earlier.system]),
         b',"messages":[',
@@ -90,9 +113,44 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
     ]
 
 
-def _temperature(temperature: float) -> bytes:
-    # This wire ends at 1 where the other goes on to 2.
-    return b',"temperature":' + _json(min(temperature, 1.0))
+def _options(request: Request, settings: ChatSettings) -> bytes:
+    """What this wire has no word for is left to the model, but for the answer's form: a program
+    that asked for JSON would stumble over anything else."""
+    asked = request.options
+    if asked.response_format and _kind(asked.response_format) != "text":
+        raise Rejected(
+            "this model's server knows no `response_format`; leave it out, and say in the message "
+            "what form you want"
+        )
+    is_choosy = asked.tool_choice or asked.parallel_tool_calls is False
+    limit = asked.within(settings.max_tokens)
+    temperature = settings.temperature if asked.temperature is None else asked.temperature
+    return members(
+        _Options(
+            max_tokens=MAX_TOKENS if limit is None else limit,
+            # This wire ends at 1 where the other goes on to 2.
+            temperature=None if temperature is None else min(temperature, 1.0),
+            top_p=asked.top_p,
+            stop_sequences=asked.stop,
+            tool_choice=_choice(asked) if request.tools and is_choosy else None,
+        )
+    )
+
+
+def _kind(tagged: str) -> str:
+    return msgspec.json.decode(tagged, type=_Tagged).type
+
+
+def _choice(asked: Options) -> _Choice:
+    wanted = msgspec.json.decode(asked.tool_choice or '"auto"', type=str | _Tagged)
+    one_by_one = True if asked.parallel_tool_calls is False else None
+    if isinstance(wanted, _Tagged):
+        name = tool_name(wanted.function.name)
+        return _Choice(type="tool", name=name, disable_parallel_tool_use=one_by_one)
+    if wanted == "none":
+        return _Choice(type="none")
+    kind = "any" if wanted == "required" else "auto"
+    return _Choice(type=kind, disable_parallel_tool_use=one_by_one)
 
 
 def _system(texts: list[str]) -> bytes:

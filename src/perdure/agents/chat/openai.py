@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.agents.chat.images import label, picture
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.agents.chat.pieces import separated
+from perdure.agents.chat.pieces import members, raw, separated
 from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.domain.errors import Rejected
 from perdure.domain.prompt import (
@@ -76,6 +76,21 @@ class _AssistantMessage(
 ):
     content: str | None
     tool_calls: list[_ToolCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    reasoning_effort: str = ""
+    response_format: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    tool_choice: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    parallel_tool_calls: bool | None = None
 
 
 def url(base_url: str) -> str:
@@ -144,7 +159,7 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
         b'{"model":',
         _json(settings.model),
         b',"stream":true,"stream_options":{"include_usage":true}',
-        _options(settings),
+        _options(request, settings),
         b',"tools":' + request.tools.encode() if request.tools else b"",
         b',"messages":[',
         *separated(messages),
@@ -152,15 +167,29 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
     ]
 
 
-def _options(settings: ChatSettings) -> bytes:
-    options = b""
-    if settings.max_tokens is not None:
-        is_maker = urlsplit(settings.base_url).hostname == _MAKER
-        name = b"max_completion_tokens" if is_maker else b"max_tokens"
-        options += b',"%s":%d' % (name, settings.max_tokens)
-    if settings.temperature is not None:
-        options += b',"temperature":' + _json(settings.temperature)
-    return options
+def _options(request: Request, settings: ChatSettings) -> bytes:
+    asked = request.options
+    limit = asked.within(settings.max_tokens)
+    is_maker = urlsplit(settings.base_url).hostname == _MAKER
+    choice, in_parallel = "", None
+    if request.tools:  # servers refuse a choice where there is none
+        choice, in_parallel = asked.tool_choice, asked.parallel_tool_calls
+    return members(
+        _Options(
+            max_tokens=None if is_maker else limit,
+            max_completion_tokens=limit if is_maker else None,
+            temperature=settings.temperature if asked.temperature is None else asked.temperature,
+            top_p=asked.top_p,
+            stop=asked.stop,
+            seed=asked.seed,
+            frequency_penalty=asked.frequency_penalty,
+            presence_penalty=asked.presence_penalty,
+            reasoning_effort=asked.reasoning_effort,
+            response_format=raw(asked.response_format),
+            tool_choice=raw(choice),
+            parallel_tool_calls=in_parallel,
+        )
+    )
 
 
 def _inside(array: str) -> bytes:

@@ -6,9 +6,12 @@ History can be a megabyte, and each copy of it costs more than the rest of a tur
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 # Longer pieces are cut, so that writing one does not hold up the loop.
 _PIECE_BYTES_MAX: Final = 256 * 1024
 _PIECE_BYTES_MIN: Final = 16 * 1024
+_json: Final = msgspec.json.Encoder().encode
 
 
 def separated(items: Sequence[bytes]) -> Iterator[bytes]:
@@ -19,6 +22,17 @@ def separated(items: Sequence[bytes]) -> Iterator[bytes]:
             yield b","
         is_first = False
         yield item
+
+
+def members(options: msgspec.Struct) -> bytes:
+    """What is set in it, as members of the object that a request is, each behind a comma."""
+    inside = _json(options)[1:-1]
+    return b"," + inside if inside else b""
+
+
+def raw(text: str) -> msgspec.Raw | msgspec.UnsetType:
+    """JSON text as it is, and nothing where there is none."""
+    return msgspec.Raw(text.encode()) if text else msgspec.UNSET
 
 
 async def written(pieces: Sequence[bytes]) -> AsyncIterator[bytes | memoryview]:

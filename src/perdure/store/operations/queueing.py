@@ -198,6 +198,7 @@ def _queued(setting: Setting) -> TurnQueued:
         instructions=update.instructions,
         context=update.context,
         tools=update.tools,
+        options=update.options,
         persona=setting.place.persona,
         by=update.principal,
         sender=update.sender,

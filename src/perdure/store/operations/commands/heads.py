@@ -132,6 +132,7 @@ def ask_again(
         instructions=first.instructions,
         context=first.context,
         tools=first.tools,
+        options=first.options,
         persona=setting.place.persona,
         origin=head,
         by=first.by,
