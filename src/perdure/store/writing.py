@@ -26,7 +26,16 @@ from perdure.ports.principals import LONGEST, Principal, TokenView
 from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations import accept, nodes, outbox, principals, recovery, search, turns
+from perdure.store.operations import (
+    accept,
+    nodes,
+    outbox,
+    principals,
+    recovery,
+    replies,
+    search,
+    turns,
+)
 from perdure.store.operations.setting import Fresh, Stamp
 from perdure.store.statement import Op
 
@@ -247,19 +256,19 @@ class StoredOutbox:
 
     async def bubble(self, lease: Lease, index: int, text: str) -> Bubble:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(outbox.bubble, lease, index, text, stamp))
+        return await self._driver.write(partial(replies.bubble, lease, index, text, stamp))
 
     async def forget_bubble(self, turn: TurnId, index: int) -> None:
         at = self._mint.now_ms()
-        await self._driver.write(partial(outbox.forget_bubble, turn, index, self._node, at=at))
+        await self._driver.write(partial(replies.forget_bubble, turn, index, self._node, at=at))
 
     async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None:
         stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(outbox.go_ahead, lease, parts, stamp))
+        await self._driver.write(partial(replies.go_ahead, lease, parts, stamp))
 
     async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None:
         stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(outbox.leave, session, turn, parts, stamp))
+        await self._driver.write(partial(replies.leave, session, turn, parts, stamp))
 
     async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
         at = self._mint.now_ms()

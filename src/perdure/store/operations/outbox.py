@@ -1,35 +1,17 @@
-"""Parts of replies: put down in the settling transaction, taken and recorded one by one.
-
-What a turn has shown is changed or taken away again by parts of other kinds, which wait in the same
-line: a part that is on its way when its turn is taken back is shown, gets its receipt, and is then
-deleted by it; the final words wait for a bubble's first ones.
-"""
+"""The line of parts: put down in the transaction that decides to say them, taken and recorded one
+by one, each only after those before it in its conversation."""
 
 from collections.abc import Sequence
-from itertools import takewhile
-from operator import eq
 from typing import NamedTuple
 
 import msgspec
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.delivery import (
-    AHEAD,
-    BUBBLES,
-    DELETIONS,
-    LEGAL,
-    REPLY,
-    WITHDRAWN,
-    PartState,
-    Step,
-)
+from perdure.domain.delivery import LEGAL, WITHDRAWN, PartState, Step
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
-from perdure.domain.outcomes import Outcome
-from perdure.ports.outbox import Bubble, Part
-from perdure.ports.turns import Lease
+from perdure.ports.outbox import Part
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, RaceLost, Row, row, rows, run
 
@@ -47,7 +29,7 @@ _PUT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, '', '',
             $17, $17)
     ON CONFLICT (conversation_id, place_in_line) DO NOTHING RETURNING id"""
-_PART = """
+PART = """
     SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts, o.step, o.target, o.choices,
            o.media_id, o.state, o.receipt, o.node_id, o.changed_at,
            c.adapter, c.account, c.place, c.thread, c.person
@@ -56,12 +38,12 @@ _IS_FIRST = """
     NOT EXISTS (SELECT 1 FROM outbox e WHERE e.conversation_id = o.conversation_id
                 AND e.place_in_line < o.place_in_line AND e.state IN ('pending', 'attempting'))"""
 _DUE = (
-    _PART
+    PART
     + f"""
     WHERE o.adapter = $1 AND o.state = 'pending' AND o.due_at <= $2 AND {_IS_FIRST}
     ORDER BY o.due_at LIMIT $3 FOR UPDATE OF o SKIP LOCKED"""
 )
-_ATTEMPT = """
+ATTEMPT = """
     UPDATE outbox SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
     WHERE id = $3"""
 _STATE = "SELECT state, receipt, attempts FROM outbox WHERE id = $1 FOR UPDATE"
@@ -72,16 +54,13 @@ _RECORD = """
                       text = CASE WHEN $1 = 'sent' AND message_id LIKE 'pair%' THEN '' ELSE text END
     WHERE id = $6"""
 _POST_INSTEAD = "UPDATE outbox SET step = 'post', target = NULL WHERE id = $1"
-_FORGET_BUBBLE = """
-    UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
-    WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
 _WHOLE = """
     SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices,
            (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
     FROM outbox o WHERE o.id = $1"""
 _SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
 _STRANDED = (
-    _PART
+    PART
     + """
     WHERE o.adapter = $1 AND o.state = 'attempting'
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = o.node_id AND n.left_at IS NULL
@@ -102,10 +81,7 @@ _DEFER = """
 _EXPIRE = """
     UPDATE outbox SET state = 'expired', changed_at = $1
     WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id"""
-_OF_MESSAGE = """
-    SELECT id, part, target, state, text, conversation_id, session_id FROM outbox
-    WHERE message_id = $1 ORDER BY part FOR UPDATE"""
-_WITHDRAW = """
+WITHDRAW = """
     UPDATE outbox SET state = 'expired', error = $1, changed_at = $2, node_id = NULL
     WHERE id = $3"""
 # Of the part, or of the bubble that it was to edit.
@@ -117,17 +93,9 @@ _ANSWERED = """
     SELECT i.external_id FROM inbox i
     WHERE i.message_id = COALESCE((SELECT t.message_id FROM turns t WHERE t.id = $1), $2)
       AND i.adapter = $3 AND i.account = $4"""
-_HEAD = "SELECT head_turn FROM sessions WHERE id = $1 FOR UPDATE"
-_PARENT = "SELECT parent_id FROM turns WHERE id = $1"
-_ENDED = "SELECT outcome FROM turns WHERE id = $1 AND outcome IS NOT NULL"
-# How turns end whose words their runner has put down.
-_SAID = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
-_JUST_ENDED = 8
 _NEXT_DUE = f"""
     SELECT o.due_at FROM outbox o WHERE o.state = 'pending' AND {_IS_FIRST}
     ORDER BY o.due_at LIMIT 1"""
-# What may be, or become, visible to people.
-_MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
 
 class Words(NamedTuple):
@@ -182,14 +150,14 @@ def put_unless_read(
     to: ConversationId | None = None,
 ) -> Op[None]:
     """For people on a platform; over HTTP clients read it from the journal."""
-    conversation = to or (yield from _conversation(session, turn))
+    conversation = to or (yield from conversation_of(session, turn))
     line = yield from row(_LINE, conversation)
     assert line is not None
     if line[0] != HTTP:
         yield from put(Line(conversation, session, turn, message), [words], stamp)
 
 
-def _conversation(session: SessionId, turn: TurnId | None) -> Op[ConversationId]:
+def conversation_of(session: SessionId, turn: TurnId | None) -> Op[ConversationId]:
     """Where the turn is answered."""
     found = yield from row(_VIA, turn, session)
     assert found is not None
@@ -197,96 +165,12 @@ def _conversation(session: SessionId, turn: TurnId | None) -> Op[ConversationId]
     return conversation
 
 
-def put_reply(
-    session: SessionId, turn: TurnId, parts: Sequence[str], files: Sequence[MediaId], stamp: Stamp
-) -> Op[None]:
-    """The final words of a turn: each takes the place of the bubble that showed it so far, if there
-    is one; bubbles that are left over go away, files come last. What went ahead stands."""
-    ahead = yield from went_ahead(turn)
-    stands = sum(takewhile(bool, map(eq, ahead, parts)))
-    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    bubbles = {part: bubble for bubble, part, _, state, *_ in shown if state in _MAY_SHOW}
-    conversation = yield from _conversation(session, turn)
-    line = Line(conversation, session, turn, f"{turn}{REPLY}")
-    words = []
-    for index, text in enumerate(parts[stands:], len(ahead)):
-        target = bubbles.pop(index, None)
-        words.append(Words(text, Step.EDIT if target else Step.POST, target))
-    words += [Words("", Step.UPLOAD, media=media) for media in files]
-    yield from put(line, words, stamp, first=len(ahead))
-    surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
-    yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
-
-
-def went_ahead(turn: TurnId) -> Op[list[str]]:
-    return [text for *_, text, _, _ in (yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}"))]
-
-
-def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
-    """From the fence on nobody can settle the turn before this commits."""
-    yield from journal.fence(lease.session, lease.epoch)
-    known = len((yield from went_ahead(lease.turn)))
-    conversation = yield from _conversation(lease.session, lease.turn)
-    line = Line(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
-    yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)
-
-
-def leave(session: SessionId, turn: TurnId, parts: Sequence[str], stamp: Stamp) -> Op[None]:
-    """The words that stay of a turn which somebody else has ended; once, and unless it was taken
-    back as well."""
-    head = yield from row(_HEAD, session)
-    ended = yield from row(_ENDED, turn)
-    assert head is not None
-    is_cut = ended is not None and ended[0] not in _SAID
-    if not is_cut or not (yield from _stands(turn, head[0])):
-        return
-    if not (yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")):
-        yield from put_reply(session, turn, parts, (), stamp)
-
-
-def _stands(turn: TurnId, head: TurnId | None) -> Op[bool]:
-    """Whether a turn that has just ended is among those that the session stands on."""
-    for _ in range(_JUST_ENDED):
-        if head is None or head == turn:
-            return head == turn
-        found = yield from row(_PARENT, head)
-        head = found[0] if found else None
-    return False
-
-
-def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:
-    """The turn's bubble of that number, put down if it is not there. From the fence on nobody can
-    settle the turn before this commits: no bubble appears after the final words."""
-    yield from journal.fence(lease.session, lease.epoch)
-    message = f"{lease.turn}{BUBBLES}"
-    known = yield from row(_PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
-    if known is None:
-        conversation = yield from _conversation(lease.session, lease.turn)
-        line = Line(conversation, lease.session, lease.turn, message)
-        yield from put(line, [Words(text, Step.BUBBLE)], stamp, first=index)
-        known = yield from row(_PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
-        assert known is not None
-        part = yield from _with_answered(_part(known))
-        return Bubble(part=part)
-    state, receipt = known[10], known[11]
-    is_ours = state == PartState.ATTEMPTING and known[12] == stamp.node
-    if state == PartState.FAILED or is_ours:
-        # It was certainly not shown, or we have put it down and the answer was lost.
-        yield from run(_ATTEMPT, stamp.node, stamp.at, known[0])
-        return Bubble(part=(yield from _with_answered(_part(known))))
-    return Bubble(part=_part(known), receipt=receipt, is_lost=state != PartState.SENT)
-
-
-def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
-    yield from run(_FORGET_BUBBLE, at, f"{turn}{BUBBLES}", index, node)
-
-
 def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
     due = yield from rows(_DUE, adapter, at, limit)
     taken = []
     for found in due:
-        yield from run(_ATTEMPT, node, at, found[0])
-        part = msgspec.structs.replace(_part(found), attempts=found[5] + 1)
+        yield from run(ATTEMPT, node, at, found[0])
+        part = msgspec.structs.replace(part_of(found), attempts=found[5] + 1)
         taken.append((yield from _completed(part, found[7])))
     return taken
 
@@ -294,17 +178,17 @@ def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Part]]:
 def _completed(part: Part, target: PartId | None) -> Op[Part]:
     """With the receipt it needs, or as a post where what it was to edit never arrived."""
     if target is None:
-        return (yield from _with_answered(part))
+        return (yield from with_answered(part))
     found = yield from row(_STATE, target)
     assert found is not None
     state, receipt, _ = found
     if part.step is Step.EDIT and state != PartState.SENT:
         yield from run(_POST_INSTEAD, part.id)
-        return (yield from _with_answered(msgspec.structs.replace(part, step=Step.POST)))
+        return (yield from with_answered(msgspec.structs.replace(part, step=Step.POST)))
     return msgspec.structs.replace(part, receipt=receipt)
 
 
-def _with_answered(part: Part) -> Op[Part]:
+def with_answered(part: Part) -> Op[Part]:
     """With the message that it answers; only the first part of a reply does. It must have come from
     where the part goes: what was sent from elsewhere answers nothing."""
     if part.index and part.step is not Step.REACT:
@@ -314,7 +198,7 @@ def _with_answered(part: Part) -> Op[Part]:
     return msgspec.structs.replace(part, reply_to=found[0]) if found else part
 
 
-def _part(found: Row) -> Part:
+def part_of(found: Row) -> Part:
     part, message, index, turn, text, attempts, step, _, choices, media, *rest = found
     _, _, _, changed_at, adapter, account, place, thread, person = rest
     return Part(
@@ -353,7 +237,7 @@ def record(  # noqa: PLR0913 - all that is known of a try
     if state not in LEGAL[PartState(before)] or (attempt and attempt != attempts):
         raise Conflict(f"part {part} is {before} (try {attempts}) and cannot become {state}")
     if state is PartState.PENDING and (yield from _is_withdrawn(part)):
-        yield from run(_WITHDRAW, WITHDRAWN, at, part)
+        yield from run(WITHDRAW, WITHDRAWN, at, part)
         return
     yield from run(_RECORD, state, receipt, error, due_at, at, part)
 
@@ -374,7 +258,7 @@ def defer(part: PartId, *, due_at: int, at: int, attempt: int) -> Op[None]:
     if (state, attempts) != (PartState.ATTEMPTING, attempt):
         raise Conflict(f"part {part} is {state} (try {attempts}) and is not ours to give back")
     if (yield from _is_withdrawn(part)):
-        yield from run(_WITHDRAW, WITHDRAWN, at, part)
+        yield from run(WITHDRAW, WITHDRAWN, at, part)
     else:
         yield from run(_DEFER, due_at, at, part)
 
@@ -388,7 +272,7 @@ def release(adapter: str, node: NodeId, *, keep: Sequence[PartId], at: int) -> O
     released = [part for (part,) in taken if part not in keep]
     for part in released:
         if (yield from _is_withdrawn(part)):
-            yield from run(_WITHDRAW, WITHDRAWN, at, part)
+            yield from run(WITHDRAW, WITHDRAWN, at, part)
         else:
             yield from run(_RELEASE, at, part)
     return len(released)
@@ -413,7 +297,7 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
 
 def stranded(dialect: Dialect, adapter: str) -> Op[list[Part]]:
     found = yield from rows(_STRANDED.format(now_ms=dialect.now_ms), adapter)
-    return [_part(each) for each in found]
+    return [part_of(each) for each in found]
 
 
 def expire(*, before: int, at: int) -> Op[int]:
@@ -423,27 +307,3 @@ def expire(*, before: int, at: int) -> Op[int]:
 def next_due() -> Op[int | None]:
     found = yield from row(_NEXT_DUE)
     return found[0] if found else None
-
-
-def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
-    """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
-    rows are locked first: none of them can come back to the line while its deletion is queued."""
-    parts = yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")
-    parts += yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    parts += yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}")
-    known = yield from rows(_OF_MESSAGE, f"{turn}{DELETIONS}")
-    covered = {target for _, _, target, *_ in known}
-    gone = []
-    for part, _, target, state, *_ in parts:
-        if state == PartState.PENDING:
-            yield from run(_WITHDRAW, WITHDRAWN, stamp.at, part)
-        elif state in _MAY_SHOW and part not in covered:
-            # What has edited a bubble shows there, and the bubble has the receipt in any case.
-            shown = target or part
-            if shown not in covered:
-                gone.append(Words("", Step.DELETE, shown))
-            covered.add(shown)
-    if gone:
-        *_, conversation, session = parts[0]
-        line = Line(conversation, session, turn, f"{turn}{DELETIONS}")
-        yield from put(line, gone, stamp, first=len(known))

@@ -33,7 +33,7 @@ from perdure.domain.outcomes import Interruption, Outcome, StopReason
 from perdure.domain.recovery import given_up_text
 from perdure.domain.transcript import joined, reply_text
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, journal, outbox
+from perdure.store.operations import errands, journal, replies
 from perdure.store.operations.endings import (
     Closing,
     Locked,
@@ -185,7 +185,7 @@ def _deliver(fallen: Fallen, said: Sequence[Recorded], text: str, stamp: Stamp) 
     assert answered_by is not None
     if answered_by[0] == HTTP:
         return
-    ahead = yield from outbox.went_ahead(fallen.turn)
+    ahead = yield from replies.went_ahead(fallen.turn)
     files = [each.media for each in given_in(said) if each.media is not None]
     parts = [*ahead, rest_of(text, ahead)]
-    yield from outbox.put_reply(fallen.session, fallen.turn, parts, files, stamp)
+    yield from replies.put_reply(fallen.session, fallen.turn, parts, files, stamp)

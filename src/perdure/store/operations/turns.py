@@ -20,7 +20,7 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, history, journal, outbox, spending
+from perdure.store.operations import errands, history, journal, replies, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
     Closing,
@@ -210,7 +210,7 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
     yield from queue_freed(recorded, stamp)
     is_ready = yield from make_ready(lease.session, stamp)
     if settlement.parts or settlement.files:
-        yield from outbox.put_reply(
+        yield from replies.put_reply(
             lease.session, lease.turn, settlement.parts, settlement.files, stamp
         )
     brought = yield from errands.ended(dialect, lease.turn, [*so_far, *recorded], stamp)

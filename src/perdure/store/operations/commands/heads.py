@@ -20,7 +20,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.recovery import PERSONAL
 from perdure.domain.transcript import joined
-from perdure.store.operations import journal, outbox
+from perdure.store.operations import journal, replies
 from perdure.store.operations.commands.given import Taken, end, ids, started
 from perdure.store.operations.line import look_again, queue_rows
 from perdure.store.operations.setting import Setting
@@ -53,7 +53,7 @@ def undo(setting: Setting, given: Given) -> Op[Taken]:
     texts = []
     for turn, _ in reversed(removed):
         texts.append(said_in((yield from journal.of_turn(turn))))
-        yield from outbox.withdraw(turn, setting.stamp)
+        yield from replies.withdraw(turn, setting.stamp)
     redo = (*(yield from _to_redo(setting)), left.head)
     moved = yield from move(setting, "undo", removed[-1][1], redo=redo)
     what = "Undone" if len(removed) == 1 else f"Undone, {len(removed)} turns"
@@ -121,7 +121,7 @@ def ask_again(
     stands = yield from row(_PARENT, head)
     waiting = yield from row(_FIRST_IN_LINE, setting.session)
     assert stands is not None
-    yield from outbox.withdraw(head, setting.stamp)
+    yield from replies.withdraw(head, setting.stamp)
     queued = TurnQueued(
         turn=setting.fresh.turn,
         message=MessageId(setting.stamp.mint("msg")),
