@@ -13,7 +13,7 @@ from typing import TypeVar
 import asyncpg
 import pytest
 
-from perdure.domain.errors import Conflict
+from perdure.domain.errors import Conflict, Transient
 from perdure.domain.events import AttemptInterrupted
 from perdure.store.postgres import PostgresDriver
 from perdure.store.store import Store
@@ -126,6 +126,24 @@ async def test_a_stop_that_waited_for_a_settlement_finds_it_finished(
     assert sum(isinstance(result, list) for result in settled) == 1
     assert sum(isinstance(result, Conflict) for result in settled) == 1
     await assert_sound(nodes[0], accepted.session)
+
+
+async def test_a_server_that_only_reads_is_waited_for(
+    nodes: list[Store], rival: asyncpg.Connection
+) -> None:
+    """So does a stand-by answer until it has taken over."""
+    alter = f'ALTER DATABASE "{await rival.fetchval("SELECT current_database()")}"'
+    await rival.execute(f"{alter} SET default_transaction_read_only = on")
+    try:
+        await rival.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        for _ in range(3):  # the first may meet a connection that was cut
+            with pytest.raises(Transient):
+                await nodes[0].nodes.beat()
+    finally:
+        await rival.execute(f"{alter} RESET default_transaction_read_only")
 
 
 async def test_a_lease_that_ran_out_is_not_revived(

@@ -107,6 +107,21 @@ async def test_a_full_database_refuses_and_its_neighbours_are_not_lost(tmp_path:
         assert await store.diagnostics.integrity() == []
 
 
+async def test_no_file_handle_is_left_for_a_moment(tmp_path: Path) -> None:
+    """Readers open their connection when they are first needed; that may be a bad moment."""
+    async with opened(tmp_path / "p.db") as (_, driver):
+        one = partial(rows, "SELECT 1")
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # as many as there always are
+        try:
+            with pytest.raises(Transient):
+                await driver.read(one)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+        assert await driver.read(one) == [(1,)]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Two megabytes that really run out."""

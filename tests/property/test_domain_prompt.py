@@ -10,6 +10,7 @@ from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
+    Attachment,
     AttemptInterrupted,
     Recorded,
     ToolCall,
@@ -22,6 +23,7 @@ from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption, Outcome
 from perdure.domain.prompt import (
     CallBlock,
+    MediaBlock,
     Message,
     Note,
     ResultBlock,
@@ -210,3 +212,11 @@ def test_what_a_strict_provider_refuses_is_refused_here(
 ) -> None:
     with pytest.raises(Corrupt, match=complaint):
         assert_valid(messages, begins=True)
+
+
+def test_a_kept_window_counts_what_it_holds() -> None:
+    picture = MediaBlock(attachment=Attachment(mime="image/png"), data=b"x" * 50_000)
+    window = Window(newest=Message(role=Role.USER, blocks=(TextBlock("y" * 10_000), picture)))
+
+    assert window.size > 60_000
+    assert Window().size > 0, "many small ones are much as well"

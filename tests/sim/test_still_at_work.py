@@ -1,25 +1,33 @@
 """A node that lost an answer, its lease or a race goes on working when that is over."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
-from perdure.domain.errors import Ambiguous
+from perdure.domain.delivery import Capabilities
+from perdure.domain.errors import Ambiguous, Conflict, Corrupt
 from perdure.domain.events import AttemptInterrupted
-from perdure.domain.ids import PrincipalId
+from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
+from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
+from perdure.engine.scribe import Flusher
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import Effect, Receipt
+from perdure.ports.agent import Agent
+from perdure.ports.turns import Lease, Piece, Turns
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -30,16 +38,32 @@ from perdure.testkit.stores import OwnedDatabase
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Of the store and of everything around it: what is due for one is due for all."""
+    return VirtualClock(is_eager=True)
+
+
+def seated(agent: Agent) -> dict[str, Seat]:
+    return {"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}
+
+
 def put_up(
-    store: Store, platform: ScriptedPlatform, supervisor: Supervisor, *, is_shared: bool = False
+    store: Store,
+    platform: ScriptedPlatform,
+    supervisor: Supervisor,
+    *,
+    clock: VirtualClock,
+    is_shared: bool = False,
+    roster: Roster | None = None,
+    concurrent: int = 100,
 ) -> Parts:
-    seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
     around = Surroundings(
         store=store,
-        roster=Roster({"main": seat}),
-        clock=VirtualClock(is_eager=True),
+        roster=roster or Roster(seated(ScriptedAgent())),
+        clock=clock,
         entropy=SeededEntropy(),
-        limits=Limits(drain_timeout_s=5),
+        limits=Limits(drain_timeout_s=5, concurrent=concurrent),
         adapters={platform.name: platform},
         is_shared=is_shared,
     )
@@ -56,8 +80,9 @@ async def begun(parts: Parts) -> AsyncIterator[Parts]:
 
 
 @asynccontextmanager
-async def opened(driver: SqliteDriver | PostgresDriver, media: Path) -> AsyncIterator[Store]:
-    clock = VirtualClock(is_eager=True)
+async def opened(
+    driver: SqliteDriver | PostgresDriver, media: Path, clock: VirtualClock
+) -> AsyncIterator[Store]:
     store = Store(driver, clock=clock, entropy=SeededEntropy(), media=media)
     await store.open()
     try:
@@ -66,29 +91,64 @@ async def opened(driver: SqliteDriver | PostgresDriver, media: Path) -> AsyncIte
         await store.close()
 
 
-def hello(person: PrincipalId, external_id: str) -> Update:
+def hello(
+    person: PrincipalId, external_id: str, *, place: str = "room", text: str = "hello"
+) -> Update:
     return Update(
-        address=Address(adapter="scripted", account="bot", place="room"),
+        address=Address(adapter="scripted", account="bot", place=place),
         external_id=external_id,
         kind="message",
         principal=person,
-        text="hello",
+        text=text,
     )
 
 
+class Tampered:
+    """A port of which some calls are others."""
+
+    def __init__(self, inner: object, **calls: Callable[..., Awaitable[object]]) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return self._calls.get(name) or getattr(self._inner, name)
+
+
+class PatientAgent(ScriptedAgent):
+    """Its first call says a word, and no more until it is cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = asyncio.Event()
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        if not self.requests:
+            self.requests.append(request)
+            yield Text("word ")
+            self.has_begun.set()
+            await asyncio.Event().wait()
+        async for event in super().run(request):
+            yield event
+
+
 async def until(
-    condition: Callable[[], Awaitable[bool]], what: str, *, seconds: float = 10
+    condition: Callable[[], Awaitable[bool]], what: str, clock: VirtualClock, seconds: float = 10
 ) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not await condition():
                 await asyncio.sleep(0.02)
+                clock.advance(0.02)
     except TimeoutError:
         pytest.fail(f"{what} never happened")
 
 
 async def record_of(store: Store, accepted: Accepted) -> SessionRecord:
     return await store.diagnostics.record(accepted.session)
+
+
+async def outcomes_of(store: Store, accepted: Accepted) -> list[str | None]:
+    return [turn.outcome for turn in (await record_of(store, accepted)).turns]
 
 
 async def is_answered(store: Store, accepted: Accepted) -> bool:
@@ -98,15 +158,17 @@ async def is_answered(store: Store, accepted: Accepted) -> bool:
     return outcomes == ["done"] and all(part.state == "sent" for part in record.parts)
 
 
-async def test_a_message_whose_acceptance_was_not_heard_is_answered(tmp_path: Path) -> None:
+async def test_a_message_whose_acceptance_was_not_heard_is_answered(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
     """The sender repeats it, and the repeat must wake whoever has work."""
     driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path) as store, Supervisor() as supervisor:
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
         person = (await store.principals.ensure("person", role="member")).id
         fuse = Fuse(1, Nemesis.LOSE_REPLY)
         fused: Store = FusedStore(store, Fuse())  # type: ignore[assignment]
         fused.inbox = FusedStore(store, fuse).inbox
-        async with begun(put_up(fused, ScriptedPlatform(), supervisor)) as parts:
+        async with begun(put_up(fused, ScriptedPlatform(), supervisor, clock=clock)) as parts:
             with pytest.raises(Ambiguous):
                 await parts.door.accept(hello(person, "u1"))
 
@@ -114,28 +176,249 @@ async def test_a_message_whose_acceptance_was_not_heard_is_answered(tmp_path: Pa
 
             assert fuse.struck.startswith("after StoredInbox.accept")
             assert again.is_duplicate
-            await until(partial(is_answered, store, again), "the answer")
+            await until(partial(is_answered, store, again), "the answer", clock)
+
+
+@pytest.mark.parametrize("port", ["turns", "outbox", "fetches", "nodes"])
+async def test_what_nobody_foresaw_costs_a_pump_a_moment(
+    tmp_path: Path, clock: VirtualClock, port: str
+) -> None:
+    """Without its pumps a node would go on accepting, and nothing would come of it."""
+    calls = {"turns": "claim", "outbox": "take", "fetches": "take", "nodes": "beat"}
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        whole = getattr(store, port)
+        failed = asyncio.Event()
+
+        async def fails_once(*args: Any, **kwargs: Any) -> object:
+            if not failed.is_set():
+                failed.set()
+                raise Corrupt("an answer that nobody foresaw")
+            return await getattr(whole, calls[port])(*args, **kwargs)
+
+        setattr(store, port, Tampered(whole, **{calls[port]: fails_once}))
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock)
+        async with begun(parts):
+            await failed.wait()
+            assert not parts.gateway.is_ready
+            accepted = await parts.door.accept(hello(person, "u1"))
+            await until(partial(is_answered, store, accepted), "the answer", clock)
+            waiting = await parts.door.accept(hello(person, "u2"))
+            await until(partial(is_answered, store, waiting), "the second answer", clock)
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["heard", "unheard"])
+async def test_who_comes_while_a_lost_turn_is_looked_for_is_answered(
+    tmp_path: Path, clock: VirtualClock, is_heard: bool
+) -> None:
+    """Neither taken for the lost one before the look, nor forgotten over it after."""
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        inbox, nodes = store.inbox, store.nodes
+        lost = {"u1"} if is_heard else {"u1", "u2"}
+        comes = [hello(person, "u2", place="two")]
+
+        async def unheard(update: Update, **more: Any) -> object:
+            received = await inbox.accept_and_start(update, **more)
+            if update.external_id in lost:
+                lost.discard(update.external_id)
+                raise Ambiguous("nobody hears the answer")
+            return received
+
+        async def slow(**more: Any) -> object:
+            found = [] if is_heard else await nodes.reclaim(**more)
+            if comes:
+                with suppress(Ambiguous):
+                    await parts.door.accept(comes.pop())
+                lost.clear()
+            return found or await nodes.reclaim(**more)
+
+        store.inbox = Tampered(inbox, accept_and_start=unheard)  # type: ignore[assignment]
+        store.nodes = Tampered(nodes, reclaim=slow)  # type: ignore[assignment]
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock)
+        async with begun(parts):
+            with pytest.raises(Ambiguous):
+                await parts.door.accept(hello(person, "u1", place="one"))
+            again = await parts.door.accept(hello(person, "u1", place="one"))
+            await until(partial(is_answered, store, again), "the first answer", clock)
+            again = await parts.door.accept(hello(person, "u2", place="two"))
+            await until(partial(is_answered, store, again), "the second answer", clock)
+            events = (await record_of(store, again)).events
+            assert not [each for each in events if isinstance(each.event, AttemptInterrupted)]
+
+
+async def test_room_that_was_held_in_vain_is_given_to_others(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """A repeat with other words is refused; who came meanwhile must not wait for ever."""
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        inbox = store.inbox
+        other: list[Accepted] = []
+
+        async def slow(update: Update, **more: Any) -> object:
+            if update.text == "other words":
+                other.append(await parts.door.accept(hello(person, "u2", place="elsewhere")))
+                for _ in range(20):
+                    await asyncio.sleep(0)  # the pump looks, and finds no room
+            return await inbox.accept_and_start(update, **more)
+
+        store.inbox = Tampered(inbox, accept_and_start=slow)  # type: ignore[assignment]
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, concurrent=1)
+        async with begun(parts):
+            first = await parts.door.accept(hello(person, "u1"))
+            await until(partial(is_answered, store, first), "the first answer", clock)
+            with pytest.raises(Conflict):
+                await parts.door.accept(hello(person, "u1", text="other words"))
+            await until(partial(is_answered, store, other[0]), "the answer elsewhere", clock)
+
+
+class BrittlePlatform(ScriptedPlatform):
+    """Breaks in a way nobody foresaw when it is asked about certain words."""
+
+    def size(self, text: str) -> int:
+        if "hello" in text:
+            raise RecursionError
+        return super().size(text)
+
+
+async def test_a_turn_whose_failure_cannot_be_written_down_blocks_nobody(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        parts = put_up(store, BrittlePlatform(), supervisor, clock=clock)
+        async with begun(parts):
+            broken = await parts.door.accept(hello(person, "u1"))
+
+            async def is_given_up() -> bool:
+                return await outcomes_of(store, broken) == ["suspended"]
+
+            await until(is_given_up, "an end", clock, seconds=40)
+            after = await parts.door.accept(hello(person, "u2", text="are you there?"))
+            await until(partial(is_answered, store, after), "the next answer", clock)
+
+
+async def test_parts_of_the_drain_are_known_to_the_pump(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """It gives back what it does not know of, and that would be shown twice."""
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        outbox = store.outbox
+
+        async def unheard(**more: Any) -> object:
+            await outbox.take(**more)
+            raise Ambiguous("nobody hears the answer")
+
+        async def meanwhile() -> None:
+            parts.outbox._outbox = Tampered(outbox, take=unheard)
+            await parts.outbox._take("scripted", 8)
+            parts.outbox._outbox = outbox
+
+        platform = SlowPlatform(meanwhile, is_before=True)
+        platform.can = Capabilities(can_find=True)
+        parts = put_up(store, platform, supervisor, clock=clock)
+        await store.nodes.join(name="sim")
+        await store.inbox.accept(hello(person, "u1"), queue_max=10)
+        await parts.turns.step()
+        await parts.turns.finished()
+
+        await parts.outbox.finish(3)
+
+        assert [each.text for each in platform.visible] == ["echo: hello "]
+
+
+async def test_nobody_waits_for_a_flush_that_broke(clock: VirtualClock) -> None:
+    async def broken(pieces: object) -> object:
+        raise RecursionError
+
+    turns: Turns = Tampered(object(), flush=broken)
+    async with Supervisor() as supervisor:
+        flusher = Flusher(turns, clock=clock, start=supervisor.start)
+        lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+        piece = Piece(lease=lease, message=MessageId("msg_1"), start=0, text="a word")
+        async with asyncio.timeout(5):
+            with pytest.raises(RecursionError):
+                await flusher.flush(piece)
+
+
+class OtherWire(ScriptedAgent):
+    def encode(self, message: Message) -> bytes:
+        return b'{"in other words":%s}' % super().encode(message)
+
+
+async def test_what_one_agent_has_encoded_is_not_sent_to_another(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """An agent may be configured anew, under its old name, for a server of another kind."""
+    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        roster = Roster(seated(ScriptedAgent()))
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, roster=roster)
+        async with begun(parts):
+            for number in (1, 2):
+                said = await parts.door.accept(hello(person, f"u{number}"))
+                await until(partial(is_answered, store, said), "an answer", clock)
+            other = OtherWire()
+
+            roster.replace(seated(other))
+            said = await parts.door.accept(hello(person, "u3"))
+            await until(partial(is_answered, store, said), "the answer of the new one", clock)
+
+            (request,) = other.requests
+            earlier = msgspec.json.decode(b"[" + b",".join(request.history) + b"]")
+            assert earlier
+            assert all([*each] == ["in other words"] for each in earlier)
+
+
+async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(
+    tmp_path: Path, clock: VirtualClock, postgres: OwnedDatabase
+) -> None:
+    driver = PostgresDriver(postgres.url, connections=4)
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
+        person = (await store.principals.ensure("person", role="member")).id
+        agent = PatientAgent()
+        roster = Roster(seated(agent))
+        parts = put_up(
+            store, ScriptedPlatform(), supervisor, clock=clock, is_shared=True, roster=roster
+        )
+        async with begun(parts):
+            accepted = await parts.door.accept(hello(person, "u1"))
+            await agent.has_begun.wait()
+            await postgres.bury_all()
+
+            await until(partial(is_answered, store, accepted), "the answer", clock)
+
+            events = (await record_of(store, accepted)).events
+            assert len([each for each in events if isinstance(each.event, AttemptInterrupted)]) == 1
 
 
 async def test_a_node_that_lost_its_lease_lives_again(
-    tmp_path: Path, postgres: OwnedDatabase
+    tmp_path: Path, clock: VirtualClock, postgres: OwnedDatabase
 ) -> None:
     """It slept for too long, alone: it must not take its own turns for a dead one's for ever."""
     driver = PostgresDriver(postgres.url, connections=4)
-    async with opened(driver, tmp_path) as store, Supervisor() as supervisor:
+    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
         person = (await store.principals.ensure("person", role="member")).id
-        parts = put_up(store, ScriptedPlatform(), supervisor, is_shared=True)
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, is_shared=True)
         async with begun(parts):
             first = await parts.door.accept(hello(person, "u1"))
-            await until(partial(is_answered, store, first), "the first answer")
+            await until(partial(is_answered, store, first), "the first answer", clock)
             await postgres.bury_all()
 
             async def lives() -> bool:
                 return await postgres.leases() == 1
 
-            await until(lives, "a lease")
+            await until(lives, "a lease", clock)
             second = await parts.door.accept(hello(person, "u2"))
-            await until(partial(is_answered, store, second), "the second answer")
+            await until(partial(is_answered, store, second), "the second answer", clock)
 
             events = (await record_of(store, second)).events
             assert not [each for each in events if isinstance(each.event, AttemptInterrupted)]
@@ -145,37 +428,45 @@ class SlowPlatform(ScriptedPlatform):
     """The first call takes so long that another node has found its message before it returns, and
     the receipts differ."""
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, meanwhile: Callable[[], Awaitable[object]], *, is_before: bool = False
+    ) -> None:
         super().__init__()
         self._meanwhile: list[Callable[[], Awaitable[object]]] = [meanwhile]
+        self._is_before = is_before
         self._receipts = 0
 
     async def perform(self, effect: Effect) -> Receipt:
+        if self._is_before:
+            await self._happen()
         await super().perform(effect)
-        if self._meanwhile:
-            await self._meanwhile.pop()()
+        await self._happen()
         self._receipts += 1
         return Receipt(external_id=f"receipt-{self._receipts}")
 
+    async def _happen(self) -> None:
+        if self._meanwhile:
+            await self._meanwhile.pop()()
+
 
 async def test_a_delivery_that_another_node_finished_stops_no_other(
-    tmp_path: Path, postgres: OwnedDatabase
+    tmp_path: Path, clock: VirtualClock, postgres: OwnedDatabase
 ) -> None:
     make = partial(PostgresDriver, postgres.url, connections=4)
-    async with opened(make(), tmp_path) as store, Supervisor() as supervisor:
+    async with opened(make(), tmp_path, clock) as store, Supervisor() as supervisor:
 
         async def take_over() -> None:
             await postgres.bury_all()
-            async with opened(make(), tmp_path) as other:
+            async with opened(make(), tmp_path, clock) as other:
                 await other.nodes.join(name="other")
-                await put_up(other, platform, supervisor).outbox.recover()
+                await put_up(other, platform, supervisor, clock=clock).outbox.recover()
 
         platform = SlowPlatform(take_over)
         person = (await store.principals.ensure("person", role="member")).id
-        async with begun(put_up(store, platform, supervisor)) as parts:
+        async with begun(put_up(store, platform, supervisor, clock=clock)) as parts:
             first = await parts.door.accept(hello(person, "u1"))
-            await until(partial(is_answered, store, first), "the first answer")
+            await until(partial(is_answered, store, first), "the first answer", clock)
 
             second = await parts.door.accept(hello(person, "u2"))
 
-            await until(partial(is_answered, store, second), "the second answer")
+            await until(partial(is_answered, store, second), "the second answer", clock)

@@ -137,6 +137,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         reaper=reaper,
         feed=feed,
         limits=limits,
+        clock=around.clock,
         start=start,
         is_shared=around.is_shared,
     )

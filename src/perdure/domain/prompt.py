@@ -80,6 +80,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STRETCH_BYTES: Final = 64 * 1024
+# What a kept window takes beside its words.
+WINDOW_BYTES: Final = 1024
 # Before what no model has said: a request begins with a user's message, and this says whose it is.
 FROM_ELSEWHERE: Final = "[The following was sent here from elsewhere.]"
 
@@ -99,7 +101,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.sealed)) + len(self.encoded)
+        """About how many bytes it takes to keep it."""
+        newest = sum(map(_size_of, self.newest.blocks)) if self.newest else 0
+        return WINDOW_BYTES + sum(map(len, self.sealed)) + len(self.encoded) + newest
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +206,16 @@ def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Wi
         newest=newest,
         tokens=window.tokens + tokens_of_messages(final),
     )
+
+
+def _size_of(block: Block) -> int:
+    match block:
+        case TextBlock(text=text) | ResultBlock(text=text) | Note(text=text):
+            return len(text)
+        case CallBlock(arguments=arguments):
+            return len(arguments)
+        case MediaBlock(data=data, attachment=attachment):
+            return len(data or b"") + len(attachment.text)
 
 
 def weave(

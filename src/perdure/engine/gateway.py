@@ -6,6 +6,8 @@
 """
 
 import asyncio
+import math
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -18,9 +20,10 @@ from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.reaper import Reaper
-from perdure.engine.supervisor import Start
+from perdure.engine.supervisor import REST_S, Start, kept
 from perdure.engine.sweeping import Sweeper
 from perdure.engine.turns import TurnPump
+from perdure.ports.clock import Clock
 from perdure.ports.turns import Nodes
 
 BEAT_SHARED_S = 4.0
@@ -41,6 +44,7 @@ class Gateway:
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
+        clock: Clock,
         start: Start,
         is_shared: bool,
     ) -> None:
@@ -52,6 +56,7 @@ class Gateway:
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
+        self._clock = clock
         self._start = start
         self._is_shared = is_shared
         self._hurry = asyncio.Event()
@@ -60,7 +65,8 @@ class Gateway:
         self._restart_session: SessionId | None = None
         self.drain_requested = asyncio.Event()
         self._name = ""
-        self.is_ready = False
+        self._is_serving = False
+        self._stumbled_s = -math.inf
         self.is_draining = False
         self.is_restarting = False
 
@@ -71,12 +77,25 @@ class Gateway:
         while await self._reaper.step():
             pass
         self._feed.publish_recorded(await self._nodes.greet())
-        self._claiming = self._start(self._turns.run(), name="turn pump")
-        self._start(self._outbox.run(), name="outbox pump")
-        self._start(self._fetching.run(), name="fetch pump")
-        self._start(self._sweeper.run(), name="sweeper")
-        self._start(self._watch_over(), name="heartbeat")
-        self.is_ready = True
+        self._claiming = self._keep(self._turns.run, name="turn pump")
+        self._keep(self._outbox.run, name="outbox pump")
+        self._keep(self._fetching.run, name="fetch pump")
+        self._keep(self._sweeper.run, name="sweeper")
+        self._keep(self._watch_over, name="heartbeat")
+        self._is_serving = True
+
+    def _keep(self, run: Callable[[], Awaitable[None]], *, name: str) -> "asyncio.Task[None]":
+        work = kept(run, name=name, clock=self._clock, stumbled=self._note_stumble)
+        return self._start(work, name=name)
+
+    def _note_stumble(self) -> None:
+        self._stumbled_s = self._clock.monotonic_s()
+
+    @property
+    def is_ready(self) -> bool:
+        """Not while a pump stumbles: what is accepted may have to wait."""
+        is_steady = self._clock.monotonic_s() - self._stumbled_s > 3 * REST_S
+        return self._is_serving and is_steady
 
     async def _watch_over(self) -> None:
         """Say that we live; on a shared store also look for owners who no longer do."""
@@ -98,6 +117,7 @@ class Gateway:
         self._turns.let_go()
         await self._turns.finished()
         await self._nodes.join(name=self._name)
+        self._turns.come_back()
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -123,7 +143,7 @@ class Gateway:
         """Safe to call twice: the second finds nothing left to do."""
         if self.is_draining:
             return
-        self.is_ready = False
+        self._is_serving = False
         self.is_draining = True
         self._turns.stop_claiming()
         self._fetching.stop()

@@ -90,13 +90,19 @@ class OutboxPump:
         """Before the end: what is due goes out. Nothing begins after that time; what has begun is
         never cut short, or nobody would know whether it arrived."""
         deadline_s = self._clock.monotonic_s() + within_s
-        while self._surfaces and self._clock.monotonic_s() < deadline_s:
-            taken = await self._take_due(limit=LAST_TAKE)
-            await asyncio.gather(*(self._send_safely(*each) for each in taken))
-            if not taken:
+        while self._surfaces and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            if not await self._begin(limit=LAST_TAKE):
                 break
+            await self._idle_within(left_s)
         self.stop()
         await self._idle.wait()
+
+    async def _idle_within(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return
 
     async def run(self) -> None:
         if not self._surfaces:
@@ -110,9 +116,9 @@ class OutboxPump:
                 log.warning("outbox cannot be read", error=error.message)
                 await self._clock.sleep(1)
 
-    async def _begin(self) -> bool:
+    async def _begin(self, *, limit: int = TAKE_MAX) -> bool:
         """Start sending what is due, side by side. False when nothing was."""
-        taken = await self._take_due()
+        taken = await self._take_due(limit=limit)
         for surface, part in taken:
             self._in_flight[part.id] = surface.name
             self._idle.clear()

@@ -1,8 +1,9 @@
 """Requests from the journal, each message encoded once.
 
 A settled turn never changes, so the encoded window that ends at it can be kept. The cache is keyed
-by (agent, turn), knows the view it was made for, is bounded in bytes, and nothing but speed depends
-on it: what is missing is read from the store.
+by the turn and by the agent that has encoded it (another one of the same name may speak another
+wire), knows the view it was made for, is bounded in bytes, and nothing but speed depends on it:
+what is missing is read from the store.
 """
 
 from collections import OrderedDict
@@ -31,6 +32,7 @@ from perdure.domain.recovery import messages_with_notes
 from perdure.domain.shortening import shortened
 from perdure.domain.tokens import tokens_of
 from perdure.engine.roster import Seat
+from perdure.ports.agent import Agent
 from perdure.ports.history import Conversations
 from perdure.ports.media import MediaLibrary
 from perdure.ports.turns import Claimed
@@ -42,6 +44,7 @@ IMAGE_BYTES_MAX = 8 * 1024 * 1024
 READABLE_SHARE = 0.8
 # Errands that look at a conversation without taking part in it.
 _WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY)
+_Key = tuple[Agent, TurnId]
 
 
 class Telling(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ class Prompts:
         self._conversations = conversations
         self._media = media
         self._personas = personas
-        self._windows: OrderedDict[tuple[str, TurnId], tuple[str, Window]] = OrderedDict()
+        self._windows: OrderedDict[_Key, tuple[str, Window]] = OrderedDict()
         self._bytes = 0
 
     async def request(
@@ -117,14 +120,14 @@ class Prompts:
         turn, view = claimed.parent, claimed.view
         if turn is None:
             return Window()
-        known = self._windows.get((seat.name, turn))
+        known = self._windows.get((seat.agent, turn))
         if known is not None and known[0] == view:
-            self._windows.move_to_end((seat.name, turn))
+            self._windows.move_to_end((seat.agent, turn))
             return known[1]
         chain = await self._conversations.window(turn, limit=CHAIN_MAX)
         messages = [message for events in chain for message in messages_of(events)]
         window = extend(Window(), await self._with_media(seat, messages), encode=seat.agent.encode)
-        self._keep((seat.name, turn), view, window)
+        self._keep((seat.agent, turn), view, window)
         return window
 
     async def _readable_window(self, seat: Seat, claimed: Claimed) -> Window:
@@ -143,7 +146,7 @@ class Prompts:
     async def settled(self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded]) -> None:
         """Grow the parent's window by a turn that has just been settled."""
         parent, view = claimed.parent, claimed.view
-        known = (view, Window()) if parent is None else self._windows.get((seat.name, parent))
+        known = (view, Window()) if parent is None else self._windows.get((seat.agent, parent))
         if known is None or known[0] != view or not turn:
             return
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
@@ -151,11 +154,11 @@ class Prompts:
             return  # nobody follows it, and its parent's window is another session's
         own = [recorded for recorded in turn if recorded.turn == queued.turn]
         messages = await self._with_media(seat, messages_of(own))
-        self._forget((seat.name, parent) if parent else None)
+        self._forget((seat.agent, parent) if parent else None)
         grown = extend(known[1], messages, encode=seat.agent.encode)
-        self._keep((seat.name, queued.turn), view, grown)
+        self._keep((seat.agent, queued.turn), view, grown)
 
-    def _keep(self, key: tuple[str, TurnId], view: str, window: Window) -> None:
+    def _keep(self, key: _Key, view: str, window: Window) -> None:
         self._forget(key)
         self._windows[key] = (view, window)
         self._bytes += window.size
@@ -163,7 +166,7 @@ class Prompts:
             _, (_, dropped) = self._windows.popitem(last=False)
             self._bytes -= dropped.size
 
-    def _forget(self, key: tuple[str, TurnId] | None) -> None:
+    def _forget(self, key: _Key | None) -> None:
         dropped = self._windows.pop(key, None) if key else None
         if dropped is not None:
             self._bytes -= dropped[1].size

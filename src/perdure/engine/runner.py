@@ -83,6 +83,8 @@ class Runner:
         self._has_steers = False
         self._scribe: Scribe | None = None
         self.interruption: Interruption | None = None
+        # Not even its failure could be written down.
+        self.is_lost = False
         # Whether the session's next turn may be claimable after us; unless the store says no.
         self.leaves_more = True
 

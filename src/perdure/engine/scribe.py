@@ -16,7 +16,7 @@ from perdure.domain.ids import MessageId
 from perdure.domain.watching import Delta
 from perdure.engine.feed import Feed
 from perdure.engine.persist import persist
-from perdure.engine.supervisor import Start
+from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
 from perdure.ports.turns import Lease, Piece, Turns
 
@@ -48,7 +48,7 @@ class Flusher:
             while self._waiting:
                 batch = self._waiting[:FLUSH_BATCH_MAX]
                 del self._waiting[:FLUSH_BATCH_MAX]
-                await self._flush_batch(batch)
+                await attempt(self._flush_batch(batch), partial(_refuse, batch))
         finally:
             self._is_flushing = False
 
@@ -57,9 +57,7 @@ class Flusher:
         try:
             stale = await persist(partial(self._turns.flush, pieces), clock=self._clock)
         except PerdureError as error:
-            for _, done in batch:
-                if not done.done():
-                    done.set_exception(error)
+            await _refuse(batch, error)
             return
         fenced = {lease.turn for lease in stale}
         for piece, done in batch:
@@ -69,6 +67,13 @@ class Flusher:
                 done.set_exception(Fenced(f"turn {piece.lease.turn} is no longer ours"))
             else:
                 done.set_result(None)
+
+
+async def _refuse(batch: Sequence[tuple[Piece, "asyncio.Future[None]"]], error: Exception) -> None:
+    """Nobody waits for an answer that will not come."""
+    for _, done in batch:
+        if not done.done():
+            done.set_exception(error)
 
 
 class Scribe:

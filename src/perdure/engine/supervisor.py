@@ -7,10 +7,14 @@ along. Shutdown has three phases: stop taking, finish or park, close.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import structlog
 
+from perdure.ports.clock import Clock
+
+# How long a pump rests that has stumbled.
+REST_S: Final = 1.0
 log = structlog.get_logger("supervisor")
 
 
@@ -52,6 +56,26 @@ class Supervisor:
             await work
         except Exception:
             log.exception("task failed", task=name)
+
+
+async def kept(
+    run: Callable[[], Awaitable[None]],
+    *,
+    name: str,
+    clock: Clock,
+    stumbled: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a pump until it ends by itself. What nobody foresaw costs it a moment: without it the
+    node would go on accepting, and nothing would ever come of it."""
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("a pump has stumbled and goes on", pump=name)
+            stumbled()
+            await clock.sleep(REST_S)
+        else:
+            return
 
 
 async def attempt(

@@ -49,7 +49,11 @@ class TurnPump:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
+        # Turns may be ours that we do not know of; they are looked for before more is claimed.
         self._is_unsure = False
+        self._is_looking = False
+        # Our lease was lost: until we have joined anew nothing is ours to look for.
+        self._is_away = False
         self._has_more = False
         self._is_full = False
         self._held = 0
@@ -101,13 +105,12 @@ class TurnPump:
     async def step(self) -> bool:
         """Claim what there is room for and start it. False when there was nothing to claim."""
         room = min(self._room, CLAIM_MAX)
-        if room <= 0 or self._is_draining:
+        if room <= 0 or self._is_draining or self._is_away:
             self._is_full = room <= 0
             return False
         self._is_full = False
         if self._is_unsure and not self._held:  # what is being accepted is not lost
-            await self._reaper.reclaim(tuple(self._running))
-            self._is_unsure = False
+            await self._look_for_lost()
         if self._reaper.is_holding_back:
             await self._reaper.resume()
         try:
@@ -122,6 +125,18 @@ class TurnPump:
         self._has_more = len(claimed) == room
         return bool(claimed)
 
+    async def _look_for_lost(self) -> None:
+        """Meanwhile nothing begins: it would not be among those we say we know."""
+        self._is_unsure = False  # first: whatever is lost from now on, the next look is for
+        self._is_looking = True
+        try:
+            await self._reaper.reclaim(tuple(self._running))
+        except BaseException:
+            self._is_unsure = True
+            raise
+        finally:
+            self._is_looking = False
+
     @property
     def _room(self) -> int:
         return self._desk.limits.concurrent - len(self._running) - self._held
@@ -130,7 +145,8 @@ class TurnPump:
     def seat(self) -> Iterator[bool]:
         """Hold room, if there is any, for a turn that may be claimed while its message is accepted.
         The drain waits for such turns as for those that run."""
-        is_free = self._room > 0 and not self._is_draining
+        is_steady = not (self._is_unsure or self._is_looking or self._is_away)
+        is_free = is_steady and not self._is_draining and self._room > 0
         self._held += is_free
         self._idle.clear()
         try:
@@ -143,6 +159,8 @@ class TurnPump:
         finally:
             self._held -= is_free
             self._note_idle()
+            if is_free and (self._is_full or self._is_unsure):
+                self.wake()  # whoever looked meanwhile found no room
 
     def _note_idle(self) -> None:
         if not self._running and not self._held:
@@ -167,13 +185,22 @@ class TurnPump:
         task.add_done_callback(lambda _: self._ended(turn, runner))
 
     async def _run(self, runner: Runner) -> None:
-        await attempt(runner.run(), runner.fail_unforeseen)
+        await attempt(runner.run(), partial(self._fail, runner))
+
+    async def _fail(self, runner: Runner, error: Exception) -> None:
+        """If not even that can be written down, the turn is still ours and nobody runs it."""
+
+        async def lose(_: Exception) -> None:
+            runner.is_lost = True
+
+        await attempt(runner.fail_unforeseen(error), lose)
 
     def _ended(self, turn: TurnId, runner: Runner) -> None:
         found = self._running.get(turn)
         if found is not None and found[0] is runner:
             del self._running[turn]
             self._stage.end(turn)
+        self._is_unsure = self._is_unsure or runner.is_lost
         self._note_idle()
         if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
             self.wake()
@@ -188,10 +215,15 @@ class TurnPump:
             self._abandoned.add(turn)
 
     def let_go(self) -> None:
-        """Our turns may be others' now: end all work, and look before claiming more."""
-        self._is_unsure = True
+        """Our turns may be others' now: end all work, and begin none."""
+        self._is_away = True
         for _, task in self._running.values():
             task.cancel()
+
+    def come_back(self) -> None:
+        """What nobody has taken is ours again, and nobody runs it: look before claiming more."""
+        self._is_away = False
+        self._is_unsure = True
         self.wake()
 
     def steer(self, turn: TurnId) -> None:

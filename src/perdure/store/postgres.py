@@ -7,7 +7,7 @@ server's clock only.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ from perdure.store.statement import MakeOp, Op, RaceLost, Rows, Statement, rows,
 
 T = TypeVar("T")
 RETRIES = 10
+COMMAND_S = 60
+MIGRATION_S = 86_400  # a large table takes what it takes, and so does waiting for the one at it
 _MIGRATION_LOCK = 0x7065726475726531  # any constant: one node migrates, the others wait
 
 
@@ -97,17 +99,29 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
             return Conflict(f"the store refused a write that breaks a rule: {error}")
         case asyncpg.InvalidAuthorizationSpecificationError() | asyncpg.InvalidCatalogNameError():
             return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
-        case asyncpg.PostgresConnectionError() | OSError() | asyncpg.InterfaceError():
+        case (
+            asyncpg.PostgresConnectionError()
+            | OSError()
+            | asyncpg.InterfaceError()
+            | asyncpg.InternalClientError()
+        ):
             if committing:
                 return Ambiguous(f"PostgreSQL went away during a commit ({error})")
             return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
-        case asyncpg.OperatorInterventionError() | asyncpg.InsufficientResourcesError():
+        case (
+            asyncpg.OperatorInterventionError()
+            | asyncpg.InsufficientResourcesError()
+            # A stand-by answers so until it has taken over.
+            | asyncpg.ReadOnlySQLTransactionError()
+            # Another node has migrated; the next call asks again.
+            | asyncpg.InvalidCachedStatementError()
+        ):
             return Transient(f"PostgreSQL cannot serve now: {error}")
         case _:
             return Corrupt(f"PostgreSQL answered in an unexpected way: {error}")
 
 
-_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class PostgresDriver:
@@ -135,7 +149,7 @@ class PostgresDriver:
                 self._url,
                 min_size=1,
                 max_size=self._connections,
-                command_timeout=60,
+                command_timeout=COMMAND_S,
                 reset=_nothing_to_reset,
             )
             async with self._pool.acquire() as connection:
@@ -149,7 +163,8 @@ class PostgresDriver:
 
     async def _migrate(self, connection: asyncpg.Connection, now_ms: int) -> None:
         """One node migrates while the others wait; each migration is one transaction."""
-        await connection.execute("SELECT pg_advisory_lock($1)", _MIGRATION_LOCK)
+        lock = "SELECT pg_advisory_lock($1)"
+        await connection.execute(lock, _MIGRATION_LOCK, timeout=MIGRATION_S)
         try:
             todo = await drive(connection, migrations.pending(self._shipped))
             is_new = len(todo) == len(self._shipped)
@@ -157,7 +172,7 @@ class PostgresDriver:
                 async with connection.transaction():
                     if not is_new:
                         await self._back_up(connection, migration)
-                    await connection.execute(migration.sql)
+                    await connection.execute(migration.sql, timeout=MIGRATION_S)
                     await drive(connection, migrations.record(migration, at=now_ms))
         finally:
             await connection.execute("SELECT pg_advisory_unlock($1)", _MIGRATION_LOCK)
@@ -174,7 +189,9 @@ class PostgresDriver:
             "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         )
         for (table,) in tables:
-            await connection.copy_from_table(table, output=folder / table, format="binary")
+            await connection.copy_from_table(
+                table, output=folder / table, format="binary", timeout=MIGRATION_S
+            )
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -196,7 +213,7 @@ class PostgresDriver:
     async def _transact(self, make: MakeOp[T]) -> T:
         committing = False
         try:
-            async with self._acquire() as connection:
+            async with self._connected() as connection:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
@@ -216,17 +233,24 @@ class PostgresDriver:
         """Run an operation on a snapshot of its own."""
         try:
             async with (
-                self._acquire() as connection,
+                self._connected() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 return await drive(connection, make())
         except _FOREIGN as error:
             raise translate(error) from error
 
-    def _acquire(self) -> asyncpg.pool.PoolAcquireContext:
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncpg.Connection]:
         if self._pool is None:
             raise Transient("the store is closed")
-        return self._pool.acquire()
+        async with self._pool.acquire() as connection:
+            try:
+                yield connection
+            except asyncpg.InternalClientError:
+                # It was cut while nobody used it, and has not quite noticed: nobody gets it again.
+                connection.terminate()
+                raise
 
 
 async def _nothing_to_reset(_: asyncpg.Connection) -> None:

@@ -38,8 +38,9 @@ _PRAGMAS: Final = """
     PRAGMA journal_size_limit = 67108864;"""
 
 
-def translate(error: Exception) -> PerdureError:
-    """The one place where SQLite's failures become ours."""
+def translate(error: Exception, *, opening: bool = False) -> PerdureError:
+    """The one place where SQLite's failures become ours. What cannot be opened or written while we
+    run (no file handle is left, the disk was mounted anew) could be a moment ago, and will be."""
     match error:
         case UnicodeEncodeError():
             return Rejected("no database can hold this text; send valid Unicode")
@@ -61,10 +62,8 @@ def translate(error: Exception) -> PerdureError:
         case apsw.ConstraintError():
             return Conflict(f"the store refused a write that breaks a rule: {error}")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            return Rejected(
-                f"the database cannot be opened for writing ({error}); check its permissions",
-                code="not_writable",
-            )
+            told = f"the database cannot be opened for writing ({error}); check its permissions"
+            return (Rejected if opening else Transient)(told, code="not_writable")
         case apsw.IOError() | apsw.BusyError() | apsw.NoMemError():
             return Transient(f"the disk did not take the write ({error}); try again")
         case _:
@@ -133,7 +132,7 @@ class SqliteDriver:
                 self._path.chmod(0o600)
                 self._migrate(now_ms)
             except (apsw.Error, OSError) as error:
-                raise translate(error) from error
+                raise translate(error, opening=True) from error
             undo.pop_all()
 
     def _lock(self) -> None:

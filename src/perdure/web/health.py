@@ -50,8 +50,11 @@ class HealthApi:
         control = self._services.control
         if control.is_ready and not control.is_draining:
             return json_response({"status": "ready"})
-        why = "draining: messages are kept and run after the restart"
-        return problem(503, "not_ready", why if control.is_draining else "starting", retryable=True)
+        if control.is_draining:
+            why = "draining: messages are kept and run after the restart"
+        else:
+            why = "starting, or stumbling: messages are kept and run soon; `perdure logs` says more"
+        return problem(503, "not_ready", why, retryable=True)
 
     async def metrics(self, request: web.Request) -> web.Response:
         # Imported at the first scrape: a gateway nobody scrapes does not pay for it.
