@@ -91,6 +91,18 @@ async def opened(
         await store.close()
 
 
+def on_sqlite(folder: Path) -> SqliteDriver:
+    return SqliteDriver(folder / "p.db", synchronous="OFF")
+
+
+@asynccontextmanager
+async def inhabited(
+    driver: SqliteDriver | PostgresDriver, media: Path, clock: VirtualClock
+) -> AsyncIterator[tuple[Store, Supervisor, PrincipalId]]:
+    async with opened(driver, media, clock) as store, Supervisor() as supervisor:
+        yield store, supervisor, (await store.principals.ensure("person", role="member")).id
+
+
 def hello(
     person: PrincipalId, external_id: str, *, place: str = "room", text: str = "hello"
 ) -> Update:
@@ -162,9 +174,7 @@ async def test_a_message_whose_acceptance_was_not_heard_is_answered(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """The sender repeats it, and the repeat must wake whoever has work."""
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         fuse = Fuse(1, Nemesis.LOSE_REPLY)
         fused: Store = FusedStore(store, Fuse())  # type: ignore[assignment]
         fused.inbox = FusedStore(store, fuse).inbox
@@ -185,9 +195,7 @@ async def test_what_nobody_foresaw_costs_a_pump_a_moment(
 ) -> None:
     """Without its pumps a node would go on accepting, and nothing would come of it."""
     calls = {"turns": "claim", "outbox": "take", "fetches": "take", "nodes": "beat"}
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         whole = getattr(store, port)
         failed = asyncio.Event()
 
@@ -213,9 +221,7 @@ async def test_who_comes_while_a_lost_turn_is_looked_for_is_answered(
     tmp_path: Path, clock: VirtualClock, is_heard: bool
 ) -> None:
     """Neither taken for the lost one before the look, nor forgotten over it after."""
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         inbox, nodes = store.inbox, store.nodes
         lost = {"u1"} if is_heard else {"u1", "u2"}
         comes = [hello(person, "u2", place="two")]
@@ -253,9 +259,7 @@ async def test_room_that_was_held_in_vain_is_given_to_others(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """A repeat with other words is refused; who came meanwhile must not wait for ever."""
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         inbox = store.inbox
         other: list[Accepted] = []
 
@@ -288,9 +292,7 @@ class BrittlePlatform(ScriptedPlatform):
 async def test_a_turn_whose_failure_cannot_be_written_down_blocks_nobody(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         parts = put_up(store, BrittlePlatform(), supervisor, clock=clock)
         async with begun(parts):
             broken = await parts.door.accept(hello(person, "u1"))
@@ -307,9 +309,7 @@ async def test_parts_of_the_drain_are_known_to_the_pump(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """It gives back what it does not know of, and that would be shown twice."""
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         outbox = store.outbox
 
         async def unheard(**more: Any) -> object:
@@ -357,9 +357,7 @@ async def test_what_one_agent_has_encoded_is_not_sent_to_another(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """An agent may be configured anew, under its old name, for a server of another kind."""
-    driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         roster = Roster(seated(ScriptedAgent()))
         parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, roster=roster)
         async with begun(parts):
@@ -382,8 +380,7 @@ async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(
     tmp_path: Path, clock: VirtualClock, postgres: OwnedDatabase
 ) -> None:
     driver = PostgresDriver(postgres.url, connections=4)
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(driver, tmp_path, clock) as (store, supervisor, person):
         agent = PatientAgent()
         roster = Roster(seated(agent))
         parts = put_up(
@@ -405,8 +402,7 @@ async def test_a_node_that_lost_its_lease_lives_again(
 ) -> None:
     """It slept for too long, alone: it must not take its own turns for a dead one's for ever."""
     driver = PostgresDriver(postgres.url, connections=4)
-    async with opened(driver, tmp_path, clock) as store, Supervisor() as supervisor:
-        person = (await store.principals.ensure("person", role="member")).id
+    async with inhabited(driver, tmp_path, clock) as (store, supervisor, person):
         parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, is_shared=True)
         async with begun(parts):
             first = await parts.door.accept(hello(person, "u1"))
