@@ -16,6 +16,7 @@ from perdure.app.config import Config
 from perdure.app.platforms import Hosts
 from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
+from perdure.engine.patience import happens
 from perdure.engine.roster import Roster
 
 LOOK_S = 2.0
@@ -54,20 +55,13 @@ class Reloading:
 
     async def run(self) -> None:
         while True:
-            if await self._is_asked_within(LOOK_S):
+            if await happens(self._asked, within_s=LOOK_S):
                 self._asked.clear()
                 self._seen = await asyncio.to_thread(_stamp, self._path)
                 with self._shown():
                     await self.apply()
             elif (stamp := await asyncio.to_thread(_stamp, self._path)) != self._seen:
                 await self._apply_when_quiet(stamp)
-
-    async def _is_asked_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._asked.wait()
-        except TimeoutError:
-            return False
 
     async def _apply_when_quiet(self, stamp: tuple[int, int] | None) -> None:
         """An editor may still be writing: take it once it has been the same for one look."""

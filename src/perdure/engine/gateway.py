@@ -19,6 +19,7 @@ from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
 from perdure.engine.outbox import OutboxPump
+from perdure.engine.patience import happens
 from perdure.engine.reaper import Reaper
 from perdure.engine.supervisor import REST_S, Start, kept
 from perdure.engine.sweeping import Sweeper
@@ -108,7 +109,8 @@ class Gateway:
                     self._outbox.wake()
             except (Transient, Ambiguous) as error:
                 log.warning("heartbeat failed", error=error.message)
-            await self._pause(BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S)
+            beat_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
+            await happens(self._over, within_s=beat_s)
 
     async def _live_again(self) -> None:
         """Our lease ran out (the machine slept, the database was away): others may have taken our
@@ -118,13 +120,6 @@ class Gateway:
         await self._turns.finished()
         await self._nodes.join(name=self._name)
         self._turns.come_back()
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        except TimeoutError:
-            return
 
     def hurry(self) -> None:
         """A second signal: do not wait for turns any longer."""

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from perdure.engine.patience import happens
 from perdure.ports.clock import Clock
 
 # What was due and could not be taken is looked for again after this.
@@ -30,8 +31,4 @@ class Lookout:
         if due_ms is not None:
             left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
             wait_s = min(wait_s, left_s if due_ms > self._looked_at else LEFT_S)
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await happens(self._wake, within_s=wait_s)

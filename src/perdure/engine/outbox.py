@@ -20,6 +20,7 @@ from perdure.domain.delivery import GONE, KEPT, Capabilities, PartState, Step, b
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
 from perdure.engine.lookout import Lookout
+from perdure.engine.patience import happens
 from perdure.engine.persist import persist
 from perdure.engine.stage import Stage
 from perdure.engine.supervisor import Start, attempt
@@ -93,16 +94,9 @@ class OutboxPump:
         while self._surfaces and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             if not await self._begin(limit=LAST_TAKE):
                 break
-            await self._idle_within(left_s)
+            await happens(self._idle, within_s=left_s)
         self.stop()
         await self._idle.wait()
-
-    async def _idle_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            return
 
     async def run(self) -> None:
         if not self._surfaces:

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
+from perdure.engine.patience import happens
 from perdure.ports.media import SHARDS, MediaLibrary
 
 PAUSE_S: Final = 0.5
@@ -29,7 +30,7 @@ class Sweeper:
     async def run(self) -> None:
         while not self._over.is_set():
             has_more = await self.step()
-            await self._pause(PAUSE_S if has_more else EVERY_S)
+            await happens(self._over, within_s=PAUSE_S if has_more else EVERY_S)
 
     async def step(self) -> bool:
         """One part of the library. False after the last one."""
@@ -42,10 +43,3 @@ class Sweeper:
             log.info("swept files that belong to nothing", files=swept)
         self._shard = (self._shard + 1) % SHARDS
         return self._shard > 0
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        except TimeoutError:
-            return

@@ -12,6 +12,7 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Interruption
 from perdure.engine.desk import Desk
+from perdure.engine.patience import happens
 from perdure.engine.reaper import Reaper
 from perdure.engine.runner import Runner
 from perdure.engine.stage import Stage
@@ -72,7 +73,7 @@ class TurnPump:
             self._wake.clear()
             self._has_more = False
             if not await self._safe_step() or not self._has_more:
-                await self._wait()
+                await happens(self._wake, within_s=await self._patience_s())
 
     async def _safe_step(self) -> bool:
         try:
@@ -82,13 +83,6 @@ class TurnPump:
             await self._desk.clock.sleep(1)
             self._has_more = True
             return True
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(await self._patience_s()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _patience_s(self) -> float | None:
         """Until we are woken, or until a turn that is held back may begin."""
