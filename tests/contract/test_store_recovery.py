@@ -346,6 +346,84 @@ async def test_what_is_stale_is_kept_for_the_next_message(
     assert (accepted.session, accepted.ended) == (first.lease.session, (first.lease.turn,))
 
 
+STALE = Policy(freshness_ms=1_000)
+
+
+@pytest.mark.parametrize("policy", [WAIT, ASK, STALE], ids=["wait", "ask", "stale"])
+async def test_what_waits_behind_an_interrupted_turn_is_its_next_message(
+    store: Store, send: Sender, clock: VirtualClock, restart: OpenStore, policy: Policy
+) -> None:
+    """It was accepted while the turn ran, so nobody needs to say anything more."""
+    await send("work")
+    first = await claim_one(store)
+    await flush(store, first.lease, "half an ans")
+    behind = await send("what else?")
+    last = await send("and then?")
+    clock.advance(3_600)
+    store = await restart()
+    await store.nodes.reap(attempts_max=3, limit=100)
+
+    result = await store.nodes.resume(policy, limit=100)
+
+    (settled,) = only(TurnSettled, result.recorded)
+    assert (settled.turn, settled.outcome) == (first.lease.turn, Outcome.INTERRUPTED)
+    assert await notices(store, first.lease.session) == []
+    assert (await store.nodes.resume(policy, limit=100)).recorded == []
+    second = await claim_one(store)
+    assert (second.lease.turn, second.parent) == (behind.turn, first.lease.turn)
+    assert len(untold([second.before, second.events])) == 1
+    request = await next_request(store, second)
+    words = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
+    assert words[-2:] == ["half an ans", "what else?"]
+    await settle(store, second)
+    assert (await claim_one(store)).lease.turn == last.turn
+
+
+async def test_what_goes_on_goes_on_before_what_waits_behind_it(store: Store, send: Sender) -> None:
+    await send("work")
+    first = await claim_one(store)
+    await send("what else?")
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    assert await resumed(store) == [first.lease.turn]
+
+    assert (await claim_one(store)).lease.turn == first.lease.turn
+
+
+async def test_a_message_that_waits_for_its_files_is_the_next_one_too(
+    store: Store, send: Sender
+) -> None:
+    await send("work")
+    first = await claim_one(store)
+    await send("look", attachments=(Attachment(reference="r", name="a.txt", size=3),))
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    await resumed(store, WAIT)
+
+    row = await turn_row(store, first.lease.session, first.lease.turn)
+    assert row.outcome == "interrupted"
+    assert await store.turns.claim(limit=9) == [], "its file is still to come"
+
+
+async def test_nobody_is_asked_about_what_more_than_one_step_settles(
+    store: Store, send: Sender
+) -> None:
+    for place in ("one", "two", "three"):
+        await send("work", place=place)
+    running = await store.turns.claim(limit=9)
+    for place in ("one", "two", "three"):
+        await send("what else?", place=place)
+    for each in running:
+        await store.turns.interrupt(each.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    for _ in range(3):
+        await store.nodes.resume(ASK, limit=1)
+
+    for each in running:
+        assert await notices(store, each.lease.session) == []
+    assert len(await store.turns.claim(limit=9)) == 3
+
+
 @pytest.mark.parametrize(("last", "ago_s"), [("event", 50), ("beat", 50), ("neither", 100)])
 async def test_age_is_counted_from_the_last_sign_of_life(
     store: Store,
@@ -883,15 +961,14 @@ async def _replace(store: Store, send: Sender, running: Claimed) -> None:
     await send("newer")
 
 
-async def _drop(store: Store, send: Sender, running: Claimed) -> None:
+async def _make_way(store: Store, send: Sender, running: Claimed) -> None:
     await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
     await resumed(store, ASK)
-    await send("drop")
 
 
 @pytest.mark.parametrize(
     ("end", "after"),
-    [(_settle, []), (_stop, []), (_supersede, ["newer"]), (_replace, ["newer"]), (_drop, [])],
+    [(_settle, []), (_stop, []), (_supersede, ["newer"]), (_replace, ["newer"]), (_make_way, [])],
 )
 async def test_steers_that_nobody_took_become_turns(
     store: Store,

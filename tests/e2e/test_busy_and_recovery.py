@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -127,6 +128,26 @@ async def test_wait_until_the_next_message_in_the_same_session(start: Any) -> No
     assert following["session"] == accepted["session"]
     assert (await client.settled(accepted["turn"]))["outcome"] == "interrupted"
     assert (await client.settled(following["turn"]))["outcome"] == "done"
+    outcomes = [e.get("outcome") for e in await client.transcript("main")]
+    assert outcomes == [None, "interrupted", None, "done"]
+
+
+@pytest.mark.parametrize("resume", ["wait", "ask"])
+async def test_what_was_said_while_it_drained_is_answered_after_the_restart(
+    start: Any, resume: str
+) -> None:
+    client = await start(f'[recovery]\nresume = "{resume}"\n[drain]\ntimeout_s = 1\n')
+    cut = await client.say("main", LONG)
+    await until_text(client)
+    client.gateway.send_signal(signal.SIGTERM)
+    while (await client.call("GET", "/readyz"))[0] != 503:
+        await client.gateway.pause(0.01)
+    behind = await client.say("main", "what else?")
+    assert await client.gateway.wait() == 0
+    await client.gateway.start()
+    assert (await client.settled(behind["turn"]))["outcome"] == "done"
+    turn = await client.settled(cut["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("interrupted", 1)
     outcomes = [e.get("outcome") for e in await client.transcript("main")]
     assert outcomes == [None, "interrupted", None, "done"]
 

@@ -60,6 +60,7 @@ from perdure.domain.prompt import MediaBlock, Request, TextBlock
 from perdure.domain.records import PartView, SessionRecord
 from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
+from perdure.domain.turn import State
 from perdure.domain.updates import EDIT, Update
 from perdure.domain.watching import Delta
 from perdure.engine.desk import Limits
@@ -513,14 +514,25 @@ async def drain(life: Life) -> None:
     await life.drain()
 
 
+async def drain_with_more(life: Life) -> None:
+    """Nobody says anything more after what waits behind the answer, and what was said to it."""
+    await life.hold("long story")
+    life.world.say("and then")
+    life.world.say("rather short", busy=Busy.STEER)
+    await life.receive()
+    await life.drain()
+
+
 async def talk_on(life: Life) -> None:
     life.world.say("and now?")
     await life.rest()
 
 
 async def talk_on_if_left(life: Life) -> None:
-    """Whatever still waits for the next message gets one."""
+    """An answer that still waits for the next message gets one; no message waits for another."""
     await life.rest()
+    turns = [turn for record in await life.records() for turn in record.turns]
+    assert not [turn for turn in turns if turn.state == State.QUEUED]
     life.world.say("still there?")
     await life.rest()
 
@@ -635,6 +647,13 @@ SCENARIOS = {
     ),
     "wait": Scenario(
         acts=(drain, talk_on),
+        outcomes=_or(Outcome.INTERRUPTED),
+        proof=_ended(Outcome.INTERRUPTED),
+        resume=Resume.WAIT,
+        last=talk_on_if_left,
+    ),
+    "wait with more behind": Scenario(
+        acts=(drain_with_more, rest),
         outcomes=_or(Outcome.INTERRUPTED),
         proof=_ended(Outcome.INTERRUPTED),
         resume=Resume.WAIT,

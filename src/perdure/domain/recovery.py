@@ -48,6 +48,27 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 3
 
 
+class Fate(StrEnum):
+    """What becomes of one interrupted turn. MAKES_WAY: it is settled, and what was said since is
+    answered; what it has said so far is kept."""
+
+    GOES_ON = "goes on"
+    ASKS = "asks"
+    WAITS = "waits"
+    MAKES_WAY = "makes way"
+
+
+def fate(policy: Policy, *, kind: str, age_ms: int, is_followed: bool) -> Fate:
+    """What would wait for the next message does not wait if that has come already, and nobody is
+    asked about it then."""
+    is_stale = bool(policy.freshness_ms) and age_ms > policy.freshness_ms
+    if kind != PERSONAL or (policy.resume is Resume.CONTINUE and not is_stale):
+        return Fate.GOES_ON
+    if is_followed:
+        return Fate.MAKES_WAY
+    return Fate.ASKS if policy.resume is Resume.ASK and not is_stale else Fate.WAITS
+
+
 _CLOSING: Final = {
     Ending.UNKNOWN: (
         "The call was cut short and its effect is unknown: it may or may not have happened. "

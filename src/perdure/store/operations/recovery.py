@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from perdure.domain.errands import UNASKED
 from perdure.domain.events import (
     AttemptInterrupted,
     Recorded,
@@ -9,14 +10,30 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Interruption
-from perdure.domain.recovery import CONTINUE, DROP, Policy, Resume, question_text, tail_key
+from perdure.domain.recovery import (
+    CONTINUE,
+    DROP,
+    Fate,
+    Policy,
+    Resume,
+    fate,
+    question_text,
+    tail_key,
+)
 from perdure.domain.turn import State
 from perdure.ports.turns import Lease, Resumed
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, spending
-from perdure.store.operations.endings import FORGET_PARTIALS, closing_events, locked
+from perdure.store.operations.endings import (
+    FORGET_PARTIALS,
+    Locked,
+    closing_events,
+    end_turn,
+    locked,
+)
 from perdure.store.operations.line import make_ready
 from perdure.store.operations.notices import notice
+from perdure.store.operations.queueing import REPLACED
 from perdure.store.operations.setting import Stamp
 from perdure.store.operations.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, row, rows, run
@@ -41,10 +58,25 @@ _INTERRUPTED = """
     WHERE t.state = 'interrupted' AND (t.kind <> 'message' OR (t.alive_at >= $1 AND $2 = 1))
       AND s.strikes {suspects} 2
     ORDER BY t.queued_at LIMIT $3"""
+# What somebody has said since: it waits behind the turn `t`, or was said to it and never taken.
+_FOLLOWED = f"""
+    (EXISTS (SELECT 1 FROM turns q WHERE q.session_id = t.session_id AND q.outcome IS NULL
+             AND q.state = 'queued' AND q.kind NOT IN {UNASKED})
+     OR EXISTS (SELECT 1 FROM journal said WHERE said.turn_id = t.id
+                AND said.kind = 'steer_accepted'
+                AND NOT EXISTS (SELECT 1 FROM journal taken WHERE taken.turn_id = t.id
+                                AND taken.kind = 'steer_taken'
+                                AND taken.message_id = said.message_id)))"""
+_OVERTAKEN = f"""
+    SELECT t.id FROM turns t
+    WHERE t.state = 'interrupted' AND t.kind = 'message' AND (t.alive_at < $1 OR $2 = 0)
+      AND {_FOLLOWED}
+    ORDER BY t.queued_at LIMIT $3"""
 _TO_ASK = """
     SELECT id FROM turns
     WHERE state = 'interrupted' AND kind = 'message' AND asked_at IS NULL AND alive_at >= $1
     ORDER BY queued_at LIMIT $2"""
+_SINCE = f"SELECT t.alive_at, t.asked_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
 _SUSPECT_AT_WORK = """
     SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.outcome IS NULL AND t.state <> 'interrupted' AND t.attempts > 0 AND s.strikes >= 2
@@ -122,23 +154,47 @@ def resume(dialect: Dialect, policy: Policy, stamp: Stamp, *, limit: int) -> Op[
     culprit is found alone."""
     oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
     goes_on = int(policy.resume is Resume.CONTINUE)
-    recorded: list[Recorded] = []
     found = yield from rows(_INTERRUPTED.format(suspects="<"), oldest, goes_on, limit)
     suspects = yield from rows(_INTERRUPTED.format(suspects=">="), oldest, goes_on, 2)
     if not found and suspects and (yield from row(_SUSPECT_AT_WORK)) is None:
         found, suspects = suspects[:1], suspects[1:]
-    for (turn,) in found:
-        recorded += yield from requeue(dialect, turn, stamp)
+    found += yield from rows(_OVERTAKEN, oldest, goes_on, limit)
     if policy.resume is Resume.ASK:
-        for (turn,) in (yield from rows(_TO_ASK, oldest, limit)):
-            recorded += yield from _ask(dialect, turn, stamp)
+        found += yield from rows(_TO_ASK, oldest, limit)
+    recorded: list[Recorded] = []
+    for (turn,) in found:
+        recorded += yield from _meet(dialect, turn, policy, stamp)
     return Resumed(recorded=recorded, is_holding_back=bool(suspects))
+
+
+def _meet(dialect: Dialect, turn: TurnId, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
+    """Whatever it was found as: what becomes of a turn is decided when its session is ours."""
+    found = yield from locked(turn)
+    if found is None or found.state != State.INTERRUPTED:
+        return []
+    since = yield from row(_SINCE, turn)
+    assert since is not None
+    alive_at, asked_at, is_followed = since
+    age_ms = stamp.at - alive_at
+    match fate(policy, kind=found.kind, age_ms=age_ms, is_followed=bool(is_followed)):
+        case Fate.GOES_ON:
+            return (yield from _requeue(dialect, turn, found, stamp))
+        case Fate.MAKES_WAY:
+            return (yield from end_turn(dialect, turn, found, REPLACED, stamp))
+        case Fate.ASKS if asked_at is None:
+            return (yield from _ask(dialect, turn, found, stamp))
+        case Fate.ASKS | Fate.WAITS:
+            return []
 
 
 def requeue(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
     found = yield from locked(turn)
     if found is None or found.state != State.INTERRUPTED:
         return []
+    return (yield from _requeue(dialect, turn, found, stamp))
+
+
+def _requeue(dialect: Dialect, turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
     requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
     recorded = yield from journal.append(dialect, found.session, [requeued], at=stamp.at)
     yield from run(_REQUEUE, turn)
@@ -146,11 +202,8 @@ def requeue(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
     return recorded
 
 
-def _ask(dialect: Dialect, turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
+def _ask(dialect: Dialect, turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
     """One short question, once."""
-    found = yield from locked(turn)
-    if found is None or found.state != State.INTERRUPTED:
-        return []
     yield from run(_ASKED, stamp.at, turn)
     text = question_text(Interruption(found.reason))
     return (yield from notice(dialect, found.session, turn, text, stamp, choices=(CONTINUE, DROP)))
