@@ -97,7 +97,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversations(Protocol):
-    """What a person sees. `principal` None reads everything (operators).
+    """What a person sees. `principal` None reads everything (operators); what is said in a shared
+    place is nobody's own, so only they read it.
 
     Guarantees: each answer is one snapshot. `find` takes the name of a conversation of the
     principal's over HTTP, or the address of one on a platform, which is theirs or, with `sees_all`,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from perdure.domain.events import Recorded
-from perdure.domain.ids import MessageId, PrincipalId
+from perdure.domain.ids import MessageId
 from perdure.ports.turns import Piece
 from perdure.store.statement import Op, Rows
 
@@ -26,10 +26,11 @@ def words_of(text: str) -> str:
 
 
 class Searchable(NamedTuple):
-    """A message as the full-text index takes it."""
+    """A message as the full-text index takes it. `scope` is whose it is: a person's id, or that of
+    the conversation where several people talk."""
 
     recorded: Recorded
-    principal: PrincipalId
+    scope: str
     message: MessageId
     role: str
     text: str
@@ -51,7 +52,7 @@ class Dialect(Protocol):
     def index(self, message: Searchable) -> Op[None]: ...
 
     def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+        self, query: str, *, scope: str | None, before: int | None, limit: int
     ) -> Op[Rows]: ...
 
     def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:

@@ -14,7 +14,6 @@ from typing import TypeVar
 import asyncpg
 
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
-from perdure.domain.ids import PrincipalId
 from perdure.ports.turns import Piece
 from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
@@ -33,6 +32,7 @@ class PostgresDialect:
     now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
     one_at_a_time = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 
+    # The column that holds the scope has the name of what it was first for.
     _INDEX = """
         INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
         VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
@@ -60,14 +60,12 @@ class PostgresDialect:
         recorded = message.recorded
         yield from run(
             self._INDEX,
-            recorded.session, recorded.seq, message.message, message.role, message.principal,
+            recorded.session, recorded.seq, message.message, message.role, message.scope,
             words_of(message.text[:INDEXED_TEXT_MAX]),
         )  # fmt: skip
 
-    def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
-    ) -> Op[Rows]:
-        return (yield from rows(self._SEARCH, words_of(query), before or 2**62, principal, limit))
+    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
+        return (yield from rows(self._SEARCH, words_of(query), before or 2**62, scope, limit))
 
     def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
         """Locks the sessions first: an epoch that is checked must not move before the commit."""

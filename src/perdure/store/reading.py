@@ -48,13 +48,13 @@ class StoredArchive:
         self._driver = driver
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView:
-        return await self._driver.read(partial(history.turn, turn, principal=principal))
+        return await self._driver.read(partial(history.turn, turn, scope=principal))
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         return await self._driver.read(partial(history.sessions, principal=principal, page=page))
 
     async def session(self, session: SessionId, *, principal: PrincipalId | None) -> SessionView:
-        return await self._driver.read(partial(history.session, session, principal=principal))
+        return await self._driver.read(partial(history.session, session, scope=principal))
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
         return await self._driver.read(partial(journal.since, session, after, limit=limit))
@@ -77,7 +77,7 @@ class StoredArchive:
                 search.search,
                 self._driver.dialect,
                 query,
-                principal=principal,
+                scope=principal,
                 before=before,
                 limit=limit,
             )
@@ -89,7 +89,7 @@ class StoredDiagnostics:
         self._driver = driver
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
-        return await self._driver.read(partial(explaining.explain, any_id, principal=principal))
+        return await self._driver.read(partial(explaining.explain, any_id, scope=principal))
 
     async def counts(self) -> Counts:
         return await self._driver.read(diagnostics.counts)

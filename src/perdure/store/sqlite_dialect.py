@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from perdure.domain.ids import PrincipalId
 from perdure.ports.turns import Piece
 from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
@@ -44,17 +43,15 @@ class SqliteDialect:
         yield from run(
             self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
         )
-        scope, text = _word(message.principal), words_of(message.text[:INDEXED_TEXT_MAX])
+        scope, text = _word(message.scope), words_of(message.text[:INDEXED_TEXT_MAX])
         yield from run(self._INDEX_TEXT, scope, text)
 
-    def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
-    ) -> Op[Rows]:
+    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
         words = " ".join(f'text:"{word}"' for word in words_of(query).split())
         if not words:
             return []
-        if principal is not None:
-            words = f'scope:"{_word(principal)}" {words}'
+        if scope is not None:
+            words = f'scope:"{_word(scope)}" {words}'
         return (yield from rows(self._SEARCH, words, before or 2**62, limit))
 
     def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
@@ -71,9 +68,9 @@ class SqliteDialect:
         return written
 
 
-def _word(principal: PrincipalId) -> str:
+def _word(scope: str) -> str:
     """An id as one word of the tokenizer's."""
-    return principal.replace("_", "")
+    return scope.replace("_", "")
 
 
 @cache

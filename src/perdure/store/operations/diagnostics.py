@@ -61,7 +61,7 @@ def parked_parts(*, limit: int) -> Op[list[PartView]]:
 
 
 def record(session_id: SessionId) -> Op[SessionRecord]:
-    session = yield from history.session(session_id, principal=None)
+    session = yield from history.session(session_id, scope=None)
     columns = yield from row(_SESSION, session_id)
     assert columns is not None
     epoch, head, ready_at, strikes = columns

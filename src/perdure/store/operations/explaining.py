@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from perdure.domain.errors import NotFound
 from perdure.domain.events import CommandTaken
-from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.ports.history import Arrival, Explanation
 from perdure.store.operations import history, journal, letters
 from perdure.store.operations.parked import PARTS
 from perdure.store.operations.parked import view as part_view
+from perdure.store.operations.scopes import SCOPE, Scope
 from perdure.store.statement import Op, Row, row, rows
 
 _PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
@@ -21,29 +22,30 @@ _PARTS_OF_COMMAND = PARTS + "WHERE o.message_id = $1 AND o.turn_id IS NULL ORDER
 _PART = "SELECT turn_id, message_id FROM outbox WHERE id = $1"
 _UPDATE = """
     SELECT i.adapter, i.account, i.external_id, i.kind, i.at, i.turn_id, i.message_id, i.session_id
-    FROM inbox i JOIN sessions s ON s.id = i.session_id """
+    FROM inbox i JOIN sessions s ON s.id = i.session_id
+    JOIN conversations c ON c.id = s.conversation_id """
 _BY_EXTERNAL_ID = (
     _UPDATE
-    + """
-    WHERE i.external_id = $1 AND (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2)
+    + f"""
+    WHERE i.external_id = $1 AND (CAST($2 AS TEXT) IS NULL OR {SCOPE} = $2)
     ORDER BY i.at DESC LIMIT 1"""
 )
 # Over HTTP the external id is the client's id, a line feed and the conversation's name.
 _BY_CLIENT_ID = (
     _UPDATE
-    + """
-    JOIN conversations c ON c.adapter = 'http'
-      AND i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || c.place
-    WHERE CAST($3 AS TEXT) IS NULL OR c.principal_id = $3
+    + f"""
+    JOIN conversations w ON w.adapter = 'http'
+      AND i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || w.place
+    WHERE CAST($3 AS TEXT) IS NULL OR {SCOPE} = $3
     ORDER BY i.at DESC LIMIT 1"""
 )
 # On other surfaces it may be the place, a slash and the sender's id.
 _BY_PLACE = (
     _UPDATE
-    + """
-    JOIN (SELECT DISTINCT adapter, place FROM conversations) c ON c.adapter = i.adapter
-      AND i.external_id = c.place || '/' || CAST($1 AS TEXT)
-    WHERE CAST($2 AS TEXT) IS NULL OR s.principal_id = $2 LIMIT 2"""
+    + f"""
+    JOIN (SELECT DISTINCT adapter, place FROM conversations) w ON w.adapter = i.adapter
+      AND i.external_id = w.place || '/' || CAST($1 AS TEXT)
+    WHERE CAST($2 AS TEXT) IS NULL OR {SCOPE} = $2 LIMIT 2"""
 )
 _BY_MESSAGE = _UPDATE + "WHERE i.message_id = $1 ORDER BY i.at LIMIT 1"
 _OF_TURN = """
@@ -67,26 +69,26 @@ class Came(NamedTuple):
     session: SessionId
 
 
-def explain(any_id: str, *, principal: PrincipalId | None) -> Op[Explanation]:
+def explain(any_id: str, *, scope: Scope | None) -> Op[Explanation]:
     """A turn, message or part id, or the id its sender gave it; two senders may have given the
     same one, so each is shown their own."""
     unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
-    came = yield from _update(any_id, principal)
+    came = yield from _update(any_id, scope)
     turn = came.turn if came else (yield from _turn_behind(any_id))
     try:
         if turn is not None:
-            return (yield from _of_turn(turn, came, principal))
+            return (yield from _of_turn(turn, came, scope))
         if came is not None:
-            return (yield from _of_update(came, principal))
+            return (yield from _of_update(came, scope))
     except NotFound:
         raise unknown from None
-    found = None if principal else (yield from _not_taken(any_id))
+    found = None if scope else (yield from _not_taken(any_id))
     if found is None:
         raise unknown
     return found
 
 
-def _update(any_id: str, principal: PrincipalId | None) -> Op[Came | None]:
+def _update(any_id: str, scope: Scope | None) -> Op[Came | None]:
     if any_id.startswith("trn_"):
         return None
     part = yield from row(_PART, any_id)
@@ -94,11 +96,11 @@ def _update(any_id: str, principal: PrincipalId | None) -> Op[Came | None]:
         return None
     found = yield from row(_BY_MESSAGE, part[1] if part else any_id)
     if found is None:
-        found = yield from row(_BY_EXTERNAL_ID, any_id, principal)
+        found = yield from row(_BY_EXTERNAL_ID, any_id, scope)
     if found is None:
-        found = yield from row(_BY_CLIENT_ID, any_id, "\n", principal)
+        found = yield from row(_BY_CLIENT_ID, any_id, "\n", scope)
     if found is None:
-        several = yield from rows(_BY_PLACE, any_id, principal)
+        several = yield from rows(_BY_PLACE, any_id, scope)
         found = several[0] if len(several) == 1 else None
     return _came(found) if found else None
 
@@ -115,9 +117,9 @@ def _turn_behind(any_id: str) -> Op[TurnId | None]:
         return None
 
 
-def _of_turn(turn_id: TurnId, came: Came | None, principal: PrincipalId | None) -> Op[Explanation]:
-    turn = yield from history.turn(turn_id, principal=principal)
-    session = yield from history.session(turn.session, principal=principal)
+def _of_turn(turn_id: TurnId, came: Came | None, scope: Scope | None) -> Op[Explanation]:
+    turn = yield from history.turn(turn_id, scope=scope)
+    session = yield from history.session(turn.session, scope=scope)
     found = [_came(each) for each in (yield from rows(_OF_TURN, turn_id))]
     # A turn that has moved stands in two journals; a command's own update may stand in neither.
     updates = list(dict.fromkeys(found))
@@ -139,8 +141,8 @@ def _of_turn(turn_id: TurnId, came: Came | None, principal: PrincipalId | None) 
     )
 
 
-def _of_update(came: Came, principal: PrincipalId | None) -> Op[Explanation]:
-    session = yield from history.session(came.session, principal=principal)
+def _of_update(came: Came, scope: Scope | None) -> Op[Explanation]:
+    session = yield from history.session(came.session, scope=scope)
     command = yield from _command(came)
     parts = yield from rows(_PARTS_OF_COMMAND, came.message)
     return Explanation(

@@ -10,6 +10,7 @@ from perdure.domain.transcript import Running
 from perdure.domain.turn import State
 from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.store.operations import journal
+from perdure.store.operations.scopes import SCOPE, SHARED, Scope
 from perdure.store.statement import Op, Row, Rows, row, rows
 
 _CONVERSATION = """
@@ -28,17 +29,17 @@ _BY_NAME = (
 # An adapter has one account, or a few over the years.
 _BY_ADDRESS = (
     _CONVERSATION
-    + """
+    + f"""
     WHERE c.adapter = $1 AND c.place = $2 AND c.thread = $3 AND c.person = $4
       AND c.account IN (SELECT MIN(account) FROM conversations WHERE adapter = $1
                         UNION SELECT MAX(account) FROM conversations WHERE adapter = $1)
-      AND (CAST($5 AS TEXT) IS NULL OR c.principal_id = $5)
+      AND (CAST($5 AS TEXT) IS NULL OR (c.principal_id = $5 AND NOT {SHARED}))
     ORDER BY c.active_at DESC LIMIT 1"""
 )
 _LISTED = (
     _CONVERSATION
-    + """
-    WHERE c.is_listed = 1 AND c.principal_id = $1
+    + f"""
+    WHERE c.is_listed = 1 AND c.principal_id = $1 AND NOT {SHARED}
       AND (c.active_at < $2 OR (c.active_at = $2 AND c.id < $3))
     ORDER BY c.active_at DESC, c.id DESC LIMIT $4"""
 )
@@ -80,10 +81,11 @@ _TURN_COLUMNS = """
            t.message_id, t.queued_at, t.started_at, t.settled_at, t.fetching
     FROM turns t JOIN sessions s ON s.id = t.session_id """
 # One's own is also what one's own place is linked to.
-_OWN = """
-    (CAST($2 AS TEXT) IS NULL OR s.principal_id = $2
-     OR EXISTS (SELECT 1 FROM conversations l
-                WHERE l.linked_id = s.conversation_id AND l.principal_id = $2))"""
+_OWN = f"""
+    (CAST($2 AS TEXT) IS NULL OR EXISTS (
+        SELECT 1 FROM conversations c WHERE c.id = s.conversation_id AND ({SCOPE} = $2
+            OR (NOT {SHARED} AND EXISTS (SELECT 1 FROM conversations l WHERE l.linked_id = c.id
+                                         AND l.principal_id = $2)))))"""
 _TURN = f"{_TURN_COLUMNS} WHERE t.id = $1 AND {_OWN}"
 TURNS_OF = _TURN_COLUMNS + "WHERE t.session_id = $1 ORDER BY t.queued_seq"
 _SESSION_COLUMNS = """
@@ -94,8 +96,8 @@ _SESSION = f"{_SESSION_COLUMNS} WHERE s.id = $1 AND {_OWN}"
 _IS_OWN = f"SELECT 1 FROM sessions s WHERE s.id = $1 AND {_OWN}"
 _SESSIONS = (
     _SESSION_COLUMNS
-    + """
-    WHERE (CAST($1 AS TEXT) IS NULL OR s.principal_id = $1)
+    + f"""
+    WHERE (CAST($1 AS TEXT) IS NULL OR {SCOPE} = $1)
       AND (s.active_at < $2 OR (s.active_at = $2 AND s.id < $3)) AND c.is_listed >= $4
       AND (s.kind = '' OR $4 = 0)
     ORDER BY s.active_at DESC, s.id DESC LIMIT $5"""
@@ -227,8 +229,8 @@ def turn_of_message(message: str) -> Op[TurnId]:
     return turn
 
 
-def turn(turn_id: TurnId, *, principal: PrincipalId | None) -> Op[TurnView]:
-    found = yield from row(_TURN, turn_id, principal)
+def turn(turn_id: TurnId, *, scope: Scope | None) -> Op[TurnView]:
+    found = yield from row(_TURN, turn_id, scope)
     if found is None:
         raise NotFound(f"there is no turn {turn_id}")
     return turn_view(found)
@@ -254,13 +256,13 @@ def turn_view(found: Row) -> TurnView:
     )
 
 
-def is_own(session_id: SessionId, principal: PrincipalId | None) -> Op[bool]:
-    """May this principal see and stop what happens there? None may always."""
-    return principal is None or (yield from row(_IS_OWN, session_id, principal)) is not None
+def is_own(session_id: SessionId, scope: Scope | None) -> Op[bool]:
+    """May what happens there be seen and stopped from here? Without a scope always."""
+    return scope is None or (yield from row(_IS_OWN, session_id, scope)) is not None
 
 
-def session(session_id: SessionId, *, principal: PrincipalId | None) -> Op[SessionView]:
-    found = yield from row(_SESSION, session_id, principal)
+def session(session_id: SessionId, *, scope: Scope | None) -> Op[SessionView]:
+    found = yield from row(_SESSION, session_id, scope)
     if found is None:
         raise NotFound(f"there is no session {session_id}")
     return _session_view(found)

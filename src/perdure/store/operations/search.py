@@ -14,16 +14,19 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.ids import TurnId
 from perdure.ports.history import Hit
 from perdure.store.dialect import Dialect, Searchable
 from perdure.store.operations import history, journal
+from perdure.store.operations.scopes import SCOPE, Scope
 from perdure.store.statement import Op, row, rows, run
 
 _WAIT = "INSERT INTO unindexed (turn_id) VALUES ($1)"
 _WAITING = "SELECT id, turn_id FROM unindexed ORDER BY id LIMIT $1 FOR UPDATE"
 _DONE = "DELETE FROM unindexed WHERE id = $1"
-_PRINCIPAL = "SELECT principal_id FROM sessions WHERE id = $1"
+_SCOPE = f"""
+    SELECT {SCOPE} FROM sessions s JOIN conversations c ON c.id = s.conversation_id
+    WHERE s.id = $1"""
 
 
 def wait(turn: TurnId) -> Op[None]:
@@ -44,8 +47,8 @@ def _index(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
     queued = turn[0].event
     if isinstance(queued, TurnQueued) and errand_of(queued.kind):
         return  # what it brings back is said where people find it
-    principal = yield from row(_PRINCIPAL, turn[0].session)
-    assert principal is not None
+    scope = yield from row(_SCOPE, turn[0].session)
+    assert scope is not None
     for recorded in turn:
         match recorded.event:
             case (
@@ -55,10 +58,10 @@ def _index(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
                 | SteerTaken(message=message, text=text)
                 | TurnAmended(message=message, text=text)
             ) if text:
-                said = Searchable(recorded, principal[0], message, "user", text)
+                said = Searchable(recorded, scope[0], message, "user", text)
                 yield from dialect.index(said)
             case AssistantSaid(message=message, text=text) if text:
-                said = Searchable(recorded, principal[0], message, "assistant", text)
+                said = Searchable(recorded, scope[0], message, "assistant", text)
                 yield from dialect.index(said)
             case _:
                 pass
@@ -68,16 +71,16 @@ def search(
     dialect: Dialect,
     query: str,
     *,
-    principal: PrincipalId | None,
+    scope: Scope | None,
     before: int | None,
     limit: int,
 ) -> Op[list[Hit]]:
     if not query.split():
         return []
-    found = yield from dialect.search(query, principal=principal, before=before, limit=limit)
+    found = yield from dialect.search(query, scope=scope, before=before, limit=limit)
     hits = []
     for cursor, *columns in found:
         recorded = journal.read_row(tuple(columns))
-        view = yield from history.session(recorded.session, principal=None)
+        view = yield from history.session(recorded.session, scope=None)
         hits.append(Hit(cursor=cursor, recorded=recorded, conversation=view.conversation))
     return hits

@@ -12,6 +12,7 @@ from perdure.domain.updates import Effect
 from perdure.ports.history import Explanation
 from perdure.store.operations import explaining, search
 from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.scopes import asked_from
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row, rows
 
@@ -57,13 +58,14 @@ def _search(setting: Setting, words: str) -> Op[Taken]:
     while (yield from search.index_waiting(setting.dialect, limit=500)):
         pass
     hits = yield from search.search(
-        setting.dialect, words, principal=setting.update.principal, before=None, limit=_HITS
+        setting.dialect, words, scope=asked_from(setting), before=None, limit=_HITS
     )
+    whose = "here" if asked_from(setting) == setting.conversation else "of yours"
     lines = []
     for hit in hits:
         text = " ".join(str(getattr(hit.recorded.event, "text", "")).split())
         lines.append(f"{hit.recorded.session}  {hit.conversation}: {text[:_SHOWN]}")
-    return Taken("\n".join(lines) or f"No message of yours has the words: {words}")
+    return Taken("\n".join(lines) or f"No message {whose} has the words: {words}")
 
 
 def why(setting: Setting, given: Given) -> Op[Taken]:
@@ -73,7 +75,7 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
     if not wanted:
         return Taken("Nothing has happened here yet.")
     try:
-        found = yield from explaining.explain(wanted, principal=setting.update.principal)
+        found = yield from explaining.explain(wanted, scope=asked_from(setting))
     except NotFound as error:
         return Taken(error.message[0].upper() + error.message[1:] + ".")
     return Taken("\n".join(_told(found)))

@@ -1,0 +1,24 @@
+"""Whose the words of a conversation are.
+
+What is said in a shared place belongs to that conversation: it is found and read there, by whoever
+may speak there, and nowhere else. Everything else belongs to one person, and is found from places
+where nobody reads along. A scope is the id of either; operators look without one.
+"""
+
+from perdure.domain.address import is_shared
+from perdure.domain.ids import ConversationId, PrincipalId
+from perdure.store.operations.setting import Setting
+
+Scope = PrincipalId | ConversationId
+
+SHARED = "(c.kind = 'group' AND c.person = '')"
+# Of a session `s` in the conversation `c`.
+SCOPE = f"CASE WHEN {SHARED} THEN c.id ELSE s.principal_id END"
+
+
+def asked_from(setting: Setting) -> Scope:
+    """What may be told where this update came in."""
+    update = setting.update
+    if is_shared(update.address, update.place_kind):
+        return setting.conversation
+    return update.principal

@@ -1,0 +1,150 @@
+"""Where words are found: those of a shared place there and nowhere else, those of a private place
+by its person, where nobody reads along. Operators find everything."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from perdure.domain.address import Address
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.updates import Accepted, Update
+from perdure.ports.history import Page
+from perdure.store.store import Store
+from perdure.testkit.stores import Person, claim_one, settle, turn_of
+
+
+class Spot:
+    """One person in one place of a platform."""
+
+    def __init__(
+        self, store: Store, who: PrincipalId, place: str, *, kind: str = "group", person: str = ""
+    ) -> None:
+        self._store = store
+        self._who = who
+        self._address = Address(adapter="chat", account="bot", place=place, person=person)
+        self._kind = kind
+        self._said = 0
+
+    async def say(self, text: str) -> Accepted:
+        self._said += 1
+        update = Update(
+            address=self._address,
+            external_id=f"{self._address.place}/{self._who}-{self._said}",
+            kind="message",
+            principal=self._who,
+            text=text,
+            place_kind=self._kind,
+        )
+        return await self._store.inbox.accept(update, queue_max=100)
+
+    async def exchange(self, text: str, answer: str = "-") -> Accepted:
+        accepted = await self.say(text)
+        await settle(self._store, await claim_one(self._store), answer)
+        return accepted
+
+    async def finds(self, words: str) -> bool:
+        """Through the command, as people look."""
+        reply = (await self.say(f"/sessions {words}")).reply
+        found = not reply.startswith("No message")
+        assert found == reply.startswith("ses_")
+        return found
+
+
+class Town:
+    """Ada opened the club, Bob talks there too; each of them also talks alone."""
+
+    def __init__(self, store: Store, ada: Person, bob: Person) -> None:
+        self.store = store
+        self.ada_in_club = Spot(store, ada.id, "club")
+        self.bob_in_club = Spot(store, bob.id, "club")
+        self.ada_alone = Spot(store, ada.id, "with ada", kind="private")
+        self.bob_alone = Spot(store, bob.id, "with bob", kind="private")
+
+    @property
+    def everywhere(self) -> Sequence[Spot]:
+        return (self.ada_in_club, self.bob_in_club, self.ada_alone, self.bob_alone)
+
+
+@pytest.fixture
+async def town(store: Store, ada: Person, bob: Person) -> Town:
+    town = Town(store, ada, bob)
+    await town.ada_in_club.exchange("hello everybody")
+    return town
+
+
+async def hits(store: Store, words: str, principal: PrincipalId | None) -> int:
+    return len(await store.archive.search(words, principal=principal, before=None, limit=9))
+
+
+async def test_what_is_said_in_a_group_is_found_there_by_all_of_them_and_nowhere_else(
+    store: Store, town: Town, ada: Person, bob: Person
+) -> None:
+    await town.bob_in_club.exchange("my pumpkin", "a fine gourd")
+    elsewhere = Spot(store, bob.id, "another club")
+
+    for words in ("pumpkin", "gourd"):
+        assert [await spot.finds(words) for spot in town.everywhere] == [True, True, False, False]
+        assert not await elsewhere.finds(words)
+        assert await hits(store, words, ada.id) == await hits(store, words, bob.id) == 0
+        assert await hits(store, words, None) == 1
+
+
+async def test_what_is_said_in_private_is_found_by_its_person_where_nobody_reads_along(
+    store: Store, town: Town, ada: Person, bob: Person
+) -> None:
+    await town.ada_alone.exchange("my plum")
+
+    assert [await spot.finds("plum") for spot in town.everywhere] == [False, False, True, False]
+    assert await Spot(store, ada.id, "elsewhere", kind="private").finds("plum")
+    assert (await hits(store, "plum", ada.id), await hits(store, "plum", bob.id)) == (1, 0)
+
+
+async def test_members_who_are_kept_apart_find_their_own(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    mine = Spot(store, ada.id, "hall", person="ada")
+    await mine.exchange("my quince")
+
+    assert await mine.finds("quince")
+    assert not await Spot(store, bob.id, "hall", person="bob").finds("quince")
+    assert await hits(store, "quince", ada.id) == 1
+
+
+async def test_whoever_opened_a_group_cannot_read_it_from_elsewhere(
+    store: Store, town: Town, ada: Person, bob: Person
+) -> None:
+    said = await town.bob_in_club.exchange("my pumpkin")
+    turn = turn_of(said)
+
+    for who in (ada.id, bob.id):
+        for look in (
+            store.archive.session(said.session, principal=who),
+            store.archive.turn(turn, principal=who),
+            store.diagnostics.explain(turn, principal=who),
+            store.diagnostics.explain(said.message, principal=who),
+            store.conversations.find("chat:club", principal=who),
+        ):
+            with pytest.raises(NotFound):
+                await look
+        assert await store.archive.sessions(principal=who, page=Page()) == []
+        assert await store.conversations.recent(principal=who, page=Page()) == []
+    assert (await store.archive.session(said.session, principal=None)).conversation == "chat:club"
+    found = await store.conversations.find("chat:club", principal=ada.id, sees_all=True)
+    assert found.view.standing.session == said.session
+
+
+async def test_what_happened_is_explained_where_it_happened(store: Store, town: Town) -> None:
+    def is_told(accepted: Accepted, turn: TurnId) -> bool:
+        return accepted.reply.startswith(f"turn {turn}")
+
+    in_club = turn_of(await town.bob_in_club.exchange("my pumpkin"))
+    alone = turn_of(await town.ada_alone.exchange("my plum"))
+
+    for spot in (town.ada_in_club, town.bob_in_club):
+        assert is_told(await spot.say(f"/why {in_club}"), in_club)
+        assert is_told(await spot.say("/why"), in_club)
+        assert not is_told(await spot.say(f"/why {alone}"), alone)
+    assert is_told(await town.ada_alone.say(f"/why {alone}"), alone)
+    for spot in (town.ada_alone, town.bob_alone):
+        assert not is_told(await spot.say(f"/why {in_club}"), in_club)
