@@ -390,6 +390,18 @@ async def test_over_http_a_clients_own_id_explains_its_command(store: Store, ada
     assert (found.command, found.reply) == ("whoami", accepted.reply)
 
 
+async def test_a_call_without_a_conversation_is_explained_by_its_id_too(
+    store: Store, ada: Person
+) -> None:
+    update = message(ada.id, external_id="mine\n", place="without a name")
+    accepted = await store.inbox.accept(update, queue_max=9)
+
+    found = await store.diagnostics.explain("mine", principal=ada.id)
+
+    assert found.turn is not None
+    assert found.turn.id == accepted.turn
+
+
 async def test_a_command_that_queued_a_turn_is_explained_with_it(store: Store, ada: Person) -> None:
     await ada.is_answered("one", "fine")
     retried = await ada.says("/retry")
@@ -481,6 +493,35 @@ async def test_a_senders_id_explains_the_askers_own_message(
 
     for person, accepted in ((ada, mine), (bob, theirs)):
         explained = await store.diagnostics.explain("same", principal=person.id)
+        assert explained.turn is not None
+        assert explained.turn.id == accepted.turn
+
+
+async def test_two_people_may_name_and_number_alike(
+    store: Store, ada: Person, bob: Person, clock: VirtualClock
+) -> None:
+    sent = {}
+    for person in (ada, bob):
+        clock.advance(1)
+        update = message(person.id, external_id="1\nhome")
+        sent[person.id] = await store.inbox.accept(update, queue_max=9)
+
+    for person in (ada, bob):
+        explained = await store.diagnostics.explain("1", principal=person.id)
+        assert explained.turn is not None
+        assert explained.turn.id == sent[person.id].turn
+    newest = await store.diagnostics.explain("1", principal=None)
+    assert newest.turn is not None
+    assert newest.turn.id == sent[bob.id].turn
+
+
+@pytest.mark.parametrize("given", ["%", "_", "a\tb", "ä", "\U0010fffe", "1/2"])
+async def test_a_clients_id_may_be_anything(store: Store, ada: Person, given: str) -> None:
+    accepted = await store.inbox.accept(message(ada.id, external_id=f"{given}\nhome"), queue_max=9)
+    await store.inbox.accept(message(ada.id, external_id=f"{given}{given}\nhome"), queue_max=9)
+
+    for principal in (ada.id, None):
+        explained = await store.diagnostics.explain(given, principal=principal)
         assert explained.turn is not None
         assert explained.turn.id == accepted.turn
 

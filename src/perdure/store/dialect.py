@@ -41,13 +41,16 @@ class Dialect(Protocol):
 
     `is_exclusive`: holding the database open is itself the lease, so every other node is gone.
     `now_ms` is SQL for the clock that leases are measured with. `one_at_a_time` is a statement that
-    makes transactions which name the same thing wait for one another, until they end.
+    makes transactions which name the same thing wait for one another, until they end. `begins` is a
+    condition on the update `i`, which came over HTTP: its external id is $1 and the name of its
+    conversation, if that has one, and it is $2's, if that is given.
     """
 
     name: str
     is_exclusive: bool
     now_ms: str
     one_at_a_time: str
+    begins: str
 
     def index(self, message: Searchable) -> Op[None]: ...
 

@@ -31,6 +31,12 @@ class PostgresDialect:
     is_exclusive = False
     now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
     one_at_a_time = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+    # Text is in the order of some language, which knows no line feed.
+    begins = """
+        i.external_id IN (
+            SELECT CAST($1 AS TEXT) UNION ALL SELECT $1 || w.place FROM conversations w
+            WHERE w.adapter = 'http' AND (CAST($2 AS TEXT) IS NULL OR w.account = $2))
+        AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
 
     # The column that holds the scope has the name of what it was first for.
     _INDEX = """

@@ -89,7 +89,10 @@ class StoredDiagnostics:
         self._driver = driver
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
-        return await self._driver.read(partial(explaining.explain, any_id, scope=principal))
+        dialect = self._driver.dialect
+        return await self._driver.read(
+            partial(explaining.explain, dialect, any_id, scope=principal)
+        )
 
     async def counts(self) -> Counts:
         return await self._driver.read(diagnostics.counts)

@@ -21,6 +21,10 @@ class SqliteDialect:
     now_ms = "(9007199254740991 - 86400000)"
     # There is one writer, so every transaction waits for every other.
     one_at_a_time = "SELECT $1"
+    # Text is in the order of its bytes, so what begins alike stands together in the key.
+    begins = """
+        i.external_id >= $1 AND i.external_id < CAST($1 AS TEXT) || char(1114111)
+        AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
 
     _INDEX_ROW = """
         INSERT INTO searchable (session_id, seq, message_id, role)

@@ -11,11 +11,12 @@ from perdure.domain.errors import NotFound
 from perdure.domain.events import CommandTaken
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.ports.history import Arrival, Explanation
+from perdure.store.dialect import Dialect
 from perdure.store.operations import history, journal, letters
 from perdure.store.operations.parked import PARTS
 from perdure.store.operations.parked import view as part_view
 from perdure.store.operations.scopes import SCOPE, Scope
-from perdure.store.statement import Op, Row, row, rows
+from perdure.store.statement import Op, Row, Rows, row, rows
 
 _PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
 _PARTS_OF_COMMAND = PARTS + "WHERE o.message_id = $1 AND o.turn_id IS NULL ORDER BY o.place_in_line"
@@ -34,18 +35,33 @@ _BY_EXTERNAL_ID = (
 _BY_CLIENT_ID = (
     _UPDATE
     + f"""
-    JOIN conversations w ON w.adapter = 'http'
-      AND i.external_id = CAST($1 AS TEXT) || CAST($2 AS TEXT) || w.place
-    WHERE CAST($3 AS TEXT) IS NULL OR {SCOPE} = $3
+    WHERE {{begins}} AND i.adapter = 'http' AND (CAST($2 AS TEXT) IS NULL OR {SCOPE} = $2)
     ORDER BY i.at DESC LIMIT 1"""
 )
 # On other surfaces it may be the place, a slash and the sender's id.
-_BY_PLACE = (
+_IN_PLACES = (
     _UPDATE
-    + f"""
-    JOIN (SELECT DISTINCT adapter, place FROM conversations) w ON w.adapter = i.adapter
-      AND i.external_id = w.place || '/' || CAST($1 AS TEXT)
-    WHERE CAST($2 AS TEXT) IS NULL OR {SCOPE} = $2 LIMIT 2"""
+    + """
+    JOIN (SELECT DISTINCT adapter, place FROM ({places}) AS known) p ON p.adapter = i.adapter
+      AND i.external_id = p.place || '/' || CAST({any_id} AS TEXT)
+    WHERE {seen} LIMIT 2"""
+)
+_IN_ANY_PLACE = _IN_PLACES.format(
+    places="""
+        SELECT adapter, place FROM conversations WHERE adapter < 'http'
+        UNION ALL SELECT adapter, place FROM conversations WHERE adapter > 'http'""",
+    any_id="$1",
+    seen="1 = 1",
+)
+# People ask in the place itself, or about where they were lately.
+_IN_ONES_PLACES = _IN_PLACES.format(
+    places="""
+        SELECT adapter, place FROM conversations WHERE id = $1
+        UNION ALL SELECT adapter, place FROM (
+            SELECT adapter, place FROM conversations WHERE principal_id = $1
+            ORDER BY active_at DESC LIMIT 1000) AS recent""",
+    any_id="$2",
+    seen=f"{SCOPE} = $1",
 )
 _BY_MESSAGE = _UPDATE + "WHERE i.message_id = $1 ORDER BY i.at LIMIT 1"
 _OF_TURN = """
@@ -69,11 +85,11 @@ class Came(NamedTuple):
     session: SessionId
 
 
-def explain(any_id: str, *, scope: Scope | None) -> Op[Explanation]:
+def explain(dialect: Dialect, any_id: str, *, scope: Scope | None) -> Op[Explanation]:
     """A turn, message or part id, or the id its sender gave it; two senders may have given the
     same one, so each is shown their own."""
     unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
-    came = yield from _update(any_id, scope)
+    came = yield from _update(dialect, any_id, scope)
     turn = came.turn if came else (yield from _turn_behind(any_id))
     try:
         if turn is not None:
@@ -88,7 +104,7 @@ def explain(any_id: str, *, scope: Scope | None) -> Op[Explanation]:
     return found
 
 
-def _update(any_id: str, scope: Scope | None) -> Op[Came | None]:
+def _update(dialect: Dialect, any_id: str, scope: Scope | None) -> Op[Came | None]:
     if any_id.startswith("trn_"):
         return None
     part = yield from row(_PART, any_id)
@@ -98,11 +114,18 @@ def _update(any_id: str, scope: Scope | None) -> Op[Came | None]:
     if found is None:
         found = yield from row(_BY_EXTERNAL_ID, any_id, scope)
     if found is None:
-        found = yield from row(_BY_CLIENT_ID, any_id, "\n", scope)
+        begun = f"{any_id}\n"
+        found = yield from row(_BY_CLIENT_ID.format(begins=dialect.begins), begun, scope)
     if found is None:
-        several = yield from rows(_BY_PLACE, any_id, scope)
+        several = yield from _in_places(any_id, scope)
         found = several[0] if len(several) == 1 else None
     return _came(found) if found else None
+
+
+def _in_places(any_id: str, scope: Scope | None) -> Op[Rows]:
+    if scope is None:
+        return (yield from rows(_IN_ANY_PLACE, any_id))
+    return (yield from rows(_IN_ONES_PLACES, scope, any_id))
 
 
 def _turn_behind(any_id: str) -> Op[TurnId | None]:

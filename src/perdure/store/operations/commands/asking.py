@@ -75,7 +75,7 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
     if not wanted:
         return Taken("Nothing has happened here yet.")
     try:
-        found = yield from explaining.explain(wanted, scope=asked_from(setting))
+        found = yield from explaining.explain(setting.dialect, wanted, scope=asked_from(setting))
     except NotFound as error:
         return Taken(error.message[0].upper() + error.message[1:] + ".")
     return Taken("\n".join(_told(found)))
