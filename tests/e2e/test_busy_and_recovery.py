@@ -164,6 +164,22 @@ async def without_a_node(client: Client, *arguments: str) -> Any:
     return json.loads(out)
 
 
+async def test_a_turn_that_is_stopped_while_no_node_runs_does_not_go_on(start: Any) -> None:
+    client = await start()
+    running = await client.say("main", LONG)
+    await until_text(client)
+    waiting = await client.say("main", "and then?")
+    await client.gateway.kill()
+    stopped = await without_a_node(client, "turns", "stop", running["turn"])
+    assert (stopped["id"], stopped["outcome"]) == (running["turn"], "stopped")
+    await client.gateway.start()
+    assert (await client.settled(waiting["turn"]))["outcome"] == "done"
+    turn = await client.settled(running["turn"])
+    assert (turn["outcome"], turn["attempts"]) == ("stopped", 1)
+    _, cut, *_ = await client.transcript("main")
+    assert 0 < len(cut["text"].split()) < 400
+
+
 async def test_three_crashes_suspend_and_resume_brings_the_session_back(start: Any) -> None:
     """What waits behind it is answered all the same, in a session of its own."""
     client = await start()

@@ -158,7 +158,7 @@ async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> N
     assert result.err
 
 
-@pytest.mark.parametrize("verb", ["chat", "stop", "drain --no-wait", "restart", "turns stop trn_1"])
+@pytest.mark.parametrize("verb", ["chat", "stop", "drain --no-wait", "restart"])
 async def test_without_a_node_it_is_3_and_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
     result = await perdure(tmp_path, *verb.split(), stdin="hello")
 

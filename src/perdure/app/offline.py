@@ -13,7 +13,7 @@ from perdure.app import config, environment, storage
 from perdure.app.environment import OPERATOR
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
-from perdure.domain.ids import PartId, SessionId
+from perdure.domain.ids import PartId, SessionId, TurnId
 from perdure.domain.records import LETTER
 from perdure.domain.text import storable
 from perdure.ports.history import Page
@@ -22,6 +22,7 @@ from perdure.ports.principals import Principal
 from perdure.store.store import Store
 from perdure.web import wire
 from perdure.web.native import client_id as checked_id
+from perdure.web.native import turn_out
 from perdure.web.pairings import pairing_out
 from perdure.web.places import place_out, sayable, sent_out
 from perdure.web.records import (
@@ -103,6 +104,11 @@ class StoreAnswers:
 
     async def explain(self, any_id: str) -> wire.ExplanationOut:
         return explanation_out(await self._store.diagnostics.explain(any_id, principal=None))
+
+    async def stop_turn(self, turn: str) -> wire.TurnOut:
+        """What a node has left in the middle does not go on at the next start then."""
+        await self._store.inbox.stop(TurnId(turn), by=None)
+        return turn_out(await self._store.archive.turn(TurnId(turn), principal=None))
 
     async def _operator(self) -> Principal:
         return await self._store.principals.ensure(OPERATOR, role="operator")

@@ -8,7 +8,7 @@ from perdure.app.client import NodeClient, node_client
 from perdure.app.presence import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.system import SystemClock
 from perdure.app.verify import verify as verify_store
-from perdure.cli.asking import Place, running, unanswered
+from perdure.cli.asking import Place, answering, running, unanswered
 from perdure.cli.exits import FAILED
 from perdure.cli.printing import clean, lasting, print_json
 from perdure.domain.errors import PerdureError, Rejected
@@ -116,8 +116,8 @@ async def _until_gone(pid: int) -> None:
 
 
 async def stop_turn(place: Place, *, turn: str) -> None:
-    async with running(place) as node:
-        found = await node.stop_turn(turn)
+    async with answering(place) as answers:
+        found = await answers.stop_turn(turn)
     if place.is_json:
         print_json(found)
     else:
