@@ -291,8 +291,10 @@ class TestRedo:
 
         assert (await talk.say("/redo")).reply == "Brought back."
         await talk.say("/undo")
-        await claim_one(talk.store)
-        assert (await talk.say("/redo")).reply == "Nothing to redo."
+        running = await claim_one(talk.store)
+        told = await talk.say("/redo")
+        assert told.reply == "Nothing to redo. What was running is stopped; /retry asks again."
+        assert told.ended == (running.lease.turn,)
         assert await talk.transcript() == ["one", "on one", "three", ""]
 
     async def test_it_survives_a_restart(

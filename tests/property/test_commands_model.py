@@ -28,6 +28,7 @@ from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messag
 from perdure.domain.transcript import entries_of
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.turns import Claimed
+from perdure.store.operations.commands.given import STOPPED_TOO
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, settle
@@ -256,7 +257,8 @@ class Walk:
         if running is not None:
             self.end(running)
         await self.learn_freed()
-        assert accepted.reply == ("Brought back." if self.here.redo else "Nothing to redo.")
+        nothing = "Nothing to redo." if running is None else f"Nothing to redo. {STOPPED_TOO}"
+        assert accepted.reply == ("Brought back." if self.here.redo else nothing)
         if self.here.redo:
             self.here.head = self.here.redo.pop()
 

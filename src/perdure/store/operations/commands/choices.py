@@ -1,7 +1,7 @@
 """Commands that choose something for this conversation, and for no other."""
 
 from perdure.domain.commands import Given
-from perdure.store.operations.commands.given import Taken, end, started
+from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, started
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, run
 
@@ -20,7 +20,7 @@ def agent(setting: Setting, given: Given) -> Op[Taken]:
     running = started(setting)
     recorded = yield from end(setting, running)
     yield from run(_AGENT, wanted, setting.conversation)
-    stopped = " What was running is stopped; /retry asks again." if running else ""
+    stopped = f" {STOPPED_TOO}" if running else ""
     return Taken(f"{wanted} answers here from now on.{stopped}", recorded, running)
 
 

@@ -1,7 +1,7 @@
 """What a command's handler gets and gives."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from perdure.domain.errands import UNASKED
 from perdure.domain.events import Recorded, TurnQueued
@@ -16,6 +16,7 @@ from perdure.store.operations.turns import STOPPED
 from perdure.store.statement import Op, Row
 
 REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
+STOPPED_TOO: Final = "What was running is stopped; /retry asks again."
 
 
 class Taken(NamedTuple):

@@ -21,7 +21,7 @@ from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.recovery import PERSONAL
 from perdure.domain.transcript import joined
 from perdure.store.operations import journal, replies
-from perdure.store.operations.commands.given import Taken, end, ids, started
+from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, ids, started
 from perdure.store.operations.line import look_again, queue_rows
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row, rows, run
@@ -66,7 +66,8 @@ def redo(setting: Setting, given: Given) -> Op[Taken]:
     recorded = yield from end(setting, running)
     known = yield from _to_redo(setting)
     if not known:
-        return Taken("Nothing to redo.", recorded, running)
+        stopped = f" {STOPPED_TOO}" if running else ""
+        return Taken(f"Nothing to redo.{stopped}", recorded, running)
     recorded += yield from move(setting, "redo", known[-1], redo=known[:-1])
     return Taken("Brought back.", recorded, running)
 
