@@ -1146,6 +1146,17 @@ class TestAsking:
 
         assert (refused.reply, refused.effect) == ("/restart is for operators.", Effect.COMMANDED)
 
+    async def test_a_restart_is_known_again_by_who_gave_which_command(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """Each is delivered twice, and the second time it must be told as what it was."""
+        root = await store.principals.ensure("root", role="operator")
+        talk = Talk(store, Person(store, root.id), clock, place="console")
+
+        assert (await talk.say("/restart")).effect is Effect.RESTARTING
+        assert (await talk.say("/restart now")).effect is Effect.COMMANDED
+        assert (await talk.say("/status")).effect is Effect.COMMANDED
+
     async def test_an_unknown_command_is_no_message(self, talk: Talk) -> None:
         running = await talk.say("one")
         await claim_one(talk.store)

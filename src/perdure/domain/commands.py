@@ -15,6 +15,7 @@ import msgspec
 
 _SHAPE: Final = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
 COUNT_MAX: Final = 1_000
+RESTART: Final = "restart"
 
 
 class Takes(StrEnum):
@@ -178,7 +179,7 @@ _ALL: Final = (
     Command(name="whoami", usage="/whoami", help="who you are to the gateway"),
     Command(name="help", usage="/help", help="this list"),
     Command(
-        name="restart",
+        name=RESTART,
         usage="/restart",
         help="finish what runs, then restart the gateway",
         is_for_operators=True,

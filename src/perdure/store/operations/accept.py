@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.commands import given
+from perdure.domain.commands import RESTART, given
 from perdure.domain.delivery import HEARD, Step
 from perdure.domain.errors import Conflict
 from perdure.domain.events import (
@@ -30,7 +30,6 @@ from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
 from perdure.store.operations import amending, journal, places, queueing
 from perdure.store.operations.commands import rotation, taking
-from perdure.store.operations.commands.asking import RESTARTING
 from perdure.store.operations.commands.line import SAYING
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
@@ -228,7 +227,7 @@ def _effect(
 ) -> Op[Effect]:
     """What accepting it did, as the journal tells."""
     if taken is not None and (turn is None or taken.command not in SAYING):
-        is_restart = taken.reply == RESTARTING
+        is_restart = taken.command == RESTART and (yield from taking.was_followed(taken))
         return Effect.RESTARTING if is_restart else _CHOSEN.get(taken.command, Effect.COMMANDED)
     if any(isinstance(event, SteerAccepted) for event in said):
         return Effect.STEERED

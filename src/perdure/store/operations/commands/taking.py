@@ -5,6 +5,7 @@ from typing import Final
 
 from perdure.domain.commands import COMMANDS, Given, help_text
 from perdure.domain.events import CommandTaken
+from perdure.domain.ids import PrincipalId
 from perdure.domain.updates import Accepted
 from perdure.ports.inbox import Reception
 from perdure.ports.principals import Principal
@@ -103,18 +104,33 @@ def _kept(given: Given) -> str:
             return given.arguments
 
 
+def was_followed(taken: CommandTaken) -> Op[bool]:
+    """Whether a command that stands in the journal was one to do, and its sender one who may."""
+    given = Given(taken.command, taken.arguments, COMMANDS.get(taken.command))
+    return not _refusal(given, (yield from _who(taken.by)))
+
+
 def _taken(setting: Setting, given: Given) -> Op[Taken]:
-    found = yield from row(_WHO, setting.update.principal)
-    assert found is not None
-    person, name, role = found
-    who = Principal(id=person, name=name, role=role)
-    problem = given.problem
-    if problem or given.command is None:
-        return Taken(problem)
-    if given.command.is_for_operators and not who.is_operator:
-        return Taken(f"/{given.name} is for operators.")
+    who = yield from _who(setting.update.principal)
+    refusal = _refusal(given, who)
+    if refusal:
+        return Taken(refusal)
     if given.name == "help":
         return Taken(help_text(is_operator=who.is_operator))
     if given.name == "whoami":
         return Taken(f"You are {who.name} ({who.role}).")
     return (yield from _HANDLERS[given.name](setting, given))
+
+
+def _who(principal: PrincipalId) -> Op[Principal]:
+    found = yield from row(_WHO, principal)
+    assert found is not None
+    person, name, role = found
+    return Principal(id=person, name=name, role=role)
+
+
+def _refusal(given: Given, who: Principal) -> str:
+    if given.command is not None and not given.problem:
+        is_allowed = who.is_operator or not given.command.is_for_operators
+        return "" if is_allowed else f"/{given.name} is for operators."
+    return given.problem
