@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from perdure.domain.errors import PerdureError, Rejected, Transient
+from perdure.domain.ids import NodeId
+from perdure.domain.outcomes import Interruption
+from perdure.store.mint import Mint
 from perdure.store.operations import (
     accept,
     answers,
@@ -246,6 +249,8 @@ HOT = {
     "suspects": recovery._INTERRUPTED.format(suspects=">="),
     "a suspect at work": recovery._SUSPECT_AT_WORK,
     "whom to ask": recovery._TO_ASK,
+    "turns that make way": recovery._OVERTAKEN,
+    "what was said since": recovery._SINCE,
     "conversations to tell": recovery._RUNNING_HERE,
     "turns waiting behind": suspension._WAITING,
     "a known update": accept._KNOWN,
@@ -314,6 +319,35 @@ async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
         scans = [s for s in steps if s.startswith("SCAN") and s not in places]
         everything_over_http = [s for s in steps if s.endswith("(adapter=?)")]
         assert (scans, everything_over_http) == ([], []), steps
+
+
+async def test_parking_a_turn_locks_its_conversation_once(
+    driver: SqliteDriver, sqlite_store: Store
+) -> None:
+    ada = await sqlite_store.principals.ensure("ada", role="member")
+    await sqlite_store.inbox.accept(message(ada.id), queue_max=9)
+    (claimed,) = await sqlite_store.turns.claim(limit=1)
+    asked: list[str] = []
+
+    def overheard(inner: Op[object]) -> Op[None]:
+        found = None
+        try:
+            while True:
+                statement = inner.send(found)  # type: ignore[arg-type]
+                asked.append(statement.sql)
+                found = yield statement
+        except StopIteration:
+            return
+
+    stamp = Mint(VirtualClock(), SeededEntropy()).stamp(NodeId("nod_1"))
+    reason = Interruption.SHUTDOWN
+    parking = partial(
+        recovery.interrupt, driver.dialect, claimed.lease, reason, stamp, attempts_max=3
+    )
+    await driver.write(lambda: overheard(parking()))
+
+    assert asked.count(suspension._LOCK_CONVERSATION) == 1
+    assert asked[0] == suspension._LOCK_CONVERSATION, "before the session, as everybody does"
 
 
 async def test_messages_of_a_burst_share_commits(driver: SqliteDriver, sqlite_store: Store) -> None:

@@ -101,6 +101,7 @@ def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op
     orphans = yield from rows(_ORPHANS.format(now_ms=dialect.now_ms), limit)
     recorded: list[Recorded] = []
     for (turn,) in orphans:
+        yield from lock_conversation(turn)
         recorded += yield from _interrupt(dialect, turn, Interruption.CRASH, stamp, attempts_max)
     return recorded
 
@@ -113,6 +114,7 @@ def reclaim(
     for (turn,) in (yield from rows(_OWNED, stamp.node)):
         if turn not in known:
             crash = Interruption.CRASH
+            yield from lock_conversation(turn)
             recorded += yield from _interrupt(dialect, turn, crash, stamp, attempts_max)
     return recorded
 
@@ -120,7 +122,7 @@ def reclaim(
 def _interrupt(
     dialect: Dialect, turn: TurnId, reason: Interruption, stamp: Stamp, attempts_max: int
 ) -> Op[list[Recorded]]:
-    yield from lock_conversation(turn)
+    """The turn's conversation is locked already."""
     found = yield from locked(turn)
     if found is None or found.state not in (State.RUNNING, State.WAITING):
         return []  # another node's reaper was faster
