@@ -308,7 +308,13 @@ async def test_chores_of_a_front_end_become_no_turns(setting: Setting) -> None:
     )
     answer = await setting.ask(task, conversation=None)
     assert answer.choices[0].message.content == '{"title":"Fix my bicycle"}'
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        await setting.ask(task, tools=tools)
     assert setting.model.requests == []
+
+    mine = "### Task:\nName this garden."
+    assert (await setting.ask(mine)).choices[0].message.content == f"echo: {mine}"
 
 
 async def test_anthropic_behind_the_same_surface(gateway_factory: Factory) -> None:

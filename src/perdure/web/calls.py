@@ -68,16 +68,16 @@ class Calls:
     async def answer(
         self, request: web.Request, call: Call, new_form: NewForm
     ) -> web.StreamResponse:
-        if chores.is_chore(call.asked.text):
-            form = new_form(None, self._services.clock.now_ms() // 1000)
-            said = _only(chores.answer(call.asked.text))
-            return await _told(request, call, Answer(form, {}), said)
         if call.tools and call.conversation is not None:
             raise Rejected(
                 "`tools` are taken only by calls without a conversation; in a conversation the "
                 "agent has its own",
                 code="unsupported",
             )
+        done = chores.answer(call.asked.text)
+        if done is not None:
+            form = new_form(None, self._services.clock.now_ms() // 1000)
+            return await _told(request, call, Answer(form, {}), _only(done))
         accepted = await self._services.door.accept(await self._update(request, call))
         if is_answered(accepted):
             form = new_form(accepted, self._services.clock.now_ms() // 1000)

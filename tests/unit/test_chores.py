@@ -1,0 +1,43 @@
+"""Which requests are a front end's own, and what they are told."""
+
+import pytest
+
+from perdure.web.chores import answer
+
+HISTORY = """
+### Chat History:
+<chat_history>
+USER: Fix my bicycle, please
+ASSISTANT: { "title": "no" }
+USER: Draw it in blue
+</chat_history>
+"""
+
+ASKED = [
+    ('{ "title": "your concise title here" }', '{"title":"Fix my bicycle please"}'),
+    ('{ "tags": ["tag1", "tag2"] }', '{"tags":["General"]}'),
+    ('a "follow_ups" key: { "follow_ups": ["Question 1?"] }', '{"follow_ups":[]}'),
+    ('{\n  "queries": ["query1", "query2"]\n}', '{"queries":[]}'),
+    ('{\n    "prompt": "Your detailed description here."\n}', '{"prompt":"Draw it in blue"}'),
+    ('If unsure, return: `{ "text": "" }`.', '{"text":""}'),
+]
+
+
+@pytest.mark.parametrize(("wanted", "told"), ASKED, ids=lambda each: each[:20])
+def test_what_a_front_end_asks_for_is_answered_in_its_form(wanted: str, told: str) -> None:
+    task = f"### Task:\nDo it.\n### Output:\nJSON format: {wanted}"
+    assert answer(task + HISTORY) == told
+    assert answer(task) is None, "without a chat it is about nothing"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### Task:\nName this garden.",
+        "### Task:\nSay hello." + HISTORY,
+        '### Task:\nRead this and answer as {"title": …, "year": …}:\nThe Trial, 1925',
+        'A "title" for this: { "title": "…" }' + HISTORY,
+    ],
+)
+def test_everything_else_is_somebodys_words(text: str) -> None:
+    assert answer(text) is None
