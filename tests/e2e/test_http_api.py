@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
+from perdure.domain.errors import Ambiguous, PerdureError, Rejected, Transient
 from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess
 from perdure.web.answers import errors_as_json
@@ -335,6 +336,28 @@ async def test_what_nobody_foresaw_is_an_error_like_any_other() -> None:
     assert (error["code"], error["retryable"]) == ("internal", False)
     assert "secret" not in text
     assert any(each.get("exc_info") for each in logs)
+
+
+TROUBLE: list[tuple[PerdureError, bool, bool]] = [
+    (Rejected("no"), False, False),
+    (Transient("later"), True, True),
+    (Ambiguous("perhaps"), False, True),
+]
+
+
+@pytest.mark.parametrize(("error", "plain", "keyed"), TROUBLE, ids=str)
+async def test_clients_are_told_when_a_repeat_could_be_a_second_message(
+    error: PerdureError, plain: bool, keyed: bool
+) -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        raise error
+
+    app = web.Application(middlewares=[errors_as_json])
+    app.add_routes([web.post("/", refuse)])
+    async with TestClient(TestServer(app)) as caller:
+        for headers, may_repeat in (({}, plain), ({"Idempotency-Key": "k"}, keyed)):
+            async with caller.post("/", headers=headers) as response:
+                assert (response.headers.get("X-Should-Retry") != "false") == may_repeat
 
 
 async def test_a_body_over_the_limit_is_refused(gateway_factory: Any) -> None:

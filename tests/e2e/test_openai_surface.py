@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from perdure.testkit import model_script as script
+from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.process import GatewayProcess
 
@@ -280,6 +281,29 @@ async def test_trouble_with_the_model_is_said_and_passes(
     answer = await setting.ask("still there?")
     assert answer.choices[0].message.content.endswith("still there?")
     assert not setting.model.violations
+
+
+async def roles(gateway: GatewayProcess, name: str) -> list[str]:
+    async with aiohttp.ClientSession() as session:
+        return [entry["role"] for entry in await Client(gateway, session).transcript(name)]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_client_that_repeats_by_itself_says_nothing_twice(
+    gateway_factory: Factory, stream: bool
+) -> None:
+    gateway = await gateway_factory(toml="[budgets.agent.daily]\ntokens = 2000\n")
+    url = gateway.url + "/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key=gateway.token) as sdk:
+        for name, text, status in (("a", "demo fail", 502), ("b", "x" * 20_000, 429)):
+            messages: Any = [{"role": "user", "content": text}]
+            headers = {"X-Perdure-Conversation": name}
+            with pytest.raises(openai.APIStatusError) as caught:
+                await sdk.chat.completions.create(
+                    model="main", messages=messages, extra_headers=headers, stream=stream
+                )
+            assert caught.value.status_code == status
+            assert await roles(gateway, name) == ["user", "assistant"]
 
 
 async def test_too_many_requests_are_tried_again(setting: Setting, replies: Replies) -> None:

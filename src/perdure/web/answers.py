@@ -29,6 +29,7 @@ _STATUS_BY_CODE: Final = {
     "body_too_large": 413,
     "disk_full": 507,
 }
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()
 
 
@@ -52,7 +53,14 @@ def problem(
     if retryable and status in (429, 503):
         headers["Retry-After"] = "1"
     body = {"error": {**error, "type": kind or code, "param": None}}
-    return json_response(body, status=status, headers=headers)
+    response = json_response(body, status=status, headers=headers)
+    return response if retryable else not_again(response)
+
+
+def not_again(response: web.Response) -> web.Response:
+    """OpenAI's clients repeat a call by themselves, without a key, unless they are told this."""
+    response.headers["X-Should-Retry"] = "false"
+    return response
 
 
 def status_of(error: PerdureError) -> int:
@@ -95,7 +103,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             log.warning("request failed", path=request.path, code=error.code, error=error.message)
         if request.writer.output_size:
             raise
-        return answer_for(error)
+        response = answer_for(error)
+        # It may have happened, and nothing would tell a repeat from one more message.
+        is_risky = isinstance(error, Ambiguous) and not request.headers.get(IDEMPOTENCY_KEY)
+        return not_again(response) if is_risky else response
     except Exception:
         # The last place to catch it: the library would answer with a page of its own.
         if request.writer.output_size:

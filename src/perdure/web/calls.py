@@ -21,6 +21,7 @@ from perdure.ports.gateway import Ended, Grown
 from perdure.ports.principals import Principal
 from perdure.web import chores
 from perdure.web.access import PRINCIPAL
+from perdure.web.answers import IDEMPOTENCY_KEY
 from perdure.web.native import conversation_name, external_id, http_address
 from perdure.web.openai_wire import Asked
 from perdure.web.replies import Answer, Form, headers_of
@@ -77,19 +78,20 @@ class Calls:
         done = chores.answer(call.asked.text)
         if done is not None:
             form = new_form(None, self._services.clock.now_ms() // 1000)
-            return await _told(request, call, Answer(form, {}), _only(done))
+            return await _told(request, call, Answer(form, {}, has_key=False), _only(done))
         accepted = await self._services.door.accept(await self._update(request, call))
         if is_answered(accepted):
             form = new_form(accepted, self._services.clock.now_ms() // 1000)
             headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
-            return await _told(request, call, Answer(form, headers), _only(accepted.reply))
+            answer = Answer(form, headers, has_key=_key(request) is not None)
+            return await _told(request, call, answer, _only(accepted.reply))
         return await self._turn(request, call, accepted, new_form)
 
     async def _turn(
         self, request: web.Request, call: Call, accepted: Accepted, new_form: NewForm
     ) -> web.StreamResponse:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
-        answer = Answer(form, headers_of(accepted))
+        answer = Answer(form, headers_of(accepted), has_key=_key(request) is not None)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         async with aclosing(watching) as growing:
             return await _told(request, call, answer, growing)
@@ -106,10 +108,9 @@ class Calls:
     async def _update(self, request: web.Request, call: Call) -> Update:
         principal, asked = request[PRINCIPAL], call.asked
         unique = self._services.entropy.random_bytes(16).hex()
-        key = request.headers.get("Idempotency-Key")
         return Update(
             address=http_address(principal, call.conversation or f"call-{unique}"),
-            external_id=external_id(call.conversation or "", key or unique),
+            external_id=external_id(call.conversation or "", _key(request) or unique),
             kind=CALL,
             busy=self._services.busy,
             principal=principal.id,
@@ -134,6 +135,11 @@ class Calls:
             *(Attachment(media=media.id, mime=media.mime, name=media.name) for media in stored),
             *(Attachment(url=url) for url in asked.urls),
         )
+
+
+def _key(request: web.Request) -> str | None:
+    """What tells a repeat of a call from another one that says the same."""
+    return request.headers.get(IDEMPOTENCY_KEY) or None
 
 
 async def _told(

@@ -19,7 +19,7 @@ from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.ports.principals import Principal
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL
-from perdure.web.answers import body_of, json_response, number
+from perdure.web.answers import IDEMPOTENCY_KEY, body_of, json_response, number
 from perdure.web.services import Services
 
 NAME_MAX: Final = 200
@@ -126,7 +126,7 @@ class NativeApi:
         principal = request[PRINCIPAL]
         name = conversation_name(request.match_info["name"])
         body = await body_of(request, wire.MessageIn)
-        given = body.id or request.headers.get("Idempotency-Key")
+        given = body.id or request.headers.get(IDEMPOTENCY_KEY)
         if not body.text.strip() and not body.attachments:
             raise Rejected("a message needs `text` or `attachments`", code="empty_message")
         update = Update(

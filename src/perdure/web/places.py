@@ -8,7 +8,7 @@ from perdure.ports.gateway import PlatformView
 from perdure.ports.places import PlaceView, Sending, Sent
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL
-from perdure.web.answers import body_of, json_response
+from perdure.web.answers import IDEMPOTENCY_KEY, body_of, json_response
 from perdure.web.native import client_id, cursor_page
 from perdure.web.services import Services
 
@@ -56,7 +56,7 @@ class PlacesApi:
         """202 once it is durable; the id makes a repeat the same message."""
         services = self._services
         body = await body_of(request, wire.SendIn)
-        given = body.id or request.headers.get("Idempotency-Key")
+        given = body.id or request.headers.get(IDEMPOTENCY_KEY)
         sending = Sending(
             to=storable(body.to.strip()),
             text=sayable(body.text),

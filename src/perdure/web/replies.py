@@ -16,7 +16,7 @@ from perdure.domain.events import ToolCall, Usage
 from perdure.domain.outcomes import Outcome
 from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
-from perdure.web.answers import is_retryable, json_response, problem, status_of
+from perdure.web.answers import is_retryable, json_response, not_again, problem, status_of
 from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
 
 _FAILURES: Final = {
@@ -113,9 +113,12 @@ def _unseen_end(failure: Failure) -> Ended:
 
 
 class Answer:
-    def __init__(self, form: Form, headers: dict[str, str]) -> None:
+    """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
+
+    def __init__(self, form: Form, headers: dict[str, str], *, has_key: bool) -> None:
         self._form = form
         self._headers = headers
+        self._has_key = has_key
 
     async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
         try:
@@ -137,7 +140,7 @@ class Answer:
             kind=failure.kind,
         )
         response.headers.update(self._headers)
-        return response
+        return response if self._has_key else not_again(response)
 
     async def stream(
         self, request: web.Request, growing: AsyncIterator[Grown]
