@@ -168,6 +168,34 @@ async def test_the_chain_follows_the_parents(store: Store, ada: Person) -> None:
     assert await store.conversations.chain(TurnId("trn_nobody"), limit=10) == []
 
 
+async def test_an_entry_is_found_only_where_it_stands(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    turns = [await ada.is_answered(f"q{n}", f"a{n}") for n in range(3)]
+    elsewhere = await bob.is_answered("q", "a")
+    waiting = await ada.says("queued, and on no chain")
+
+    entries = [await entries_at(store, turn) for turn in turns]
+    for turn, both in zip(turns, entries, strict=True):
+        assert len(both) == 2
+        for entry in (*both, f"{turn}.end"):
+            assert await store.conversations.turn_on_chain(turns[-1], entry) == turn
+    for head, entry in (
+        (turns[0], entries[-1][0]),  # later than the head, as after an undo
+        (elsewhere, entries[0][0]),
+        (turns[-1], f"{elsewhere}.end"),
+        (turns[-1], waiting.message),
+        (turns[-1], ".end"),
+    ):
+        with pytest.raises(NotFound, match="no message"):
+            await store.conversations.turn_on_chain(head, entry)
+
+
+async def entries_at(store: Store, turn: TurnId) -> list[str]:
+    (events,) = await store.conversations.chain(turn, limit=1)
+    return [entry.id for entry in entries_of(events)]
+
+
 async def test_a_turn_stopped_before_it_ran_is_on_no_chain(store: Store, ada: Person) -> None:
     first = await ada.is_answered("one", "1")
     await store.inbox.stop(turn_of(await ada.says("never mind")), by=None)
@@ -268,7 +296,7 @@ async def test_what_is_another_persons_is_not_there(store: Store, ada: Person, b
         store.archive.turn(TurnId("trn_nobody"), principal=None),
         store.archive.session(SessionId("ses_nobody"), principal=None),
         store.conversations.snapshot(ConversationId("cnv_nobody")),
-        store.conversations.turn_of_message("msg_nobody"),
+        store.conversations.turn_on_chain(turn, "msg_nobody"),
         store.diagnostics.explain("nothing", principal=None),
         store.diagnostics.record(SessionId("ses_nobody")),
     ):
@@ -285,7 +313,7 @@ async def test_a_strange_id_is_simply_not_there(store: Store, strange: str) -> N
         lambda: store.archive.turn(TurnId(strange), principal=None),
         lambda: store.archive.session(SessionId(strange), principal=None),
         lambda: store.diagnostics.explain(strange, principal=None),
-        lambda: store.conversations.turn_of_message(strange),
+        lambda: store.conversations.turn_on_chain(TurnId("trn_x"), strange),
     ]
 
     for look in looks:

@@ -441,6 +441,16 @@ async def test_transcripts_come_in_pages(client: Client) -> None:
     assert len(older) == 8
     assert older[-1]["turn"] != newest[0]["turn"]
 
+    await client.settled((await client.say("other", "elsewhere"))["turn"])
+    theirs = await client.transcript("other")
+    await client.say("main", "/undo")
+    for entry in (theirs[0], theirs[-1], newest[-1], newest[-2]):
+        path = f"/api/conversations/main/transcript?before={entry['id']}"
+        status, body = await client.call("GET", path)
+        assert (status, body["error"]["code"]) == (404, "not_found")
+    again = await client.transcript("main", f"?limit=100&before={newest[0]['id']}")
+    assert again == older
+
 
 async def test_media_go_in_and_come_out(client: Client) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(64)

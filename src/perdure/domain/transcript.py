@@ -8,6 +8,7 @@ empty assistant entry, so that no ending is invisible.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import CallId, MessageId, TurnId
 from perdure.domain.outcomes import Ending, Outcome
+
+# What the empty entry of a turn that said nothing is called, behind the turn's own id.
+_END: Final = ".end"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -145,7 +149,7 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
         )
         return entries
     empty = Entry(
-        id=f"{event.turn}.end",
+        id=f"{event.turn}{_END}",
         role="assistant",
         text="",
         turn=event.turn,
@@ -155,6 +159,11 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
         detail=event.detail,
     )
     return [*entries, empty]
+
+
+def ended_turn(entry: str) -> str:
+    """The turn whose end is an entry of its own under this id; else empty."""
+    return entry.removesuffix(_END) if entry.endswith(_END) else ""
 
 
 def call_state(ending: Ending) -> str:

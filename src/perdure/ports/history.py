@@ -105,6 +105,7 @@ class Conversations(Protocol):
     anybody's. `chain` is the turns from `head` back through their
     parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
     `window` is the same as the model is told it: it begins with the newest summary on the chain.
+    `turn_on_chain` is the turn on the chain of `head` that a transcript's entry belongs to.
     Requires: nothing.
     Raises: `NotFound` for what is not there or not the caller's.
     After a crash: nothing is kept.
@@ -124,7 +125,7 @@ class Conversations(Protocol):
 
     async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]: ...
 
-    async def turn_of_message(self, message: str) -> TurnId: ...
+    async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId: ...
 
 
 class Archive(Protocol):

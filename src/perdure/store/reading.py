@@ -39,8 +39,8 @@ class StoredConversations:
     async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]:
         return await self._driver.read(partial(history.window, head, limit=limit))
 
-    async def turn_of_message(self, message: str) -> TurnId:
-        return await self._driver.read(partial(history.turn_of_message, message))
+    async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId:
+        return await self._driver.read(partial(history.turn_on_chain, head, entry))
 
 
 class StoredArchive:

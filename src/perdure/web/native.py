@@ -228,9 +228,7 @@ class NativeApi:
         return json_response(out)
 
     async def _entries(self, snapshot: Snapshot, *, limit: int, before: str | None) -> list[Entry]:
-        tip = snapshot.view.standing.tip
-        if before is not None:
-            tip = await self._turn_of(before, snapshot.view.principal)
+        tip = await self._tip(snapshot, before)
         if tip is None:
             return []
         chain = await self._services.conversations.chain(tip, limit=limit + 1)
@@ -243,19 +241,15 @@ class NativeApi:
             )
         ]
 
-    async def _turn_of(self, entry: str, principal: PrincipalId) -> TurnId:
-        """Someone else's entry must not open someone else's chain, nor be told from none at all."""
-        services = self._services
-        try:
-            turn = (
-                TurnId(entry.removesuffix(".end"))
-                if entry.endswith(".end")
-                else await services.conversations.turn_of_message(entry)
-            )
-            await services.archive.turn(turn, principal=principal)
-        except NotFound:
-            raise NotFound(f"there is no message {entry}") from None
-        return turn
+    async def _tip(self, snapshot: Snapshot, before: str | None) -> TurnId | None:
+        """The turn a page ends in. An entry that does not stand here, because it is another
+        conversation's or was undone, is not told from none at all."""
+        tip, running = snapshot.view.standing.tip, snapshot.running
+        if before is None or (running is not None and running.message == before):
+            return tip
+        if tip is None:
+            raise NotFound(f"there is no message {before}")
+        return await self._services.conversations.turn_on_chain(tip, before)
 
     async def get_turn(self, request: web.Request) -> web.Response:
         turn = await self._services.archive.turn(

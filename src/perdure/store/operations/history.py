@@ -6,7 +6,7 @@ from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.records import SessionView, TurnView
 from perdure.domain.standing import OpenTurn, Standing
-from perdure.domain.transcript import Running
+from perdure.domain.transcript import Running, ended_turn
 from perdure.domain.turn import State
 from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.store.operations import journal
@@ -60,6 +60,13 @@ _CHAIN = """
     SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
     FROM chain JOIN journal j ON j.turn_id = chain.id
     ORDER BY chain.depth DESC, j.seq"""
+_ON_CHAIN = """
+    WITH RECURSIVE chain (id, parent_id) AS (
+        SELECT id, parent_id FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id FROM chain JOIN turns t ON t.id = chain.parent_id)
+    SELECT id FROM chain
+    WHERE id = $2 OR id IN (SELECT turn_id FROM journal WHERE message_id = $3) LIMIT 1"""
 # The newest summary on the chain stands for its turn and all before it. The cross join keeps SQLite
 # from reading every message there is to find that one.
 _WINDOW = """
@@ -219,6 +226,14 @@ def _by_turn(found: Rows) -> list[list[Recorded]]:
     for *columns, depth in found:
         turns.setdefault(depth, []).append(journal.read_row(tuple(columns)))
     return [journal.where_it_is(turn) for turn in turns.values()]
+
+
+def turn_on_chain(head: TurnId, entry: str) -> Op[TurnId]:
+    found = yield from row(_ON_CHAIN, head, ended_turn(entry), entry)
+    if found is None:
+        raise NotFound(f"there is no message {entry}")
+    turn: TurnId = found[0]
+    return turn
 
 
 def turn_of_message(message: str) -> Op[TurnId]:
