@@ -368,6 +368,11 @@ async def test_a_body_over_the_limit_is_refused(gateway_factory: Any) -> None:
             "POST", "/api/conversations/main/messages", body={"text": "x" * 2000}
         )
         assert (status, body["error"]["code"]) == (413, "body_too_large")
+        head = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
+        form = head + bytes(2000) + b"\r\n--x--\r\n"
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        status, body = await client.call("POST", "/api/media", raw=form, **kind)
+        assert (status, body["error"]["code"]) == (413, "body_too_large")
         assert (await client.say("main", "short"))["turn"]
 
 
@@ -467,6 +472,39 @@ async def test_media_go_in_and_come_out(client: Client) -> None:
     accepted = await client.say("main", "look", attachments=[{"media": media["id"]}])
     assert (await client.settled(accepted["turn"]))["outcome"] == "done"
     assert (await client.transcript("main"))[0]["attachments"][0]["media"] == media["id"]
+
+
+async def test_a_form_with_one_file_is_that_file(client: Client) -> None:
+    headers = {"Authorization": f"Bearer {client.token}"}
+    url = f"{client.gateway.url}/api/media"
+
+    async def posted(*names: str, data: bytes = b"beans") -> tuple[int, Any]:
+        # As curl does it.
+        form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
+        form.add_field("note", "said beside it")
+        for name in names:
+            form.add_field("file", data, filename=name, content_type="text/plain; charset=utf-8")
+        async with client.session.post(url, data=form, headers=headers) as response:
+            return response.status, await response.json()
+
+    status, media = await posted("Grüße 1.txt")
+    assert (status, media["mime"]) == (201, "text/plain")
+    assert (media["name"], media["size"]) == ("Grüße 1.txt", 5)
+    async with client.session.get(f"{url}/{media['id']}", headers=headers) as response:
+        assert (await response.read(), response.content_type) == (b"beans", "text/plain")
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.content_disposition is not None
+        assert response.content_disposition.type == "attachment"
+        assert response.content_disposition.filename == "Grüße 1.txt"
+    for names in ((), ("a", "b")):
+        status, body = await posted(*names)
+        assert (status, body["error"]["code"]) == (400, "invalid_body")
+        assert f"has {len(names)}" in body["error"]["message"]
+    status, body = await posted("a", data=b"")
+    assert (status, body["error"]["code"]) == (400, "empty_body")
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
+        status, body = await client.call("POST", "/api/media", raw=b"x", **{"Content-Type": kind})
+        assert (status, body["error"]["code"]) == (400, "malformed_body")
 
 
 async def test_health_metrics_and_the_api_document(client: Client) -> None:

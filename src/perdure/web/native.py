@@ -1,8 +1,7 @@
-"""The native API: conversations, turns, media."""
+"""The native API: conversations and turns."""
 
 import re
 from typing import Final
-from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -26,10 +25,8 @@ NAME_MAX: Final = 200
 ID_MAX: Final = 200
 ATTACHMENTS_MAX: Final = 20
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_MIME: Final = re.compile(r"^[\w.+-]+/[\w.+-]+$")
 # In milliseconds; more than either database holds is nothing that was ever handed out.
 _MOMENT: Final = re.compile(r"[0-9]{1,18}")
-SAFE_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 def conversation_name(name: str) -> str:
@@ -118,8 +115,6 @@ class NativeApi:
             web.get("/api/turns/{id}", self.get_turn),
             web.patch("/api/turns/{id}", self.amend_turn),
             web.post("/api/turns/{id}/stop", self.stop_turn),
-            web.post("/api/media", self.post_media),
-            web.get("/api/media/{id}", self.get_media),
         ]
 
     async def post_message(self, request: web.Request) -> web.Response:
@@ -269,33 +264,3 @@ class NativeApi:
         body = await body_of(request, wire.AmendIn)
         await self._services.door.amend(turn, storable(body.text), by=scope)
         return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
-
-    async def post_media(self, request: web.Request) -> web.Response:
-        data = await request.read()
-        if not data:
-            raise Rejected("the body is empty; send the file's bytes", code="empty_body")
-        mime = request.content_type or "application/octet-stream"
-        if not _MIME.match(mime):
-            raise Rejected("the Content-Type header is not a media type", code="invalid_type")
-        name = _CONTROL.sub("", storable(unquote(request.headers.get("X-Filename", ""))))[:200]
-        media = await self._services.media.put(
-            data, mime=mime, name=name, principal=request[PRINCIPAL].id
-        )
-        out = wire.MediaOut(id=media.id, mime=media.mime, name=media.name, size=media.size)
-        return json_response(out, status=201)
-
-    async def get_media(self, request: web.Request) -> web.Response:
-        """Only pictures are shown in place; anything else is handed out as a download."""
-        media = await self._services.media.get(
-            MediaId(request.match_info["id"]), principal=request[PRINCIPAL].scope
-        )
-        is_inline = media.mime in SAFE_INLINE
-        headers = {
-            "Content-Disposition": "inline" if is_inline else "attachment",
-            "Content-Security-Policy": "default-src 'none'; sandbox",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "private, max-age=31536000, immutable",
-        }
-        body = await self._services.media.read(media.id)
-        mime = media.mime if is_inline else "application/octet-stream"
-        return web.Response(body=body, content_type=mime, headers=headers)

@@ -37,7 +37,7 @@ CALLS: Final = (
     Call("patch", "/api/turns/{id}", "Rewrite a message that still waits", wire.TurnOut,
          wire.AmendIn),
     Call("post", "/api/turns/{id}/stop", "Stop a turn", wire.TurnOut),
-    Call("post", "/api/media", "Upload a file (its bytes are the body)", wire.MediaOut,
+    Call("post", "/api/media", "Upload a file, as the body or in a form", wire.MediaOut,
          status=201),
     Call("get", "/api/media/{id}", "Fetch a file", None, media="application/octet-stream"),
     Call("get", "/api/sessions", "Sessions, closed ones included", wire.SessionsOut,

@@ -8,6 +8,7 @@ from perdure.web.answers import errors_as_json
 from perdure.web.events import EventsApi
 from perdure.web.health import HealthApi
 from perdure.web.hooks import HooksApi
+from perdure.web.media import MediaApi
 from perdure.web.native import NativeApi
 from perdure.web.openai import OpenAiApi
 from perdure.web.pairings import PairingsApi
@@ -27,6 +28,7 @@ def application(services: Services, tally: Tally) -> web.Application:
         middlewares=[errors_as_json, access.middleware],
     )
     app.add_routes(native.routes())
+    app.add_routes(MediaApi(services).routes())
     app.add_routes(EventsApi(services, native).routes())
     app.add_routes(RecordsApi(services, access).routes())
     app.add_routes(PlacesApi(services).routes())
