@@ -291,6 +291,15 @@ BAD = [
     ("POST", "/api/media", b"", 400, "empty_body"),
     ("POST", "/v1/chat/completions", b'{"messages": []}', 400, "invalid_messages"),
     ("POST", "/v1/chat/completions",
+     b'{"messages":[{"role":"wizard","content":"x"},{"role":"user","content":"x"}]}',
+     400, "invalid_messages"),
+    ("POST", "/v1/chat/completions",
+     b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"novel"}]}',
+     400, "invalid_body"),
+    ("POST", "/v1/responses",
+     b'{"input":[{"type":"function_call_output","call_id":"a","output":"x"}]}',
+     400, "invalid_messages"),
+    ("POST", "/v1/chat/completions",
      b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404, "no_agent"),
 ]  # fmt: skip
 
@@ -307,6 +316,8 @@ async def test_bad_input_gets_a_clear_error_and_stores_nothing(client: Client) -
         assert (got, body["error"]["code"]) == (400, "malformed_body"), path
     _, body = await client.call("GET", "/api/conversations")
     assert body["conversations"] == []
+    _, body = await client.call("GET", "/api/verify")
+    assert body["sessions"] == 0
 
 
 async def test_what_nobody_foresaw_is_an_error_like_any_other() -> None:

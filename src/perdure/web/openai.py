@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import msgspec
 from aiohttp import web
 
 from perdure.domain.outcomes import Outcome
@@ -10,7 +9,7 @@ from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended
 from perdure.web.answers import body_of, json_response
 from perdure.web.calls import Call, Calls, is_answered, named_conversation
-from perdure.web.openai_wire import Completion, CompletionIn, options, read
+from perdure.web.openai_wire import Completion, CompletionIn, options, read, tools_text
 from perdure.web.replies import Failure, calls_of, encoder
 from perdure.web.services import Services
 
@@ -49,7 +48,7 @@ class OpenAiApi:
             asked=read(body.messages, has_conversation=conversation is not None),
             agent=agent if body.model else "",
             conversation=conversation,
-            tools=msgspec.json.encode(body.tools).decode() if body.tools else "",
+            tools=tools_text(body.tools, has_conversation=conversation is not None),
             options=options(body),
             is_streamed=bool(body.stream),
         )

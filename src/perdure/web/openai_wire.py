@@ -14,6 +14,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.events import ToolCall, Usage
 from perdure.domain.options import Options
 from perdure.domain.text import storable
+from perdure.web.openai_checks import check_messages, check_tools
 
 
 class StreamOptions(msgspec.Struct):
@@ -44,7 +45,7 @@ class CompletionIn(msgspec.Struct):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     metadata: dict[str, Any] | None = None
-    tools: list[msgspec.Raw] | None = None
+    tools: list[Any] | None = None
     n: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -109,8 +110,19 @@ def json_text(value: object) -> str:
     return "" if value is None else storable(msgspec.json.encode(value).decode())
 
 
+def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
+    """The caller's functions. In a conversation they are refused, whatever they are."""
+    if not tools:
+        return ""
+    if not has_conversation:
+        check_tools(tools)
+    return json_text(tools)
+
+
 def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:
     """Take a request apart. Within a conversation history is ours and only the last message new."""
+    if not has_conversation:
+        check_messages(messages)
     system = [m for m in messages if m.get("role") in ("system", "developer")]
     rest = [m for m in messages if m.get("role") not in ("system", "developer")]
     if not rest:
