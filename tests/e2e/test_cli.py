@@ -158,6 +158,17 @@ async def test_wrong_usage_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> N
     assert result.err
 
 
+@pytest.mark.parametrize("verb", ["status", "stop", "chat x", "logs", "serve --port 0"])
+async def test_a_home_that_cannot_be_is_wrong_usage(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    home = tmp_path / "file" / "below" if verb == "stop" else tmp_path / "file"
+    result = await perdure(home, *verb.split(), stdin="hello")
+
+    assert result.code == 2, result
+    assert f"{home}: cannot be used as the home folder" in result.err
+    assert "--home" in result.err
+
+
 @pytest.mark.parametrize("verb", ["chat", "stop", "drain --no-wait", "restart"])
 async def test_without_a_node_it_is_3_and_says_how_to_start_one(tmp_path: Path, verb: str) -> None:
     result = await perdure(tmp_path, *verb.split(), stdin="hello")

@@ -48,9 +48,24 @@ def prepare_home(home: Path) -> None:
         for name in FOLDERS:
             (home / name).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        why = f"cannot be used as the home folder ({error.strerror})"
-        advice = f"choose another with --home or {HOME_VARIABLE}"
-        raise ConfigError([Problem(str(home), 0, f"{why}; {advice}")]) from error
+        raise _unusable(home, error) from error
+
+
+def check_home(home: Path) -> None:
+    """For those who make no home: it need not be there, but nothing else may be in its place.
+    Raises `ConfigError`."""
+    try:
+        os.scandir(home).close()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def _unusable(home: Path, error: OSError) -> ConfigError:
+    why = f"cannot be used as the home folder ({error.strerror})"
+    advice = f"choose another with --home or {HOME_VARIABLE}"
+    return ConfigError([Problem(str(home), 0, f"{why}; {advice}")])
 
 
 def home_token(

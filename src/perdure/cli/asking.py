@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from perdure.app.client import NodeClient, node_client
-from perdure.app.environment import home_folder, process_environ
+from perdure.app.environment import check_home, home_folder, process_environ
 from perdure.app.presence import hint, silent_node
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
@@ -35,10 +35,17 @@ def ask(
     """Run a verb on the Perdure that was meant, and leave with its code."""
 
     async def work() -> int | None:
-        environ = process_environ()
-        return await verb(Place(home_folder(home, environ), environ, is_json))
+        return await verb(place_of(home, is_json=is_json))
 
     conduct(lambda: asyncio.run(work()))
+
+
+def place_of(home: Path | None, *, is_json: bool) -> Place:
+    """Raises `ConfigError` where no home can be."""
+    environ = process_environ()
+    folder = home_folder(home, environ)
+    check_home(folder)
+    return Place(folder, environ, is_json)
 
 
 @asynccontextmanager

@@ -17,9 +17,8 @@ from typing import Final
 import msgspec
 
 from perdure.app.client import BEGINNING, NodeClient
-from perdure.app.environment import home_folder, process_environ
 from perdure.app.system import SystemClock, SystemEntropy
-from perdure.cli.asking import Place, not_running, running
+from perdure.cli.asking import Place, not_running, place_of, running
 from perdure.cli.exits import FAILED, complain
 from perdure.cli.printing import clean, one_line, print_json
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, Rejected, Transient
@@ -47,8 +46,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chat(home: Path | None, *, name: str, is_json: bool) -> int | None:
-    environ = process_environ()
-    place = Place(home_folder(home, environ), environ, is_json)
+    place = place_of(home, is_json=is_json)
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
         stack = AsyncExitStack()
         leaving.callback(lambda: runner.run(stack.aclose()))
