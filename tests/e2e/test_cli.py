@@ -148,6 +148,8 @@ async def test_version_and_help_of_a_verb(tmp_path: Path) -> None:
         ("sessions",),
         ("logs", "--level=x"),
         ("turns", "stop"),
+        ("explain", ""),
+        ("sessions", "show", " "),
         ("serve", "--port", "0", "--host", "256.1.1.1"),
     ],
 )
@@ -265,10 +267,12 @@ async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
     async with asyncio.timeout(DEADLINE_S):
         begun = await talk.stdout.readexactly(40)
         await gateway.restart()
-        rest, _ = await talk.communicate()
+        rest, told = await talk.communicate()
     shown = await perdure(gateway.home, "sessions", "show", "main", "--json")
 
     assert talk.returncode == 0
+    assert b"perdure: the node went away; the message is kept" in told
+    assert b"Error" not in told
     texts = [each["text"] for each in shown.json["messages"] if each["role"] == "assistant"]
     assert (begun + rest).decode().strip() == "\n\n".join(texts)
     assert len(" ".join(texts).split()) == 80
@@ -826,6 +830,13 @@ async def test_logs_show_the_end_and_leave_out_what_matters_less(tmp_path: Path)
     assert "\x1b" not in errors.out
     assert len(errors.out.splitlines()) == 1
     assert [json.loads(line)["level"] for line in machine.out.splitlines()] == ["info", "error"]
+
+
+async def test_where_nothing_has_run_there_are_no_logs_yet(tmp_path: Path) -> None:
+    result = await perdure(tmp_path, "logs")
+
+    assert (result.code, result.out) == (0, "")
+    assert "no logs" in result.err
 
 
 async def test_logs_go_back_into_the_files_that_rotation_put_aside(tmp_path: Path) -> None:

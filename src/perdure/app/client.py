@@ -39,6 +39,8 @@ VERIFY_S: Final = 3600.0
 SILENCE_S: Final = 60.0
 # The longest line of an event stream: one message whole.
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Of an error: nobody was there to take the call.
+UNREACHABLE: Final = "unreachable"
 # Before everything: what a watcher sends who wants a conversation from its first event on.
 BEGINNING: Final = str(Position(0, 0))
 
@@ -281,9 +283,12 @@ def _refusal(status: int, raw: bytes) -> PerdureError:
 
 def _translated(error: Exception, url: str) -> PerdureError:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return Transient(f"nothing answers at {url}; is the node running?", code="unreachable")
-    # Time-outs and resets land here: the request may have arrived.
-    return Ambiguous(f"the connection to {url} broke ({error!r}); look before you repeat")
+        return Transient(f"nothing answers at {url}; is the node running?", code=UNREACHABLE)
+    # From here on the request may have arrived.
+    if isinstance(error, aiohttp.ClientError | OSError):
+        how = "was silent for too long" if isinstance(error, TimeoutError) else "broke off"
+        return Ambiguous(f"the connection to {url} {how}; look before you repeat")
+    return Ambiguous(f"what came from {url} cannot be read ({error}); look before you repeat")
 
 
 def _unknown_token(url: str) -> str:

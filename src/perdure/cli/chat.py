@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.app.client import BEGINNING, NodeClient
+from perdure.app.client import BEGINNING, UNREACHABLE, NodeClient
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.cli.asking import Place, not_running, place_of, running
 from perdure.cli.exits import FAILED, complain
@@ -33,6 +33,7 @@ PATIENCE_S: Final = 60.0
 # Their work is done aside, and the conversation is told of it when it is done.
 ERRANDS: Final = ("background", "compact")
 AWAY: Final = (Transient, Ambiguous)
+KEPT: Final = "the message is kept, and answered when it is back"
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +191,7 @@ class Talk:
                 return await self._node.post(self.name, text, client_id=client_id)
             except AWAY as error:
                 # The same id again: if the first try did arrive, it is not sent twice.
-                await patience.spend(error)
+                await patience.spend(error, "the message is sent, once, when it is back")
 
     async def _follow(self, answer: "Answer", patience: "Patience") -> None:
         while True:
@@ -201,9 +202,9 @@ class Talk:
                         answer.take(news)
                         if answer.outcome is not None:
                             return
-                await patience.spend(Transient("the node closed the connection"))
+                await patience.spend(Transient("it closed", code=UNREACHABLE), KEPT)
             except AWAY as error:
-                await patience.spend(error)
+                await patience.spend(error, KEPT)
 
 
 def _go_on() -> None:
@@ -225,12 +226,18 @@ class Patience:
     def renew(self) -> None:
         self._since = None
 
-    async def spend(self, error: Transient | Ambiguous) -> None:
-        """Wait a little and look for the node again, or give up."""
+    async def spend(self, error: Transient | Ambiguous, comfort: str) -> None:
+        """Wait a little and look for the node again, or give up. `comfort`: what has become of the
+        message meanwhile."""
         now = self._clock.monotonic_s()
         if self._since is None:
             self._since = now
-            complain(f"{error.message}; looking for the node again")
+            is_gone = isinstance(error, Ambiguous) or error.code == UNREACHABLE
+            complain(
+                f"the node went away; {comfort}. Looking for it"
+                if is_gone
+                else f"{error.message}; trying again"
+            )
         if now - self._since > PATIENCE_S:
             raise not_running(self._place) from error
         await self._clock.sleep(RETRY_S)

@@ -10,6 +10,7 @@ from typing import Final, TextIO
 from perdure.app.environment import LOG_FILE
 from perdure.app.system import SystemClock
 from perdure.cli.asking import Place
+from perdure.cli.exits import complain
 from perdure.cli.printing import clean
 from perdure.domain.errors import Rejected
 
@@ -22,6 +23,8 @@ async def logs(place: Place, *, lines: int, level: str, follow: bool) -> None:
         raise Rejected(f"--level is one of {', '.join(LEVELS)}", code="config")
     wanted = LEVELS[LEVELS.index(level) :]
     path = place.home / "logs" / LOG_FILE
+    if not path.exists():
+        complain(f"there are no logs in {place.home} yet; `perdure serve` begins them")
     newest = islice((line for line in _newest_first(path) if _level(line) in wanted), lines)
     for line in reversed(list(newest)):
         _show(line, is_json=place.is_json)

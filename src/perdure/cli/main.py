@@ -123,7 +123,9 @@ def _add_node(verbs: Verbs) -> None:
     serve.add_argument("--verbose", "-v", action="store_true", help="log every detail")
     text = "Talk in the terminal, or send stdin and print the answer."
     chat = verbs.add("chat", text, _chat, example="perdure chat work")
-    chat.add_argument("name", nargs="?", default="main", metavar="NAME", help="the conversation")
+    chat.add_argument(
+        "name", nargs="?", type=_given, default="main", metavar="NAME", help="the conversation"
+    )
     verbs.add("status", "Show what runs and what waits.", _status)
     verbs.add("stop", "Let the node finish its turns, and wait until it is gone.", _stop)
     drain = verbs.add("drain", "The same as stop.", _drain)
@@ -132,7 +134,7 @@ def _add_node(verbs: Verbs) -> None:
     turns = Verbs(verbs.add("turns", "Stop a turn.", None), is_required=True)
     text = "Stop a turn that runs or waits; what it has said is kept."
     stop = turns.add("stop", text, _stop_turn, example="perdure turns stop trn_01k…")
-    stop.add_argument("id", metavar="ID", help="the turn, wherever it is")
+    stop.add_argument("id", type=_given, metavar="ID", help="the turn, wherever it is")
 
 
 def _add_reading(verbs: Verbs) -> None:
@@ -143,7 +145,7 @@ def _add_reading(verbs: Verbs) -> None:
     logs.add_argument("--level", default="debug", help="leave out what matters less")
     text = "Show the whole chain behind a message, turn or part."
     explain = verbs.add("explain", text, _explain, example="perdure explain msg_01k…")
-    explain.add_argument("id", metavar="ID", help="a message, turn, part or update")
+    explain.add_argument("id", type=_given, metavar="ID", help="a message, turn, part or update")
     verbs.add("verify", "Check the database and every session against the rules.", _verify)
 
 
@@ -156,7 +158,7 @@ def _add_sessions(verbs: Verbs) -> None:
     listing.add_argument("--after", help="go on from an earlier page")
     text = "Print a session's transcript."
     show = sessions.add("show", text, _show_session, example="perdure sessions show main")
-    show.add_argument("which", metavar="ID", help="a session, or a conversation")
+    show.add_argument("which", type=_given, metavar="ID", help="a session, or a conversation")
     show.add_argument("--journal", action="store_true", help="the raw journal, as JSON")
     text = "Find messages by their words."
     search = sessions.add(
@@ -170,7 +172,9 @@ def _add_sessions(verbs: Verbs) -> None:
 def _add_places(verbs: Verbs) -> None:
     text = "Say something in a place, such as telegram:123."
     send = verbs.add("send", text, _send, example="perdure send home The backup is done.")
-    send.add_argument("to", metavar="TO", help="an address, home, or a conversation over HTTP")
+    send.add_argument(
+        "to", type=_given, metavar="TO", help="an address, home, or a conversation over HTTP"
+    )
     send.add_argument("text", nargs="+", metavar="TEXT", help="what to say")
     send.add_argument("--id", help="yours; the same one again sends nothing twice")
     places = verbs.add("places", "List the places that are known.", _list_places)
@@ -193,7 +197,7 @@ def _add_parked(verbs: Verbs) -> None:
         ("drop", "Take it off the list.", _drop_parked),
     ):
         parser = parked.add(name, text, run)
-        parser.add_argument("id", metavar="ID", help="as in the list")
+        parser.add_argument("id", type=_given, metavar="ID", help="as in the list")
         if name == "replay":
             parser.add_argument("--yes", action="store_true", help="though it may show twice")
 
@@ -203,9 +207,9 @@ def _add_pair(verbs: Verbs) -> None:
     pairs.add("list", "List who asked to be let in, and who was.", _list_pairings)
     text = "Let in who got this code from the bot."
     approve = pairs.add("approve", text, _approve_pairing, example="perdure pair approve K7WQ2MZR")
-    approve.add_argument("code", metavar="CODE", help="as the person got it")
+    approve.add_argument("code", type=_given, metavar="CODE", help="as the person got it")
     revoke = pairs.add("revoke", "Let somebody in no more.", _revoke_pairing)
-    revoke.add_argument("id", metavar="ID", help="as in the list")
+    revoke.add_argument("id", type=_given, metavar="ID", help="as in the list")
 
 
 def _add_token(verbs: Verbs) -> None:
@@ -213,15 +217,21 @@ def _add_token(verbs: Verbs) -> None:
     tokens.add("list", "List who holds tokens.", _list_tokens)
     text = "Make a token and print it, this once."
     add = tokens.add("add", text, _add_named_token, example="perdure token add phone")
-    add.add_argument("name", metavar="NAME", help="who or what it is for")
+    add.add_argument("name", type=_given, metavar="NAME", help="who or what it is for")
     revoke = tokens.add("revoke", "Make a token useless.", _revoke_token)
-    revoke.add_argument("id", metavar="ID", help="as in the list")
+    revoke.add_argument("id", type=_given, metavar="ID", help="as in the list")
 
 
 def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
     parser.add_argument(
         "--limit", "-n", type=_limit, default=default, help=f"at most so many ({default})"
     )
+
+
+def _given(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
 
 
 def _port(text: str) -> int:
