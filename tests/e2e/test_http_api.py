@@ -166,6 +166,15 @@ async def test_failures_of_the_agent_are_visible_and_harmless(client: Client) ->
     assert entries[3]["text"]
 
 
+async def test_a_turn_that_takes_too_long_says_which_setting_ended_it(gateway_factory: Any) -> None:
+    gateway = await gateway_factory(toml="[turns]\ntimeout_s = 0.2\n")
+    async with aiohttp.ClientSession() as session:
+        client = Client(gateway, session)
+        turn = await client.settled((await client.say("main", LONG))["turn"])
+    assert (turn["outcome"], turn["reason"]) == ("failed", "turn_timeout")
+    assert "[turns] timeout_s" in turn["detail"]
+
+
 async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_shown(client: Client) -> None:
     accepted = await client.say("main", "demo words=80 delay_ms=15")
     shown = ""

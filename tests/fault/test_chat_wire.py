@@ -245,6 +245,16 @@ async def test_a_stream_without_a_finish_marker_is_cut(stage: Stage) -> None:
 
     assert text_of(events) == ANSWER
     assert stop_of(events).reason is StopReason.PROVIDER_CUT
+    assert "what came is kept" in stop_of(events).detail
+
+
+async def test_a_stream_that_ends_without_a_word_keeps_nothing(stage: Stage) -> None:
+    async with ModelServer(always(cut_without_finish(say("")))) as server:
+        events = await stage.ask(server.url)
+
+    assert text_of(events) == ""
+    assert stop_of(events).reason is StopReason.PROVIDER_CUT
+    assert "before the first word" in stop_of(events).detail
 
 
 async def test_an_error_in_the_stream_is_quoted_and_not_retried(stage: Stage) -> None:

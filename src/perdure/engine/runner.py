@@ -108,7 +108,8 @@ class Runner:
                 async with asyncio.TaskGroup() as scribbling:
                     await self._converse(scribbling)
         except TimeoutError:
-            detail = f"the turn took longer than {self._desk.limits.turn_timeout_s:g} s"
+            limit_s = self._desk.limits.turn_timeout_s
+            detail = f"the turn took longer than the {limit_s:g} s that [turns] timeout_s allows"
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
     async def _converse(self, scribbling: asyncio.TaskGroup) -> None:

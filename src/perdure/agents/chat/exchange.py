@@ -44,6 +44,7 @@ class Exchange:
         self._intake = Intake(DIALECTS[settings.api])
         self.answer: Answer = self._intake.answer
         self._is_read = False
+        self._has_told = False
         self._failure: Failure | None = None
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
@@ -70,12 +71,14 @@ class Exchange:
             self._fail(self._too_late())
         except (aiohttp.ClientError, OSError, RuntimeError):
             # A RuntimeError is what aiohttp raises when the session is closed between two reads.
-            self._fail(failures.cut(self._server))
+            self._is_read = True  # without a finish, that is a cut
         if self.answer.is_over:
             await self._read_end()
         elif self.answer.has_begun:
             self._set_patience()
-        return self.answer.drain()
+        text = self.answer.drain()
+        self._has_told = self._has_told or bool(text)
+        return text
 
     def _set_patience(self) -> None:
         """Silence counts from the first token on; after the finish there is little to wait for."""
@@ -128,7 +131,7 @@ class Exchange:
             return failures.said_error(self._server, self.answer.error)
         if self.answer.finish is not None:
             return None
-        return self._failure or failures.cut(self._server)
+        return self._failure or failures.cut(self._server, has_told=self._has_told)
 
     def close(self) -> None:
         self._is_read = True

@@ -176,8 +176,11 @@ def silent(server: Server, seconds: float) -> Failure:
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
 
-def cut(server: Server) -> Failure:
-    words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
+def cut(server: Server, *, has_told: bool) -> Failure:
+    if has_told:
+        words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
+    else:
+        words = f"{server.url} broke off before the first word of its answer; {_AGAIN}"
     return server.failure(StopReason.PROVIDER_CUT, words)
 
 
