@@ -180,6 +180,44 @@ async def test_a_full_disk_is_told_and_forgiven(small_disk: Path) -> None:
         assert await store.diagnostics.integrity() == []
 
 
+async def starting(home: Path) -> tuple[int | None, str]:
+    """A start that is not to succeed: its code, and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "perdure", "serve", "--port", "0", "--home", str(home)],
+        env={**os.environ, "PERDURE_DISCOVER": "0"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(30):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, said.decode()
+
+
+@pytest.mark.parametrize("has_run", [False, True], ids=["a fresh home", "one that was used"])
+async def test_a_start_on_a_full_disk_says_so(small_disk: Path, has_run: bool) -> None:
+    home = small_disk / "home"
+    home.mkdir(mode=0o700)
+    if has_run:
+        (home / "token").write_text("a-token\n")
+        async with opened(home / "perdure.db"):
+            pass
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(b"x" * 4096):
+            pass
+
+    code, said = await starting(home)
+
+    assert code == 1
+    assert "the disk is full; free some space" in said
+    assert len(said.splitlines()) == 1
+
+
 @contextlib.contextmanager
 def files_no_longer_than(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

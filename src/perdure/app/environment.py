@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure.app.toml_errors import ConfigError, Problem
+from perdure.domain.errors import NO_SPACE, PerdureError, Transient
 
 HOME_VARIABLE: Final = "PERDURE_HOME"
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - a variable's name
@@ -41,7 +42,8 @@ def home_folder(option: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def prepare_home(home: Path) -> None:
-    """Make the home and its folders, open to this user alone. Raises `ConfigError`."""
+    """Make the home and its folders, open to this user alone. Raises `ConfigError`, or `Transient`
+    where there is no space for them."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close_to_others(home)
@@ -62,10 +64,18 @@ def check_home(home: Path) -> None:
         raise _unusable(home, error) from error
 
 
-def _unusable(home: Path, error: OSError) -> ConfigError:
+def _unusable(home: Path, error: OSError) -> PerdureError:
+    if error.errno in NO_SPACE:
+        return disk_full(home)
     why = f"cannot be used as the home folder ({error.strerror})"
     advice = f"choose another with --home or {HOME_VARIABLE}"
     return ConfigError([Problem(str(home), 0, f"{why}; {advice}")])
+
+
+def disk_full(path: Path) -> Transient:
+    return Transient(
+        f"{path}: the disk is full; free some space, then start again", code="disk_full"
+    )
 
 
 def home_token(
@@ -83,6 +93,8 @@ def home_token(
             path.chmod(0o600)
         return _usable(path.read_text(encoding="utf-8", errors="replace").strip(), str(path))
     except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(path) from error
         why = f"the token cannot be read or made ({error.strerror})"
         advice = f"check who owns it, or set {TOKEN_VARIABLE}"
         raise ConfigError([Problem(str(path), 0, f"{why}; {advice}")]) from error

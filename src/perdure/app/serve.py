@@ -31,7 +31,7 @@ from perdure.app.toml_errors import ConfigError, Problem
 from perdure.app.toml_positions import Positions
 from perdure.app.transcribing import transcriber_of
 from perdure.app.web_fetching import WebFetcher
-from perdure.domain.errors import Rejected
+from perdure.domain.errors import NO_SPACE, Rejected
 from perdure.engine.roster import Roster
 from perdure.store.store import Store
 from perdure.web.server import application
@@ -277,8 +277,13 @@ async def _open(runner: web.AppRunner, one: socket.socket, place: Bound) -> None
 def _server_file(path: Path, url: str) -> Iterator[None]:
     body = msgspec.json.encode(ServerFile(pid=os.getpid(), port=_port_of(url), url=url))
     unfinished = path.with_suffix(".part")
-    unfinished.write_bytes(body)
-    unfinished.replace(path)
+    try:
+        unfinished.write_bytes(body)
+        unfinished.replace(path)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise environment.disk_full(path) from error
+        raise
     try:
         yield
     finally:

@@ -14,7 +14,11 @@ Foreign exceptions are translated into these in one function per package. `code`
 word that programs see; the message is for people and says what to do next.
 """
 
-from typing import ClassVar
+import errno
+from typing import ClassVar, Final
+
+# How a system says that a disk, or this user's share of it, is full.
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class PerdureError(Exception):

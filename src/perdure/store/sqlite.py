@@ -19,7 +19,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
-from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
+from perdure.domain.errors import (
+    NO_SPACE,
+    Ambiguous,
+    Conflict,
+    Corrupt,
+    PerdureError,
+    Rejected,
+    Transient,
+)
 from perdure.store import migrations
 from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite, schema_in_sqlite
 from perdure.store.statement import MakeOp, Op
@@ -44,15 +52,15 @@ def translate(error: Exception, *, opening: bool = False) -> PerdureError:
     match error:
         case UnicodeEncodeError():
             return Rejected("no database can hold this text; send valid Unicode")
+        case apsw.FullError() | OSError() if _is_full(error):
+            return Transient(
+                "the disk is full; free some space, nothing was stored", code="disk_full"
+            )
         case OSError():
             return Rejected(
                 f"the database cannot be opened ({error.strerror}: {error.filename}); "
                 "check the home folder and its permissions",
                 code="not_writable",
-            )
-        case apsw.FullError():
-            return Transient(
-                "the disk is full; free some space, nothing was stored", code="disk_full"
             )
         case apsw.NotADBError() | apsw.CorruptError():
             return Corrupt(
@@ -68,6 +76,10 @@ def translate(error: Exception, *, opening: bool = False) -> PerdureError:
             return Transient(f"the disk did not take the write ({error}); try again")
         case _:
             return Corrupt(f"the database answered in an unexpected way: {error}")
+
+
+def _is_full(error: Exception) -> bool:
+    return not isinstance(error, OSError) or error.errno in NO_SPACE
 
 
 class _Job(Generic[T]):
@@ -159,7 +171,13 @@ class SqliteDriver:
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path))
-        connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
+        try:
+            connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
+        except apsw.IOError as error:
+            # Where room is missing for the files beside the database, SQLite tells only the number.
+            if connection.system_errno in NO_SPACE:
+                raise apsw.FullError(str(error)) from error
+            raise
         _keep_plans(connection)
         return connection
 
