@@ -42,6 +42,14 @@ async def test_a_message_is_answered_and_stands_in_the_transcript(client: Client
     assert (status, conversation["state"], conversation["queued"]) == (200, "idle", 0)
 
 
+async def test_a_text_cut_within_a_character_is_taken(client: Client) -> None:
+    path = "/api/conversations/main/messages"
+    status, accepted = await client.call("POST", path, raw=b'{"text": "end \\ud83d"}')
+    assert status == 202
+    await client.settled(accepted["turn"])
+    assert (await client.transcript("main"))[0]["text"] == "end \ufffd"
+
+
 async def test_a_repeated_id_is_the_same_message_also_after_restarts(client: Client) -> None:
     first = await client.say("main", "once", id="a1")
     await client.settled(first["turn"])
