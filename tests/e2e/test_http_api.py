@@ -235,6 +235,25 @@ async def waiting(client: Client, name: str) -> None:
             await client.gateway.pause(0.02)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_repeat_of_what_was_stopped_says_so(client: Client, stream: bool) -> None:
+    messages = [{"role": "user", "content": LONG}]
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(asked(client, "main", CHAT, messages=messages))
+        await spoken(client, "main")
+        _, conversation = await client.call("GET", "/api/conversations/main")
+        await client.call("POST", f"/api/turns/{conversation['turn']}/stop")
+    assert first.result()[0] == 200
+
+    headers = {"Authorization": f"Bearer {client.token}", "Idempotency-Key": "main"}
+    headers["X-Perdure-Conversation"] = "main"
+    body = {"messages": messages, "stream": stream}
+    url = client.gateway.url + CHAT
+    async with client.session.post(url, json=body, headers=headers) as response:
+        assert (response.status, response.headers["X-Perdure-Outcome"]) == (200, "stopped")
+        assert "river" in await response.text()
+
+
 async def test_a_drain_keeps_what_arrives_and_parks_what_runs(client: Client) -> None:
     running = await client.say("main", LONG)
     long, short = ([{"role": "user", "content": text}] for text in (LONG, "hello"))

@@ -180,8 +180,9 @@ class Answer:
         return text + self._form.end(grown.ended)
 
     async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
-        # With text the headers are those of an answer under way, however soon its end came.
-        more = outcome_header(grown.ended) if grown.ended and not grown.text else {}
+        # An answer under way cannot say how it ends; one that is over can, as for every repeat.
+        is_kept = grown.ended is not None and failure_of(grown.ended) is None
+        more = outcome_header(grown.ended) if grown.ended and is_kept else {}
         response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)
         return response
