@@ -484,6 +484,23 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
         assert told[0][0] == 404
 
 
+async def test_every_list_goes_on_from_its_cursor(client: Client) -> None:
+    for n in range(2):
+        await client.settled((await client.say("main", f"message {n}"))["turn"])
+    session = (await client.call("GET", "/api/conversations/main"))[1]["session"]
+    for path, what in (
+        ("/api/conversations/main/transcript?", "messages"),
+        (f"/api/sessions/{session}/journal?", "events"),
+        ("/api/search?q=message&", "hits"),
+    ):
+        _, first = await client.call("GET", f"{path}limit=1")
+        _, second = await client.call("GET", f"{path}limit=1&cursor={first['next']}")
+        assert len(second[what]) == 1
+        assert second[what] != first[what]
+        status, _ = await client.call("GET", f"{path}cursor=yesterday")
+        assert status in (400, 404)
+
+
 async def test_transcripts_come_in_pages(client: Client) -> None:
     for n in range(6):
         await client.settled((await client.say("main", f"message {n}"))["turn"])

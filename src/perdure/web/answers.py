@@ -30,6 +30,8 @@ _STATUS_BY_CODE: Final = {
     "body_too_large": 413,
     "disk_full": 507,
 }
+# Every list takes its `next` back under this name, whatever else it calls it.
+CURSOR: Final = "cursor"
 # Each escape as a whole; half a character, alone, is the group.
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -180,3 +182,8 @@ def number(request: web.Request, name: str, *, default: int, low: int, high: int
     if not low <= value <= high:
         raise Rejected(f"{name} must be a number from {low} to {high}", code="invalid_query")
     return value
+
+
+def place_name(request: web.Request, own: str) -> str:
+    """The parameter that says where a page begins: the list's own, or the one all lists have."""
+    return CURSOR if CURSOR in request.query else own

@@ -18,7 +18,14 @@ from perdure.ports.history import ConversationView, Page, Snapshot
 from perdure.ports.principals import Principal
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL
-from perdure.web.answers import IDEMPOTENCY_KEY, body_of, json_response, number
+from perdure.web.answers import (
+    CURSOR,
+    IDEMPOTENCY_KEY,
+    body_of,
+    json_response,
+    number,
+    place_name,
+)
 from perdure.web.services import Services
 
 NAME_MAX: Final = 200
@@ -59,7 +66,7 @@ def external_id(name: str, given: str) -> str:
 
 def cursor_page(request: web.Request, *, default: int = 50) -> Page:
     limit = number(request, "limit", default=default, low=1, high=1000)
-    cursor = request.query.get("cursor")
+    cursor = request.query.get(CURSOR)
     if cursor is None:
         return Page(limit=limit)
     at, _, last = cursor.partition(":")
@@ -214,7 +221,7 @@ class NativeApi:
 
     async def get_transcript(self, request: web.Request) -> web.Response:
         limit = number(request, "limit", default=50, low=1, high=1000)
-        before = request.query.get("before")
+        before = request.query.get(place_name(request, "before"))
         snapshot = await self.find(request)
         entries = await self._entries(snapshot, limit=limit, before=before)
         shown = page(entries, before=before, limit=limit)

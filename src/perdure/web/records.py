@@ -25,7 +25,7 @@ from perdure.ports.history import Explanation, Hit
 from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
-from perdure.web.answers import body_of, json_response, number
+from perdure.web.answers import body_of, json_response, number, place_name
 from perdure.web.native import cursor_page, turn_out
 from perdure.web.services import Services
 
@@ -158,7 +158,8 @@ class RecordsApi:
 
     async def journal(self, request: web.Request) -> web.Response:
         limit = number(request, "limit", default=200, low=1, high=1000)
-        after = number(request, "after", default=0, low=0, high=2**53)
+        place = place_name(request, "after")
+        after = number(request, place, default=0, low=0, high=2**53)
         session = await self._session(request)
         events = await self._services.archive.journal(session.id, after=after, limit=limit)
         more = str(events[-1].seq) if len(events) == limit else None
@@ -170,7 +171,8 @@ class RecordsApi:
         if not query:
             raise Rejected("give the words to look for as `q`", code="invalid_query")
         limit = number(request, "limit", default=20, low=1, high=200)
-        before = number(request, "before", default=0, low=0, high=2**53)
+        place = place_name(request, "before")
+        before = number(request, place, default=0, low=0, high=2**53)
         hits = await self._services.archive.search(
             query, principal=request[PRINCIPAL].scope, before=before or None, limit=limit
         )
