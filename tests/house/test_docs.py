@@ -22,6 +22,7 @@ from perdure.domain.commands import COMMANDS
 from perdure.domain.events import KINDS
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import LEGAL
+from perdure.domain.updates import Effect
 from perdure.domain.watching import NAMES
 from perdure.ports.settings import AdapterSettings, DisplaySettings, Section
 from perdure.testkit.process import GatewayProcess
@@ -205,6 +206,35 @@ def test_every_error_code_is_raised_somewhere() -> None:
     codes = [code for row in table(section("docs/api.md", "## Errors")) for code in bare(row[1])]
     assert len(codes) > 20
     assert [code for code in codes if f'"{code}"' not in sources] == []
+
+
+# Raised where no call over HTTP can meet them: at the start, in tools, while files are fetched, in
+# a guard that another one stands before.
+NOT_TOLD = {
+    *("in_use", "newer_schema", "memory_empty", "memory_full", "memory_too_long", "too_large"),
+    *("already_", "error", "fenced", "permanent"),
+}
+
+
+def test_every_error_code_that_callers_meet_is_documented() -> None:
+    rooms = [path for room in ("web", "store", "engine", "domain") for path in room_of(room)]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in rooms)
+    raised = set(re.findall(r'(?:\bcode=|default_code(?:: ClassVar\[str\])? = )"(\w+)"', sources))
+    raised |= set(re.findall(r'\bproblem\(\s*\d+, "(\w+)"', sources))
+    codes = {code for row in table(section("docs/api.md", "## Errors")) for code in bare(row[1])}
+    assert len(raised) > 40
+    assert raised - codes == NOT_TOLD
+
+
+def room_of(name: str) -> Iterator[Path]:
+    return (PACKAGE / name).rglob("*.py")
+
+
+def test_every_effect_over_http_is_documented() -> None:
+    """Pieces of an album, edits and deletions come from platforms alone."""
+    text = section("docs/api.md", "## Send")
+    elsewhere = {Effect.JOINED, Effect.AMENDED, Effect.CANCELLED, Effect.IGNORED}
+    assert {each for each in Effect if f"`{each}`" not in text} == elsewhere
 
 
 def test_the_metrics_are_those_of_the_code() -> None:
