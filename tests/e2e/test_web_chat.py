@@ -50,6 +50,9 @@ DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
+# The addresses at which a page of the transcript is read.
+PAGES = re.compile(r"/transcript\?")
+
 # Runs before the page's own scripts.
 WATCH = """
 window.breaches = [];
@@ -300,6 +303,29 @@ async def test_a_killed_gateway_costs_no_text_and_repeats_none(
     users = [text for role, text in stored if role == "user"]
     assert users == ["demo words=60 delay_ms=50", "written while nobody listens"]
     await expect(chat.page.locator(".outcome", has_text="restarted")).to_be_visible()
+
+
+async def test_a_page_that_could_not_be_read_is_read_once_the_gateway_is_back(
+    chat: Chat, gateway: Gateway
+) -> None:
+    """Nothing has happened in between, so the stream has nothing to tell."""
+    await chat.sign_in()
+    await chat.say("one")
+    await chat.answered('"one"')
+    said = await chat.until_stored_is_shown()
+    other = Chat(await chat.page.context.new_page(), gateway, chat.errors)
+    await other.page.route(PAGES, lambda route: route.abort("connectionreset"))
+    async with other.page.expect_event(
+        "requestfailed", lambda it: PAGES.search(it.url) is not None
+    ):
+        await other.page.goto(chat.page.url)
+    await other.page.unroute(PAGES)
+    assert await other.shown() == []
+
+    await finished(gateway.kill())
+    await finished(gateway.start())
+
+    await other.comes_to_show(said)
 
 
 async def test_a_lost_acknowledgement_sends_no_second_message(chat: Chat) -> None:

@@ -21,6 +21,7 @@ export class Conversation {
   #reload = null;
   #isStale = false;
   #isCatchingUp = true;
+  #isUnread = false;
   #asked = new Set();
 
   // changed(kind) is called after every change, appeared(messages) with those not seen before,
@@ -82,14 +83,16 @@ export class Conversation {
     this.connection = state;
     this.#isCatchingUp = true;
     if (state === 'absent') this.transcript.begin();
+    // Where nothing was missed no state comes that would have it read.
+    if (state === 'open' && this.#isUnread) this.read();
     this.#changed(state === 'refused' ? 'refused' : 'connection');
   }
 
   #received(kind, data) {
     const isNew = kind === 'message' && !this.transcript.find(data.id);
     const isStale = this.transcript.apply(kind, data);
-    // A connection first tells what was missed, then the present state. Only then is a page sure
-    // to be newer than all of it; what happens after the page arrives as an event.
+    // A connection first tells what was missed, then the present state, if that is news. Only then
+    // is a page sure to be newer than all of it; what happens after the page arrives as an event.
     const isCaughtUp = kind === 'state' && this.#isCatchingUp;
     if (isCaughtUp) this.#isCatchingUp = false;
     if (isNew) this.#appeared([data]);
@@ -108,10 +111,12 @@ export class Conversation {
         const fresh = page.messages.filter(({ id }) => !this.transcript.find(id));
         this.transcript.load(page, since);
         this.problem = null;
+        this.#isUnread = false;
         this.#appeared(fresh);
         this.#stored(page.messages);
         this.#explainFailure();
       } catch (failure) {
+        this.#isUnread = true;
         this.#fail(failure);
         // It is there but cannot answer now; when it is away, the stream's return reads again.
         if (failure.status && failure.retryable) setTimeout(() => this.read(), BUSY_WAIT_MS);
