@@ -11,8 +11,13 @@ from perdure.domain.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound
 from perdure.domain.events import CommandTaken, NoticePosted
-from perdure.domain.ids import PrincipalId, SessionId
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId
+from perdure.domain.outcomes import Interruption
+from perdure.domain.transcript import Entry
 from perdure.domain.updates import Accepted, Update
+from perdure.domain.watching import Position, StateNews
+from perdure.engine.feed import Feed
+from perdure.engine.watch import Watchers
 from perdure.ports.history import Page, Snapshot
 from perdure.ports.places import Sending
 from perdure.store.operations.commands.linking import (
@@ -194,6 +199,67 @@ async def test_reads_over_http_show_what_goes_on_there(
     assert after.view.generation > rotated.view.generation
     views = await store.conversations.recent(principal=browser.who, page=Page())
     assert [view.name for view in views] == ["main"]
+
+
+async def heard(store: Store, conversation: ConversationId, after: Position) -> list[str]:
+    """What was said since then, to one who watches there."""
+    said = []
+    watchers = Watchers(Feed(), store.conversations, store.archive)
+    async for each in watchers.conversation(conversation, after=after):
+        assert each is not None
+        assert each[0] > after
+        after = each[0]
+        if isinstance(each[1], StateNews):
+            watchers.close()
+        elif isinstance(each[1], Entry) and each[1].role != "notice":
+            said.append(each[1].text)
+    return said
+
+
+async def test_whoever_watches_a_place_follows_where_it_is_linked_to(
+    store: Store, phone: Spot, browser: Spot
+) -> None:
+    await phone.exchange("before the link")
+    await browser.exchange("here")
+    before = await browser.snapshot()
+    last = Position(before.view.generation, before.last_seq)
+    await browser.say(f"/link {await phone.code()}")
+    await phone.exchange("linked")
+    await phone.say("/new")
+    await phone.exchange("anew")
+    during = await browser.snapshot()
+    await browser.say("/link off")
+    await phone.exchange("alone")
+    await browser.exchange("here again")
+
+    ours, own = ["linked", "on linked", "anew", "on anew"], ["here again", "on here again"]
+    assert await heard(store, before.view.id, last) == [*ours, *own]
+    at = Position(during.view.generation, during.last_seq)
+    assert await heard(store, before.view.id, at) == own
+    at = Position(1, 0)
+    assert await heard(store, before.view.id, at) == ["here", "on here", *ours, *own]
+
+
+async def test_what_a_linked_place_has_of_its_own_moves_nobody(
+    store: Store, phone: Spot, browser: Spot
+) -> None:
+    """Its own answer is given up meanwhile, and what waits for it goes on in another session."""
+    await phone.exchange("hello")
+    await browser.say("deadly")
+    claimed = await claim_one(store)
+    await browser.say("I wait")
+    await browser.say(f"/link {await phone.code()}")
+    during = await browser.snapshot()
+
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+
+    after = await browser.snapshot()
+    assert after.view.generation == during.view.generation
+    await settle(store, await claim_one(store), "served")
+    await phone.say("/new")
+    await phone.exchange("anew")
+    at = Position(during.view.generation, during.last_seq)
+    assert await heard(store, after.view.id, at) == ["anew", "on anew"]
 
 
 async def test_who_is_linked_may_see_and_stop_what_runs(

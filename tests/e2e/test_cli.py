@@ -278,6 +278,32 @@ async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
     assert len(" ".join(texts).split()) == 80
 
 
+@pytest.mark.parametrize("command_elsewhere", ["/new", "/branch aside"])
+async def test_chat_ends_when_somebody_begins_a_new_session(
+    gateway: GatewayProcess, command_elsewhere: str
+) -> None:
+    await talked(gateway.home)
+    talk = await asyncio.create_subprocess_exec(
+        *command("chat", "main", "--home", str(gateway.home)),
+        env=environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert talk.stdin is not None
+    assert talk.stdout is not None
+    talk.stdin.write(b"demo words=5000 delay_ms=20")
+    talk.stdin.close()
+    async with asyncio.timeout(DEADLINE_S):
+        await talk.stdout.readexactly(10)
+        moved = await perdure(gateway.home, "chat", "main", stdin=command_elsewhere)
+        _, complaint = await talk.communicate()
+
+    assert moved.code == 0
+    assert talk.returncode == 1
+    assert "the turn ended as stopped" in complaint.decode()
+
+
 @asynccontextmanager
 async def terminal(home: Path, *arguments: str) -> AsyncIterator["Terminal"]:
     master, slave = pty.openpty()

@@ -73,11 +73,12 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
     accepted = await client.say("main", "demo words=60 delay_ms=10")
     text, last, seen, places = "", None, [], []
     for pieces in (5, 7, 10_000):  # two connections are dropped on the way
+        if ("outcome", accepted["turn"]) in seen:
+            break
         async with client.events("main", last) as events:
             count = 0
             async for event_id, kind, data in events:
-                if last is not None and kind != "state":
-                    assert event_id > last
+                assert last is None or event_id > last
                 last = event_id
                 seen.append((kind, data.get("turn")))
                 if kind == "delta":
@@ -110,6 +111,83 @@ async def joined(client: Client, last: str, text: str) -> str:
             if kind == "state":  # after all that was missed
                 return text
     raise AssertionError("the stream has ended")
+
+
+Told = list[tuple[str, str, dict[str, Any]]]
+
+
+async def until_state(events: AsyncIterator[tuple[str, str, dict[str, Any]]], session: str) -> Told:
+    """What is told up to the first state of this session."""
+    told: Told = []
+    async for event_id, kind, data in events:
+        assert not told or event_id > told[-1][0]
+        told.append((event_id, kind, data))
+        if kind == "state" and data["session"] == session:
+            return told
+    raise AssertionError("the stream has ended")
+
+
+def whole(told: Told) -> Told:
+    """Texts that were missed arrive joined, and only the present state comes."""
+    return [each for each in told if each[1] in ("message", "outcome")]
+
+
+@pytest.mark.parametrize("command", ["/new", "/branch aside", "/resume"])
+async def test_a_turn_that_a_command_leaves_behind_is_heard_to_its_end(
+    client: Client, command: str
+) -> None:
+    before = await client.say("main", "before")
+    await client.settled(before["turn"])
+    await client.say("main", "/new")
+    asked = await client.say("main", LONG)
+    async with client.events("main") as events:
+        last, kind, _ = await anext(events)
+        while kind != "delta":
+            last, kind, _ = await anext(events)
+        moved = await client.say("main", command)
+        live = await until_state(events, moved["session"])
+    async with client.events("main", last) as events:
+        again = await until_state(events, moved["session"])
+
+    (_, _, said), (_, _, outcome), (_, _, notice) = whole(live)
+    assert (said["role"], said["turn"]) == ("assistant", asked["turn"])
+    assert (outcome["turn"], outcome["outcome"]) == (asked["turn"], "stopped")
+    assert (notice["role"], notice["id"]) == ("notice", moved["message"])
+    head = {"/new": None, "/branch aside": asked["turn"], "/resume": before["turn"]}
+    assert live[-1][2]["head"] == head[command]
+    assert whole(again) == whole(live)
+
+
+async def test_who_comes_back_walks_through_the_sessions_in_between(client: Client) -> None:
+    async def answered(text: str) -> None:
+        await client.settled((await client.say("main", text))["turn"])
+
+    await answered("one")
+    async with client.events("main") as events:
+        last, _, _ = await anext(events)
+    await answered("two")
+    await client.say("main", "/branch aside")
+    await answered("three")
+    await client.say("main", "/resume")
+    await answered("four")
+    back = await client.say("main", "/new")
+    async with client.events("main", last) as events:
+        told = await until_state(events, back["session"])
+
+    said = [data["text"] for _, kind, data in told if kind == "message" and data["role"] == "user"]
+    assert said == ["two", "three", "four"]
+    outcomes = [data["outcome"] for _, kind, data in told if kind == "outcome"]
+    assert outcomes == ["done"] * 3
+
+
+async def test_a_state_that_was_seen_does_not_come_again(client: Client) -> None:
+    noted = await client.say("main", "/status")
+    async with client.events("main") as events:
+        ((last, _, _),) = await until_state(events, noted["session"])
+    async with client.events("main", last) as events:
+        said = await client.say("main", "hello")
+        _, kind, data = await anext(events)
+    assert (kind, data["id"]) == ("message", said["message"])
 
 
 async def test_watchers_hear_of_what_errands_bring_back(client: Client) -> None:

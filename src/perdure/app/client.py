@@ -42,7 +42,7 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 # Of an error: nobody was there to take the call.
 UNREACHABLE: Final = "unreachable"
 # Before everything: what a watcher sends who wants a conversation from its first event on.
-BEGINNING: Final = str(Position(0, 0))
+BEGINNING: Final = str(Position(1, 0))
 
 _NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
 

@@ -3,8 +3,10 @@
 A position names the last thing seen: the journal entry, how many of its events, and how far into
 the message being written. Positions sort as text. Replaying the journal from a position gives the
 same events as having watched, except that states in between are skipped: only the present one
-matters. The deltas of a message joined are its text: what a message says beyond those that were
-told comes as one more, before the message.
+matters. A conversation that went on in another session is followed there: the watcher hears the
+one that was left to its end, and of the next one what is written from then on. The deltas of a
+message joined are its text: what a message says beyond those that were told comes as one more,
+before the message.
 """
 
 from typing import Final
@@ -27,7 +29,7 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Entry, assistant_entry, call_state, user_entry
 
@@ -90,6 +92,26 @@ class Position(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.generation:06d}-{self.seq:010d}-{self.sub:02d}-{self.offset:09d}"
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Another session became the live one. The one that was `left` has news up to `left_seq`, the
+    new one behind `seq`."""
+
+    generation: int
+    left: SessionId
+    left_seq: int
+    session: SessionId
+    seq: int
+
+
+class Leg(msgspec.Struct, frozen=True):
+    """A stretch of one journal, written while its session was the live one: behind `start`, and up
+    to the entry `upto`."""
+
+    start: Position
+    session: SessionId
+    upto: int
 
 
 def position(text: str) -> Position:
@@ -178,3 +200,22 @@ def told_of(
     news = enumerate(news_of(recorded, calls), start=1)
     told += [(Position(generation, seq, sub, after), each) for sub, each in news]
     return told, after
+
+
+def missed_in(
+    leg: Leg, recorded: Recorded, *, shown: int, calls: dict[str, str]
+) -> tuple[list[tuple[Position, News]], int]:
+    """The same for a watcher who stands at the leg's start. Of the entry that this is in, some news
+    may be unseen."""
+    start = leg.start
+    told, after = told_of(recorded, generation=start.generation, shown=shown, calls=calls)
+    unseen = [(at, news) for at, news in told if (at.seq, at.sub) > (start.seq, start.sub)]
+    # The position's offset already tells of what comes after its entry; unless the entry's message
+    # itself is still to be told.
+    is_told = recorded.seq == start.seq and start.sub > 0
+    return unseen, shown if is_told else after
+
+
+def has_seen_state(seen: Position, now: Position) -> bool:
+    """States are told after everything else of an entry, and before what is said next."""
+    return (seen.generation, seen.seq, seen.sub) == (now.generation, now.seq, ALL_SUBS)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from perdure.domain.events import Recorded, TurnMoved
+from perdure.domain.events import Recorded, SessionOpened
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.watching import Delta
 
@@ -107,8 +107,9 @@ class Feed:
     def publish_recorded(self, recorded: Iterable[Recorded]) -> None:
         for each in recorded:
             self.publish(each.session, (each,))
-            if isinstance(each.event, TurnMoved):
-                self._left(each.session)
+            match each.event:
+                case SessionOpened(parent=left, kind="") if left is not None:
+                    self._left(left)
 
     def _left(self, session: SessionId) -> None:
         """Its conversation goes on in another session: whoever watches that must look again."""

@@ -3,6 +3,8 @@
 A watcher subscribes first and reads the store after, so that what becomes durable meanwhile is seen
 at least once; the journal's gapless numbers and the offsets of text make it exactly once. Whenever
 the numbers do not fit (too slow, another node's turn), it reads the store again from its position.
+So it does when the conversation goes on in another session: the way there leads through the end of
+the one that was left, and through every session that was the live one in between.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -17,8 +19,11 @@ from perdure.domain.updates import Accepted
 from perdure.domain.watching import (
     ALL_SUBS,
     Delta,
+    Leg,
     News,
     Position,
+    has_seen_state,
+    missed_in,
     state_of,
     told_of,
 )
@@ -27,6 +32,7 @@ from perdure.ports.gateway import Ended, Grown
 from perdure.ports.history import Archive, Conversations, Snapshot
 
 JOURNAL_PAGE = 500
+MOVES_PAGE = 100
 QUIET_S = 15.0
 LEFT = (
     "the gateway is stopping before the answer is whole; the message is kept, and is answered "
@@ -63,6 +69,7 @@ class Watchers:
         self, conversation: ConversationId, *, after: Position | None
     ) -> AsyncGenerator[tuple[Position, News] | None, None]:
         position = after
+        calls: dict[str, str] = {}
         while not self._is_closed:
             seen = (await self._conversations.snapshot(conversation)).view
             linked = (seen.linked,) if seen.linked else ()
@@ -70,7 +77,7 @@ class Watchers:
                 snapshot = await self._conversations.snapshot(conversation)
                 if snapshot.view.standing.session != seen.standing.session:
                     continue
-                view = ConversationView(snapshot)
+                view = ConversationView(snapshot, calls)
                 async for told in self._catch_up(view, position):
                     position = told[0]
                     yield told
@@ -89,39 +96,44 @@ class Watchers:
     async def _catch_up(
         self, view: "ConversationView", seen: Position | None
     ) -> AsyncIterator[tuple[Position, News]]:
-        """What happened since the position; then the present state and text."""
+        """What happened since the position; then the present state and text, as far as new."""
         offset = 0
-        if seen is not None and view.has_reached(seen):
-            is_same = seen.generation == view.generation
-            start, offset = (seen.seq, seen.offset) if is_same else (0, 0)
-            for recorded in await self._missed(view, start):
-                news, after = told_of(
-                    recorded, generation=view.generation, shown=offset, calls=view.calls
-                )
-                # At the position's own entry, its offset already tells of what comes after it;
-                # unless the entry's message itself is still to be told.
-                if recorded.seq > start or not seen.sub:
-                    offset = after
-                for at, each in news:
-                    if (at.seq, at.sub) > (start, seen.sub):
-                        yield at, each
-        yield Position(view.generation, view.seq, ALL_SUBS, offset), state_of(view.standing)
+        async for leg in self._way(view, seen if seen and view.has_reached(seen) else None):
+            offset = leg.start.offset
+            async for recorded in self._read(leg):
+                news, offset = missed_in(leg, recorded, shown=offset, calls=view.calls)
+                for told in news:
+                    yield told
+        now = Position(view.generation, view.seq, ALL_SUBS, offset)
+        if seen is None or not has_seen_state(seen, now):
+            yield now, state_of(view.standing)
         for told in view.begin_text(offset):
             yield told
 
-    async def _missed(self, view: "ConversationView", start: int) -> list[Recorded]:
-        """From the position's own entry (some of its news may be unseen) to the snapshot's end."""
-        missed: list[Recorded] = []
-        after = max(start - 1, 0)
-        while after < view.seq:
-            page = await self._archive.journal(
-                view.standing.session, after=after, limit=JOURNAL_PAGE
+    async def _way(self, view: "ConversationView", seen: Position | None) -> AsyncIterator[Leg]:
+        """From the position to the snapshot's end, through the sessions in between."""
+        now = Position(view.generation, view.seq)
+        at = seen or now
+        while at.generation < view.generation:
+            moves = await self._conversations.moves(
+                view.id, after=at.generation, upto=view.generation, limit=MOVES_PAGE
             )
-            missed += [recorded for recorded in page if recorded.seq <= view.seq]
-            if len(page) < JOURNAL_PAGE:
-                break
-            after = page[-1].seq
-        return missed
+            for move in moves:
+                yield Leg(at, move.left, move.left_seq)
+                at = Position(move.generation, move.seq)
+            if not moves:
+                at = now  # nobody has noted how it came here
+        yield Leg(at, view.standing.session, view.seq)
+
+    async def _read(self, leg: Leg) -> AsyncIterator[Recorded]:
+        """From the entry that the leg starts in, if some of its news may be unseen."""
+        after = leg.start.seq - (leg.start.sub < ALL_SUBS)
+        while after < leg.upto:
+            limit = min(JOURNAL_PAGE, leg.upto - after)
+            page = await self._archive.journal(leg.session, after=after, limit=limit)
+            for recorded in page:
+                yield recorded
+            after = page[-1].seq if page else leg.upto
 
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         assert accepted.turn is not None
@@ -157,13 +169,15 @@ class Watchers:
 
 
 class ConversationView:
-    """One watcher's picture of a conversation's live session."""
+    """One watcher's picture of a conversation's live session. `calls` are the names of the open
+    calls it has heard of."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, calls: dict[str, str]) -> None:
+        self.id = snapshot.view.id
         self.generation = snapshot.view.generation
         self.standing: Standing = snapshot.view.standing
         self.seq = snapshot.last_seq
-        self.calls: dict[str, str] = {}
+        self.calls = calls
         self._said = set(snapshot.said)
         self._running = snapshot.running
         self._message: MessageId | None = None

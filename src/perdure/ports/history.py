@@ -16,6 +16,7 @@ from perdure.domain.ids import (
 from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Running
+from perdure.domain.watching import Move
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,8 @@ class Conversations(Protocol):
 
     Guarantees: each answer is one snapshot. `find` takes the name of a conversation of the
     principal's over HTTP, or the address of one on a platform, which is theirs or, with `sees_all`,
-    anybody's. `chain` is the turns from `head` back through their
+    anybody's. `moves` are those that led to a generation behind `after`, up to `upto`, in order.
+    `chain` is the turns from `head` back through their
     parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
     `window` is the same as the model is told it: it begins with the newest summary on the chain.
     `turn_on_chain` is the turn on the chain of `head` that a transcript's entry belongs to.
@@ -116,6 +118,10 @@ class Conversations(Protocol):
     ) -> Snapshot: ...
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot: ...
+
+    async def moves(
+        self, conversation: ConversationId, *, after: int, upto: int, limit: int
+    ) -> list[Move]: ...
 
     async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]: ...
 

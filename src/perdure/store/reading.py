@@ -7,9 +7,18 @@ from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
 from perdure.domain.transcript import Running
+from perdure.domain.watching import Move
 from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
 from perdure.store.driver import Driver
-from perdure.store.operations import answers, diagnostics, explaining, history, journal, search
+from perdure.store.operations import (
+    answers,
+    diagnostics,
+    explaining,
+    history,
+    journal,
+    moves,
+    search,
+)
 
 INDEX_AT_ONCE: Final = 500
 
@@ -25,6 +34,13 @@ class StoredConversations:
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot:
         return await self._driver.read(partial(history.snapshot, conversation))
+
+    async def moves(
+        self, conversation: ConversationId, *, after: int, upto: int, limit: int
+    ) -> list[Move]:
+        return await self._driver.read(
+            partial(moves.since, conversation, after=after, upto=upto, limit=limit)
+        )
 
     async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]:
         return await self._driver.read(

@@ -28,7 +28,7 @@ from perdure.store.dialect import Dialect
 from perdure.store.operations import compaction, journal
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
-from perdure.store.operations.sessions import open_session, succeed
+from perdure.store.operations.sessions import make_live, open_session, open_successor
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, run
 
@@ -153,7 +153,7 @@ def _title(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     """The result is a turn of the live session, in its line like any other: it is said in order, on
     every surface, and the model knows of it afterwards."""
-    live = yield from _live(dialect, back, stamp)
+    live, opened = yield from _live(dialect, back, stamp)
     line = back.queued.text.strip().splitlines()[0][:80]
     said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
     event = TurnQueued(
@@ -168,10 +168,10 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         by=back.principal,
         answer=f"In the background: {line}\n\n{said}",
     )
-    return (yield from bring(dialect, live, event, stamp))
+    return opened + (yield from bring(dialect, live, event, stamp))
 
 
-def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[SessionId]:
+def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
     """The session in which the result can be said: a new one where the live one is suspended."""
     found = yield from row(_LIVE, back.conversation)
     assert found is not None
@@ -179,8 +179,11 @@ def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[SessionId]:
     state = yield from row(_STATE, live)
     assert state is not None
     if state[0] == "open":
-        return live
-    return (yield from succeed(dialect, live, back.conversation, stamp, by=back.principal))
+        return live, []
+    by = back.principal
+    opened = yield from open_successor(dialect, live, back.conversation, stamp, by=by)
+    yield from make_live(back.conversation, opened.session)
+    return opened.session, [opened]
 
 
 def bring(

@@ -5,7 +5,12 @@ from perdure.domain.events import SessionOpened
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.updates import Update
 from perdure.store.dialect import Dialect
-from perdure.store.operations.sessions import open_conversation, open_session, succeed
+from perdure.store.operations.sessions import (
+    make_live,
+    open_conversation,
+    open_session,
+    open_successor,
+)
 from perdure.store.operations.setting import Place, Stamp
 from perdure.store.statement import Op, Row, row, run
 
@@ -49,8 +54,10 @@ def resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
         place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
         place = place._replace(view=view, title=title, hold_until=hold_until, active_at=active_at)
         return place._replace(via=via, principal=owner if via else principal)
-    successor = yield from succeed(dialect, session, conversation, stamp, by=update.principal)
-    place = new(conversation, successor, update)._replace(agent=agent, persona=persona)
+    by = update.principal
+    opened = yield from open_successor(dialect, session, conversation, stamp, by=by)
+    yield from make_live(conversation, opened.session)
+    place = new(conversation, opened.session, update)._replace(agent=agent, persona=persona)
     return place._replace(is_successor=True, via=via, principal=owner if via else place.principal)
 
 

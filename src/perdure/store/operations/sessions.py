@@ -1,10 +1,10 @@
 """Sessions of a conversation: opened, closed, and made the live one."""
 
 from perdure.domain.address import Address
-from perdure.domain.events import SessionOpened
+from perdure.domain.events import Recorded, SessionOpened
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
 from perdure.store.dialect import Dialect
-from perdure.store.operations import journal
+from perdure.store.operations import journal, moves
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, run
 
@@ -20,7 +20,11 @@ _OPEN_CONVERSATION = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $10, $11, $12)
     ON CONFLICT (adapter, account, place, thread, person) DO NOTHING RETURNING id"""
 _OWNER = "SELECT principal_id FROM sessions WHERE id = $1"
-_MOVE = "UPDATE conversations SET session_id = $1, generation = generation + 1 WHERE id = $2"
+# Watchers of a place that is linked elsewhere do not see its own sessions.
+_MOVE = """
+    UPDATE conversations SET session_id = $1,
+        generation = generation + CASE WHEN linked_id IS NULL THEN 1 ELSE 0 END
+    WHERE id = $2"""
 
 
 def open_conversation(  # noqa: PLR0913 - all that is known of a place
@@ -51,31 +55,35 @@ def open_session(
     stamp: Stamp,
     *,
     principal: PrincipalId,
-) -> Op[None]:
+) -> Op[list[Recorded]]:
     yield from run(
         _OPEN, session, conversation, principal, event.parent, event.head, event.kind, stamp.at
     )
-    yield from journal.append(dialect, session, [event], at=stamp.at)
+    return (yield from journal.append(dialect, session, [event], at=stamp.at))
 
 
-def succeed(
+def open_successor(
     dialect: Dialect,
     suspended: SessionId,
     conversation: ConversationId,
     stamp: Stamp,
     *,
     by: PrincipalId,
-) -> Op[SessionId]:
-    """Open a session in the place of one that was suspended, and make it the live one."""
+) -> Op[Recorded]:
+    """Open a session in the place of one that was suspended. To make it the live one is left to
+    the caller, who may have something to carry over first."""
     successor = SessionId(stamp.mint("ses"))
     opened = SessionOpened(by=by, reason="suspended", parent=suspended)
     owner = yield from row(_OWNER, suspended)
     assert owner is not None
-    yield from open_session(dialect, successor, conversation, opened, stamp, principal=owner[0])
-    yield from make_live(conversation, successor)
-    return successor
+    (recorded,) = yield from open_session(
+        dialect, successor, conversation, opened, stamp, principal=owner[0]
+    )
+    return recorded
 
 
 def make_live(conversation: ConversationId, session: SessionId) -> Op[None]:
-    """What people say from now on goes to this session."""
+    """What people say from now on goes to this session. Nothing more is to be written to the one
+    that is left, and what is in this one already is old."""
+    yield from moves.rotated(conversation, session)
     yield from run(_MOVE, session, conversation)

@@ -43,7 +43,7 @@ from perdure.store.operations.endings import (
     queue_freed,
 )
 from perdure.store.operations.line import make_ready
-from perdure.store.operations.sessions import succeed
+from perdure.store.operations.sessions import make_live, open_successor
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, row, rows, run
 
@@ -107,10 +107,14 @@ def give_up(dialect: Dialect, fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]
     if not waiting and not freed:
         return recorded + (yield from _tell(dialect, fallen, said, session, stamp))
     by = fallen.found.principal
-    successor = yield from succeed(dialect, session, conversation, stamp, by=by)
-    recorded += yield from _tell(dialect, fallen, said, successor, stamp)
+    opened = yield from open_successor(dialect, session, conversation, stamp, by=by)
+    successor = opened.session
+    recorded.append(opened)
     for (each,) in waiting:
         recorded += yield from _move(dialect, each, session, successor, stamp)
+    # Only now: whoever watches has heard of what is carried over, and does not hear it again.
+    yield from make_live(conversation, successor)
+    recorded += yield from _tell(dialect, fallen, said, successor, stamp)
     if freed:
         recorded += yield from _free(dialect, freed, successor, stamp)
     yield from make_ready(successor, stamp)

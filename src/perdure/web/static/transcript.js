@@ -192,8 +192,7 @@ export class Transcript {
     this.isWhole = false;
   }
 
-  // Only the notice that told of the change is about the session that is shown now. A stream that
-  // follows into another session tells that session's old ones, too.
+  // Only the notice that told of the change is about the session that is shown now.
   #forgetNotices() {
     const notices = this.entries.filter((entry) => entry.role === 'notice');
     const last = notices.toSorted((a, b) => (a.at ?? Infinity) - (b.at ?? Infinity)).at(-1);

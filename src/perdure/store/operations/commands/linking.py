@@ -14,7 +14,7 @@ from perdure.domain.address import GROUP, HTTP, Address
 from perdure.domain.commands import Given
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, SessionId
-from perdure.store.operations import wrong_codes
+from perdure.store.operations import moves, wrong_codes
 from perdure.store.operations.access import digest
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.notices import notice
@@ -136,6 +136,7 @@ def _use(setting: Setting, typed: str) -> Op[Taken]:
 
 def _joined(setting: Setting, there: End) -> Op[Taken]:
     here = yield from _locked(setting.conversation)
+    yield from moves.linked(here.conversation, there.conversation)
     yield from run(_LINK, there.conversation, here.conversation)
     told = yield from notice(
         setting.dialect,
@@ -166,7 +167,7 @@ def _end(setting: Setting) -> Op[Taken]:
     text = f"{here.called} has ended the link. This place has its own conversation again."
     recorded: list[Recorded] = []
     for end in ended:
-        yield from run(_UNLINK, end.conversation)
+        yield from _unlink(end)
         recorded += yield from notice(setting.dialect, end.session, None, text, setting.stamp)
     moved = tuple((end.conversation, end.session) for end in ended)
     return Taken(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
@@ -175,7 +176,7 @@ def _end(setting: Setting) -> Op[Taken]:
 def _leave(setting: Setting) -> Op[Taken]:
     assert setting.place.via is not None
     here = yield from _locked(setting.place.via)
-    yield from run(_UNLINK, here.conversation)
+    yield from _unlink(here)
     text = f"{here.called} is no longer linked to this conversation."
     told = yield from notice(setting.dialect, setting.session, None, text, setting.stamp)
     return Taken(
@@ -185,6 +186,11 @@ def _leave(setting: Setting) -> Op[Taken]:
         conversation=here.conversation,
         moved=((here.conversation, here.session),),
     )
+
+
+def _unlink(end: End) -> Op[None]:
+    yield from moves.unlinked(end.conversation)
+    yield from run(_UNLINK, end.conversation)
 
 
 def _locked(conversation: str) -> Op[End]:
