@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import socket
 import sys
@@ -344,7 +345,7 @@ async def serves(client: Client, pid: int) -> bool:
 async def test_a_takeover_loses_no_message_and_repeats_none(start: Start, has_hint: bool) -> None:
     """The running node is found by its lock; its server.json may be gone."""
     client = await start()
-    running = await client.say("main", "demo words=150 delay_ms=20")
+    running = await client.say("main", "demo words=200 delay_ms=20")
     await until_text(client)
     if not has_hint:
         (client.gateway.home / "server.json").unlink()
@@ -370,7 +371,7 @@ async def test_a_takeover_loses_no_message_and_repeats_none(start: Start, has_hi
         out, _ = await successor.communicate()
 
     assert successor.returncode == 0
-    assert b"1 turns running" in out or not has_hint
+    assert re.search(rb"\d turns running", out) or not has_hint
     assert b"Traceback" not in out
 
 
