@@ -84,12 +84,10 @@ def options(body: CompletionIn) -> Options:
             code="unsupported",
         )
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    if limit is not None and limit < 1:
-        raise Rejected("an answer needs room: at least one token", code="invalid_body")
     return Options(
         temperature=body.temperature,
         top_p=body.top_p,
-        max_tokens=limit,
+        max_tokens=room(limit),
         stop=tuple(storable(each) for each in _listed(body.stop)),
         seed=body.seed,
         frequency_penalty=body.frequency_penalty,
@@ -99,6 +97,13 @@ def options(body: CompletionIn) -> Options:
         tool_choice=json_text(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
     )
+
+
+def room(tokens: int | None) -> int | None:
+    """How long an answer may be, if that makes sense."""
+    if tokens is not None and tokens < 1:
+        raise Rejected("an answer needs room: at least one token", code="invalid_body")
+    return tokens
 
 
 def _listed(stop: str | list[str] | None) -> list[str]:

@@ -13,7 +13,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.events import ToolCall
 from perdure.domain.options import Options
 from perdure.domain.text import storable
-from perdure.web.openai_wire import call_out, json_text
+from perdure.web.openai_wire import call_out, json_text, room
 
 Json = dict[str, Any]
 _ROLES: Final = ("user", "assistant", "system", "developer")
@@ -48,13 +48,10 @@ class ResponseIn(msgspec.Struct):
 
 def options(body: ResponseIn) -> Options:
     """How the model is to be asked this time."""
-    limit = body.max_output_tokens
-    if limit is not None and limit < 1:
-        raise Rejected("an answer needs room: at least one token", code="invalid_body")
     return Options(
         temperature=body.temperature,
         top_p=body.top_p,
-        max_tokens=limit,
+        max_tokens=room(body.max_output_tokens),
         reasoning_effort=storable((body.reasoning and body.reasoning.effort) or ""),
         response_format=json_text(_form(body.text.format) if body.text else None),
         tool_choice=json_text(_choice(body.tool_choice)),
