@@ -27,7 +27,22 @@ ASKED = [
 def test_what_a_front_end_asks_for_is_answered_in_its_form(wanted: str, told: str) -> None:
     task = f"### Task:\nDo it.\n### Output:\nJSON format: {wanted}"
     assert answer(task + HISTORY) == told
-    assert answer(task) is None, "without a chat it is about nothing"
+    assert answer(task.replace("### Output:", "") + HISTORY) == told
+    assert answer(task) is not None
+    assert answer(task.replace("### Output:", "")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("Generate a concise title.", '{"title":"Fix my bicycle please"}'),
+        ("Generate 1-3 broad tags.", '{"tags":["General"]}'),
+        ("Suggest 3 follow-up questions.", '{"follow_ups":[]}'),
+    ],
+)
+def test_with_the_chat_words_are_enough(words: str, told: str) -> None:
+    assert answer(f"### Task:\n{words}" + HISTORY) == told
+    assert answer(f"### Task:\n{words}") is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Small requests that chat front ends make on their own: titles, tags, follow-ups.
 
-Open WebUI sends them as ordinary completions: a text that starts with `### Task:`, shows the JSON
-object it wants and quotes the chat. They are answered here from the text itself and never become
-turns: nobody said them, and no model is asked. A text that lacks one of the three is somebody's
-words, however it begins.
+Open WebUI sends them as ordinary completions: a text that starts with `### Task:`, says what it
+wants, and has sections for the output and for the chat. Operators may write these texts anew, so
+one of the sections is enough where the JSON object that is wanted is shown, and the chat's where
+only words tell. They are answered here from the text itself and never become turns: nobody said
+them, and no model is asked. Everything else is somebody's words, however it begins.
 """
 
 import re
@@ -12,8 +13,14 @@ from typing import Final
 import msgspec
 
 MARK: Final = "### Task:"
-_HISTORY: Final = "<chat_history>"
-_WANTED: Final = re.compile(r'\{\s*"(title|tags|follow_ups|queries|prompt|text)"\s*:')
+_HISTORY: Final = re.compile(r"<chat_history>|^### Chat History", re.MULTILINE | re.IGNORECASE)
+_OUTPUT: Final = re.compile(r"^### Output", re.MULTILINE | re.IGNORECASE)
+_SHOWN: Final = re.compile(r'\{\s*"(title|tags|follow_ups|queries|prompt|text)"\s*:')
+_NAMED: Final = {
+    "follow_ups": re.compile(r"follow[ -]?up", re.IGNORECASE),
+    "tags": re.compile(r"\btags?\b", re.IGNORECASE),
+    "title": re.compile(r"\btitle\b", re.IGNORECASE),
+}
 _TITLE_WORDS: Final = 6
 _USER_LINE: Final = re.compile(r"^\s*USER:\s*(.+)$", re.MULTILINE)
 _WORDS: Final = re.compile(r"[\w'-]+")
@@ -21,11 +28,24 @@ _WORDS: Final = re.compile(r"[\w'-]+")
 
 def answer(text: str) -> str | None:
     """The JSON text that the front end expects; None for what is no chore."""
-    asked, mark, history = text.lstrip().partition(_HISTORY)
-    wanted = _WANTED.search(asked)
-    if not asked.startswith(MARK) or not mark or wanted is None:
+    if not text.lstrip().startswith(MARK):
         return None
-    match wanted[1]:
+    quoted = _HISTORY.search(text)
+    asked = text[: quoted.start()] if quoted else text
+    wanted = _wanted(asked, has_history=quoted is not None)
+    return None if wanted is None else _done(wanted, text[quoted.end() :] if quoted else "")
+
+
+def _wanted(asked: str, *, has_history: bool) -> str | None:
+    shown = _SHOWN.search(asked)
+    if shown and (has_history or _OUTPUT.search(asked)):
+        return shown[1]
+    named = (what for what, words in _NAMED.items() if words.search(asked))
+    return next(named, None) if has_history else None
+
+
+def _done(wanted: str, history: str) -> str:
+    match wanted:
         case "title":
             return _json({"title": _title(history)})
         case "tags":
