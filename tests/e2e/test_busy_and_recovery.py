@@ -205,7 +205,13 @@ async def test_three_crashes_suspend_and_resume_brings_the_session_back(start: A
     assert served["session"] != accepted["session"]
     again = await client.say("main", "queued behind", id="b1")
     assert (again["turn"], again["duplicate"]) == (behind["turn"], True)
-    told = await seen(client, lambda kind, data: kind == "message" and data["role"] == "notice")
+    given_up = await seen(client, lambda kind, _: kind == "outcome")
+    assert (given_up["turn"], given_up["outcome"]) == (accepted["turn"], "suspended")
+    notices = ("message", "notice")
+    told = await seen(
+        client,
+        lambda kind, data: (kind, data.get("role")) == notices and data["id"] != who["message"],
+    )
     assert (told["turn"], "/resume" in told["text"]) == (accepted["turn"], True)
 
     fresh = await client.say("main", "hello again")
