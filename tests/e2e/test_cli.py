@@ -251,10 +251,12 @@ async def test_nothing_on_stdin_is_wrong_usage(node: Node) -> None:
     assert (await perdure(node.home, "chat")).code == 2
 
 
-async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
-    """The same turn is followed through the restart; no word is printed twice."""
+async def begun_talk(
+    home: Path, text: str, *, shown: int
+) -> tuple[asyncio.subprocess.Process, bytes]:
+    """`perdure chat` in the middle of an answer, and the first bytes it has printed."""
     talk = await asyncio.create_subprocess_exec(
-        *command("chat", "main", "--home", str(gateway.home)),
+        *command("chat", "main", "--home", str(home)),
         env=environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -262,10 +264,15 @@ async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
     )
     assert talk.stdin is not None
     assert talk.stdout is not None
-    talk.stdin.write(b"demo words=80 delay_ms=30")
+    talk.stdin.write(text.encode())
     talk.stdin.close()
+    return talk, await talk.stdout.readexactly(shown)
+
+
+async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
+    """The same turn is followed through the restart; no word is printed twice."""
     async with asyncio.timeout(DEADLINE_S):
-        begun = await talk.stdout.readexactly(40)
+        talk, begun = await begun_talk(gateway.home, "demo words=80 delay_ms=30", shown=40)
         await gateway.restart()
         rest, told = await talk.communicate()
     shown = await perdure(gateway.home, "sessions", "show", "main", "--json")
@@ -283,19 +290,8 @@ async def test_chat_ends_when_somebody_begins_a_new_session(
     gateway: GatewayProcess, command_elsewhere: str
 ) -> None:
     await talked(gateway.home)
-    talk = await asyncio.create_subprocess_exec(
-        *command("chat", "main", "--home", str(gateway.home)),
-        env=environment(),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert talk.stdin is not None
-    assert talk.stdout is not None
-    talk.stdin.write(b"demo words=5000 delay_ms=20")
-    talk.stdin.close()
     async with asyncio.timeout(DEADLINE_S):
-        await talk.stdout.readexactly(10)
+        talk, _ = await begun_talk(gateway.home, "demo words=5000 delay_ms=20", shown=10)
         moved = await perdure(gateway.home, "chat", "main", stdin=command_elsewhere)
         _, complaint = await talk.communicate()
 
