@@ -261,6 +261,9 @@ def _ask(arguments: Arguments, verb: "Callable[[Place], Awaitable[int | None]]")
 
 
 def _serve(arguments: Arguments) -> NoReturn:
+    from perdure.app.lean import import_structlog
+
+    import_structlog()
     from perdure.cli.exits import conduct
     from perdure.cli.serving import serve
 
