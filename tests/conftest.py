@@ -15,6 +15,7 @@ from typing import Protocol
 
 import asyncpg
 import pytest
+import structlog
 import uvloop
 from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
@@ -36,6 +37,11 @@ pytest_plugins = ["perdure.testkit.peers.fixtures"]
 # A busy machine is no failure. Half of the usual examples: every run draws others.
 settings.register_profile("perdure", settings(), deadline=None, max_examples=50)
 settings.load_profile("perdure")
+
+# Plain lines: the library's own, with every local variable drawn, take longer than what they tell of.
+structlog.configure(
+    processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
+)
 
 # What the machine's owner may have set must not reach a gateway under test.
 FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")

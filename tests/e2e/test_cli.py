@@ -492,9 +492,10 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
         "assistant_said",
         "turn_settled",
     ]
-    await people_read_the_same(gateway.home, answered)
     await unknown_ids_are_named(gateway.home)
     await pages_follow_each_other(gateway.home)
+    if is_running:  # what is drawn for people is drawn from the same answers
+        await people_read_the_same(gateway.home, answered)
 
 
 async def people_read_the_same(home: Path, answered: dict[str, Any]) -> None:

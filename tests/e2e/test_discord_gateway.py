@@ -107,7 +107,8 @@ async def test_a_message_that_comes_again_is_one_turn(server: SimcordServer, ada
     message = server.write(ada, direct, "only once")
     for _ in range(3):
         server.world.announce_message_create(server.world.get_message(direct.id, int(message)))
-    server.write(ada, direct, "and another")
+    await until(says(server, direct, "only once"))
+    server.write(ada, direct, "and another")  # would end an answer that is still being written
 
     await until(says(server, direct, "only once", "and another"))
 
