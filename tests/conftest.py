@@ -38,7 +38,7 @@ pytest_plugins = ["perdure.testkit.peers.fixtures"]
 settings.register_profile("perdure", settings(), deadline=None, max_examples=50)
 settings.load_profile("perdure")
 
-# Plain lines: the library's own, with every local variable drawn, take longer than what they tell of.
+# Plain lines: the library draws every local variable, which takes longer than what it tells of.
 structlog.configure(
     processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
 )
