@@ -199,8 +199,12 @@ async def test_a_kill_in_the_middle_shows_nothing_twice_and_asks_by_buttons(
     toml = f'[recovery]\nresume = "ask"\n{local_section(local_slack.api_url)}'
     gateway = await gateway_factory(toml=toml)
     await local_slack.wait_connected()
-    ts = await local_slack.mention(GENERAL, SLOW)
-    (growing,) = await answers(local_slack, GENERAL, bool, thread=ts)
+    ts = await local_slack.mention(GENERAL, "demo words=100 delay_ms=45")
+    (first,) = await answers(local_slack, GENERAL, bool, thread=ts)
+    # Once it was changed, its receipt is certainly stored: before, it would be posted anew.
+    (growing,) = await answers(
+        local_slack, GENERAL, lambda shown: shown[0].text != first.text, thread=ts
+    )
 
     await gateway.restart()
     await local_slack.wait_connected()
@@ -209,8 +213,8 @@ async def test_a_kill_in_the_middle_shows_nothing_twice_and_asks_by_buttons(
     )
     await local_slack.click(GENERAL, question.id, "perdure_choice_0")
 
-    shown = await answers(local_slack, GENERAL, has_words(40), thread=ts)
-    assert [each.id for each in shown if len(each.text.split()) >= 40] == [growing.id]
+    shown = await answers(local_slack, GENERAL, has_words(100), thread=ts)
+    assert [each.id for each in shown if len(each.text.split()) >= 100] == [growing.id]
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
