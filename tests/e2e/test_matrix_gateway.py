@@ -236,8 +236,8 @@ async def test_with_the_servers_own_limits_every_answer_is_delivered(
         await town.gateway.start()
         try:
             room = await ada.room(invite=[town.bot.user_id], is_direct=True)
-            await ada.write(room, "demo words=40 delay_ms=350")
-            (answer,) = await town.answers(ada, room, is_whole(40))
+            await ada.write(room, "demo words=24 delay_ms=350")
+            (answer,) = await town.answers(ada, room, is_whole(24))
             assert answer.is_edited
         finally:
             await town.gateway.kill()
