@@ -40,9 +40,9 @@ MILLION = (
         {NUMBERS} SELECT 'ses_' || n, 'cnv_' || n, $1, 'open', 2, 4, 'trn_' || n, '', 0, '', n, n
         FROM numbers""",
     f"""INSERT INTO turns (id, session_id, message_id, kind, state, outcome, reason, detail,
-            attempts, queued_seq, queued_at, started_at, settled_at, alive_at)
+            attempts, queued_seq, queued_at, started_at, settled_at, alive_at, principal_id)
         {NUMBERS} SELECT 'trn_' || n, 'ses_' || n, 'msg_' || n, 'message', 'settled', 'done',
-            'stop', '', 1, 2, n, n, n, n FROM numbers WHERE $1 IS NOT NULL""",
+            'stop', '', 1, 2, n, n, n, n, $1 FROM numbers""",
 )
 
 

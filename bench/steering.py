@@ -63,8 +63,8 @@ _SESSION = """
 _TURN = """
     INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, outcome, reason, detail,
         attempts, queued_seq, queued_at, started_at, settled_at, alive_at, context_tokens,
-        summary_id)
-    VALUES (?, ?, ?, ?, ?, 'settled', 'done', 'stop', '', 1, ?, 0, 0, 0, 0, ?, ?)"""
+        summary_id, principal_id)
+    VALUES (?, ?, ?, ?, ?, 'settled', 'done', 'stop', '', 1, ?, 0, 0, 0, 0, ?, ?, ?)"""
 _EVENT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES (?, ?, ?, ?, ?, 0, ?)"""
@@ -293,15 +293,18 @@ def _sessions(past: Past) -> Iterator[tuple[Value, ...]]:
 
 
 def _turns(past: Past) -> Iterator[tuple[Value, ...]]:
+    by = past.principal
     for number in range(1, past.turns + 1):
         turn, parent = past.turn(number), past.turn(number - 1) if number > 1 else None
         summary = past.summary(number) if past.has_summary(number) else None
         queued_seq = 2 + EVENTS_A_TURN * (number - 1) + past.summaries_before(number)
         message = f"msg_{turn}"
-        yield turn, past.session, parent, message, "message", queued_seq, CONTEXT_TOKENS, summary
+        place = (queued_seq, CONTEXT_TOKENS, summary)
+        yield turn, past.session, parent, message, "message", *place, by
         if summary:
             turn, session = past.errand(number), past.errand_session(number)
-            yield turn, session, past.turn(number), f"msg_{turn}", Errand.SUMMARY.value, 2, 0, None
+            message, kind = f"msg_{turn}", Errand.SUMMARY.value
+            yield turn, session, past.turn(number), message, kind, 2, 0, None, by
 
 
 def _rows(session: SessionId, events: Iterator[AnyEvent]) -> Iterator[tuple[Value, ...]]:
