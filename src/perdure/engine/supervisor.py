@@ -63,7 +63,7 @@ async def kept(
     *,
     name: str,
     clock: Clock,
-    stumbled: Callable[[], None] = lambda: None,
+    stumbled: Callable[[], None],
 ) -> None:
     """Run a pump until it ends by itself. What nobody foresaw costs it a moment: without it the
     node would go on accepting, and nothing would ever come of it."""

@@ -1,7 +1,8 @@
 """The native API: conversations and turns."""
 
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from aiohttp import web
 
@@ -28,6 +29,7 @@ from perdure.web.answers import (
 )
 from perdure.web.services import Services
 
+T = TypeVar("T")
 NAME_MAX: Final = 200
 ID_MAX: Final = 200
 ATTACHMENTS_MAX: Final = 20
@@ -73,6 +75,14 @@ def cursor_page(request: web.Request, *, default: int = 50) -> Page:
     if not _MOMENT.fullmatch(at):
         raise Rejected("`cursor` must be the `next` of an earlier page", code="invalid_query")
     return Page(after=(int(at), storable(last)), limit=limit)
+
+
+def next_of(views: Sequence[T], asked: Page, place: Callable[[T], tuple[int, str]]) -> str | None:
+    """The cursor behind a page, if there may be more: where its last one stands."""
+    if len(views) < asked.limit:
+        return None
+    at, last = place(views[-1])
+    return f"{at}:{last}"
 
 
 def conversation_out(view: ConversationView) -> wire.ConversationOut:
@@ -195,10 +205,9 @@ class NativeApi:
         views = await self._services.conversations.recent(
             principal=request[PRINCIPAL].id, page=asked
         )
-        last = views[-1] if len(views) == asked.limit else None
         out = wire.ConversationsOut(
             conversations=[conversation_out(view) for view in views],
-            next=f"{last.at}:{last.id}" if last else None,
+            next=next_of(views, asked, lambda each: (each.at, each.id)),
         )
         return json_response(out)
 

@@ -8,7 +8,7 @@ from perdure.ports.principals import LONGEST
 from perdure.web import wire
 from perdure.web.access import operator_of
 from perdure.web.answers import body_of, json_response
-from perdure.web.native import cursor_page
+from perdure.web.native import cursor_page, next_of
 from perdure.web.services import Services
 
 
@@ -31,8 +31,7 @@ class PairingsApi:
         operator_of(request)
         asked = cursor_page(request, default=LONGEST.limit)
         views = await self._services.access.pairings(asked)
-        last = views[-1] if len(views) == asked.limit else None
-        more = f"{last.asked_at}:{last.id}" if last else None
+        more = next_of(views, asked, lambda each: (each.asked_at, each.id))
         out = wire.PairingsOut(pairings=[pairing_out(view) for view in views], next=more)
         return json_response(out)
 

@@ -8,7 +8,7 @@ from perdure.domain.records import LETTER
 from perdure.web import wire
 from perdure.web.access import operator_of
 from perdure.web.answers import body_of, json_response
-from perdure.web.native import cursor_page
+from perdure.web.native import cursor_page, next_of
 from perdure.web.records import part_out
 from perdure.web.services import Services
 
@@ -29,8 +29,7 @@ class ParkedApi:
         operator_of(request)
         asked = cursor_page(request)
         parts = await self._services.parked.page(asked)
-        last = parts[-1] if len(parts) == asked.limit else None
-        more = f"{last.at}:{last.id}" if last else None
+        more = next_of(parts, asked, lambda each: (each.at, each.id))
         out = wire.ParkedOut(parked=[part_out(part) for part in parts], next=more)
         return json_response(out)
 

@@ -9,7 +9,7 @@ from perdure.ports.places import PlaceView, Sending, Sent
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL
 from perdure.web.answers import IDEMPOTENCY_KEY, body_of, json_response
-from perdure.web.native import client_id, cursor_page
+from perdure.web.native import client_id, cursor_page, next_of
 from perdure.web.services import Services
 
 
@@ -69,6 +69,5 @@ class PlacesApi:
     async def places(self, request: web.Request) -> web.Response:
         asked = cursor_page(request)
         views = await self._services.places.known(principal=request[PRINCIPAL].scope, page=asked)
-        last = views[-1] if len(views) == asked.limit else None
-        more = f"{last.at}:{last.id}" if last else None
+        more = next_of(views, asked, lambda each: (each.at, each.id))
         return json_response(wire.PlacesOut(places=[place_out(view) for view in views], next=more))

@@ -26,7 +26,7 @@ from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
 from perdure.web.answers import body_of, json_response, number, place_name
-from perdure.web.native import cursor_page, turn_out
+from perdure.web.native import cursor_page, next_of, turn_out
 from perdure.web.services import Services
 
 NAME_MAX = 64
@@ -142,8 +142,7 @@ class RecordsApi:
         views = await self._services.archive.sessions(
             principal=request[PRINCIPAL].scope, page=asked
         )
-        last = views[-1] if len(views) == asked.limit else None
-        more = f"{last.active_at}:{last.id}" if last else None
+        more = next_of(views, asked, lambda each: (each.active_at, each.id))
         return json_response(
             wire.SessionsOut(sessions=[session_out(view) for view in views], next=more)
         )
@@ -231,8 +230,7 @@ class RecordsApi:
         operator_of(request)
         asked = cursor_page(request, default=LONGEST.limit)
         views = await self._services.principals.tokens(asked)
-        last = views[-1] if len(views) == asked.limit else None
-        more = f"{last.created_at}:{last.id}" if last else None
+        more = next_of(views, asked, lambda each: (each.created_at, each.id))
         return json_response(wire.TokensOut(tokens=[token_out(view) for view in views], next=more))
 
     async def grant(self, request: web.Request) -> web.Response:
