@@ -643,6 +643,7 @@ OPENAI_REFUSED: dict[str, tuple[list[object], str]] = {
     "null content": ([user(None)], "null is only allowed"),
     "null assistant content": ([user(), {"role": "assistant", "content": None}], "null is only"),
     "empty parts": ([user([])], "non-empty array of parts"),
+    "only text in a list": ([user([{"type": "text", "text": "hi"}])], "nothing but text"),
     "empty tool_calls": ([user(), called(content="x")], "leave the key out"),
     "stray tool message": ([user(), answered("a")], "answers no open call"),
     "answer after another message": (

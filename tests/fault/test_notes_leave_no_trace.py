@@ -98,10 +98,9 @@ def sentences(notes: set[str]) -> set[str]:
 
 
 def user_parts(body: Mapping[str, Any]) -> list[str]:
-    """The texts of the user's messages, block by block."""
+    """The texts of the user's messages. A blank line stands between two that became one."""
     contents = [m["content"] for m in body["messages"] if m["role"] == "user"]
-    parts = [[c] if isinstance(c, str) else [part["text"] for part in c] for c in contents]
-    return [text for texts in parts for text in texts]
+    return [text for content in contents for text in content.split("\n\n")]
 
 
 class Model:

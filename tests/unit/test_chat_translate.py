@@ -128,6 +128,50 @@ def test_openai_joins_the_texts_of_an_assistant() -> None:
     assert msgspec.json.decode(openai.encode(assistant(call("c", '{"a":1}'))))["content"] is None
 
 
+NOTES = Attachment(mime="text/plain", name="notes.txt", text="milk, bread")
+ONLY_TEXT = {
+    "two messages after a stop": user(TextBlock("first"), TextBlock("second")),
+    "a note behind a message": user(TextBlock("go on"), Note("[you were interrupted]")),
+    "a text document": user(TextBlock("read this"), MediaBlock(attachment=NOTES)),
+    "a picture that nobody can see": user(TextBlock("see"), MediaBlock(attachment=PNG)),
+    "a result and two messages": user(result("c"), TextBlock("and"), TextBlock("then")),
+    "an answer in two pieces": assistant(TextBlock("It is"), TextBlock("blue."), call("c")),
+}
+
+
+@pytest.mark.parametrize("message", ONLY_TEXT.values(), ids=ONLY_TEXT)
+def test_openai_tells_what_is_only_text_as_one_string(message: Message) -> None:
+    encoded = msgspec.json.decode(b"[" + openai.encode(message) + b"]")
+
+    assert all(isinstance(each["content"], str) for each in encoded)
+    told = "\n\n".join(each["content"] for each in encoded)
+    for block in message.blocks:
+        if isinstance(block, TextBlock | Note | ResultBlock):
+            assert block.text in told
+
+
+def test_openai_keeps_a_list_where_a_picture_is_in_it() -> None:
+    content = msgspec.json.decode(openai.encode(HISTORY[0]))["content"]
+
+    assert [part["type"] for part in content] == ["text", "image_url"]
+
+
+def test_openai_tells_a_callers_lists_of_text_as_strings() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://files.example/cat.png"}}
+    marked = {"type": "text", "text": "kept", "cache_control": {"type": "ephemeral"}}
+    texts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    lists: list[list[dict[str, Any]]] = [texts, [*texts, picture], [marked], []]
+    context = msgspec.json.encode(
+        [{"role": "user", "content": each, "name": "Ada"} for each in lists]
+    ).decode()
+
+    body = sent("openai", Request(instructions="", prefix=b"", messages=(), context=context))
+
+    told = [message["content"] for message in body["messages"]]
+    assert told == ["one\n\ntwo", *lists[1:]]
+    assert {message["name"] for message in body["messages"]} == {"Ada"}
+
+
 def test_openai_shows_a_picture_as_a_data_url() -> None:
     content = msgspec.json.decode(openai.encode(HISTORY[0]))["content"]
 

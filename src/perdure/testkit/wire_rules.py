@@ -170,6 +170,9 @@ def _openai_content(message: Json, *, at: str) -> Iterator[str]:
     elif not isinstance(content, str):
         if not _items(content):
             yield f"{at}.content: expected a string or a non-empty array of parts"
+        kinds = {_tag(part, "type") for part in _items(content)}
+        if kinds == {"text"}:  # servers that take strings only speak this wire too
+            yield f"{at}.content: expected a string, for there is nothing but text in it"
         for index, part in enumerate(_items(content)):
             yield from _openai_part(part, role, at=f"{at}.content[{index}]")
 

@@ -2,6 +2,10 @@
 
 A request is joined from pieces and the encoded history among them is never opened: it can be a
 megabyte, and byte-equal beginnings are what providers' caches go by.
+
+Where a message holds nothing but text, its content is one string: many compatible servers take no
+list of parts. Which form a message has follows from its blocks alone, so a message that is final
+has the same bytes in every request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +16,7 @@ import msgspec
 
 from perdure.agents.chat.images import label, picture
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.openai_context import BETWEEN_TEXTS, inside
 from perdure.agents.chat.pieces import members, raw, separated
 from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.domain.errors import Rejected
@@ -119,13 +124,14 @@ def _user(message: Message) -> Iterator[_ToolMessage | _UserMessage]:
                 parts.append(_media(block))
             case CallBlock():
                 raise Rejected("a user message cannot hold a tool call; report this as a bug")
-    match parts:
-        case []:
-            pass
-        case [_TextPart(text)]:
-            yield _UserMessage(content=text)
-        case _:
-            yield _UserMessage(content=parts)
+    if parts:
+        yield _UserMessage(content=_content(parts))
+
+
+def _content(parts: list[_Part]) -> str | list[_Part]:
+    """The parts as one string where all of them are text, else as they are."""
+    texts = [part.text for part in parts if isinstance(part, _TextPart)]
+    return BETWEEN_TEXTS.join(texts) if len(texts) == len(parts) else parts
 
 
 def _media(block: MediaBlock) -> _Part:
@@ -147,14 +153,15 @@ def _assistant(message: Message) -> _AssistantMessage:
         if isinstance(block, CallBlock)
     ]
     return _AssistantMessage(
-        content="\n\n".join(texts) if texts else None, tool_calls=calls or msgspec.UNSET
+        content=BETWEEN_TEXTS.join(texts) if texts else None, tool_calls=calls or msgspec.UNSET
     )
 
 
 def body(request: Request, settings: ChatSettings) -> list[bytes]:
     """The request in pieces, among them the stretches of history as they are."""
     messages = [_json(_SystemMessage(request.instructions))] if request.instructions else []
-    messages += [_inside(request.context), *request.history, *map(encode, request.messages)]
+    earlier = inside(request.context)
+    messages += [earlier, *request.history, *map(encode, request.messages)]
     return [
         b'{"model":',
         _json(settings.model),
@@ -190,13 +197,3 @@ def _options(request: Request, settings: ChatSettings) -> bytes:
             parallel_tool_calls=in_parallel,
         )
     )
-
-
-def _inside(array: str) -> bytes:
-    """The items of a JSON array's text, still as text."""
-    text = array.strip()
-    if not text:
-        return b""
-    if not (text.startswith("[") and text.endswith("]")):
-        raise Rejected("the earlier messages are not a JSON array; send messages as a list")
-    return text[1:-1].strip().encode()
