@@ -185,7 +185,7 @@ class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
 
 class SteerAccepted(Event, frozen=True, kw_only=True):
     """A message for the turn that runs. It stands where it is taken; if it never is, it becomes a
-    turn of its own."""
+    turn of its own, which is answered in the conversation `via`, if it came from a linked one."""
 
     turn: TurnId
     message: MessageId
@@ -193,6 +193,7 @@ class SteerAccepted(Event, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     by: PrincipalId | None = None
     sender: str = ""
+    via: ConversationId | None = None
 
 
 class SteerTaken(Event, frozen=True, kw_only=True):

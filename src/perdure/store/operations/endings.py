@@ -202,7 +202,7 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
             persona=first.persona if first else "",
             by=steer.by,
             sender=steer.sender,
-            via=first.via if first else None,
+            via=steer.via,
         )
         for steer in waiting_steers(so_far)
     ]

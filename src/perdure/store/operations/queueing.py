@@ -143,6 +143,7 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
         attachments=update.attachments,
         by=update.principal,
         sender=update.sender,
+        via=setting.place.via,
     )
     recorded = yield from journal.append(
         setting.dialect, setting.session, [event], at=setting.stamp.at
