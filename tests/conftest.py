@@ -7,6 +7,7 @@ for every test. SQLite runs without syncing, except where a test is about just t
 import asyncio
 import contextlib
 import os
+import random
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from itertools import count
@@ -46,10 +47,29 @@ structlog.configure(
 # What the machine's owner may have set must not reach a gateway under test.
 FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
 
+# Simulators and random kills begin at this seed, and strike there (`perdure.testkit.striking`).
+SEED, STRIKE = "PERDURE_SEED", "PERDURE_STRIKE"
+
 _DATABASES = count(1)
 OpenStore = Callable[[], Awaitable[Store]]
 OpenStores = Callable[[], Awaitable[list[Store]]]
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a seed: the one that is asked for, else the one after the last run's. The
+    workers inherit it."""
+    if SEED not in os.environ:
+        cache = getattr(config, "cache", None)  # `-p no:cacheprovider` leaves it out
+        last = cache.get("perdure/seed", None) if cache else None
+        os.environ[SEED] = str(random.randrange(1_000_000) if last is None else last + 1)
+        if cache:
+            cache.set("perdure/seed", int(os.environ[SEED]))
+
+
+def pytest_report_header() -> str:
+    struck = os.environ.get(STRIKE) or "a sample; the next run takes another"
+    return f"seed: {os.environ[SEED]} (again: {SEED}={os.environ[SEED]}), strikes at: {struck}"
 
 
 class OneServerForAll(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,26 +1,16 @@
-"""Strike the gateway at every port call, start it again, and check what the world saw.
+"""Strike the gateway at any port call, start it again, and check what the world saw.
 
-Survives a strike: the database, the platform, what tools did. Dies: everything else. Each
-scenario is run once per point: with a strike at its first port call, then at its second, and so on
-until a run passes untouched.
-
-A scenario is a few acts, each played in a life of its own; people go on with theirs whatever
-happens to the gateway: they repeat what was not acknowledged and answer what they are asked.
+A scenario is a few acts, each played in a life of its own (`perdure.testkit.world`). When
+everything is at rest, the database and the platform must tell the same story.
 """
 
-import asyncio
-import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
-from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
@@ -34,10 +24,8 @@ from perdure.domain.delivery import (
     Step,
     Streaming,
 )
-from perdure.domain.errors import Ambiguous, Conflict, Transient
 from perdure.domain.events import (
     AssistantSaid,
-    Attachment,
     AttemptInterrupted,
     CommandTaken,
     HeadMoved,
@@ -47,51 +35,31 @@ from perdure.domain.events import (
     NoticePosted,
     Recorded,
     SteerTaken,
-    ToolCall,
     TurnAmended,
     TurnMoved,
     TurnQueued,
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import PartId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import PartId, TurnId
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt import MediaBlock, Request, TextBlock
 from perdure.domain.records import PartView, SessionRecord
 from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.turn import State
-from perdure.domain.updates import EDIT, Update
-from perdure.domain.watching import Delta
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed, Item
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.history import Page
-from perdure.ports.tools import Caller, ToolResult
-from perdure.store.driver import Driver
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
-from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, echo, said
+from perdure.domain.updates import EDIT
+from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.crash import (
     Fuse,
-    Fused,
-    FusedAgent,
-    FusedFetcher,
-    FusedStore,
     Nemesis,
-    SimulatedCrash,
 )
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import OwnedDatabase
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.striking import Run, Simulator
+from perdure.testkit.world import KEY, Act, Life, Setup, World, rest
 
-T = TypeVar("T")
 # How turns end of which people get all that there is.
 _ANSWERED = (Outcome.DONE, Outcome.SUSPENDED)
-POINTS_MAX = 400
-KEY = Capabilities(takes_key=True, can_delete=True, upload_bytes_max=10_000)
 FIND = Capabilities(can_find=True, can_delete=True, upload_bytes_max=10_000)
 NEITHER = Capabilities(upload_bytes_max=10_000)
 GROWING = Capabilities(
@@ -120,289 +88,11 @@ PLATFORMS = {
     "appending and cannot be asked": msgspec.structs.replace(APPENDING, can_find=False),
 }
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
-MakeDriver = Callable[[], Driver]
-Bury = Callable[[], Awaitable[None]]
-
-
-async def _nothing_to_bury() -> None:
-    """On SQLite whoever opens the file is alone."""
-
-
-class World:
-    """What survives."""
-
-    def __init__(self, media: Path, driver: MakeDriver, *, bury: Bury = _nothing_to_bury) -> None:
-        self.driver = driver
-        self.bury = bury
-        self.platform = ScriptedPlatform(capabilities=KEY)
-        self.agent = ScriptedAgent()
-        self.tools_ran: list[str] = []
-        self.clock = VirtualClock(is_eager=True)
-        self.entropy = SeededEntropy()
-        self.limits = Limits(drain_timeout_s=0)
-        self.shown: dict[str, str] = {}
-        self.modes: dict[str, Busy] = {}
-        self.final: dict[TurnId, int] = {}
-        self._media = media
-
-    def store(self) -> Store:
-        return Store(self.driver(), clock=self.clock, entropy=self.entropy, media=self._media)
-
-    def say(
-        self,
-        text: str,
-        *,
-        place: str = "room",
-        busy: Busy = Busy.QUEUE,
-        files: Sequence[str] = (),
-        album: str = "",
-    ) -> None:
-        update = f"u{len(self.platform.sent) + 1}"
-        self.modes[update] = busy
-        self.platform.say(update, place, text, files=files, album=album)
-
-    def edit(self, target: str, text: str) -> None:
-        self.platform.edit(f"u{len(self.platform.sent) + 1}", target, text)
-
-    def delete(self, target: str) -> None:
-        self.platform.delete_message(f"u{len(self.platform.sent) + 1}", target)
-
-    def see(self, delta: Delta) -> None:
-        """A watcher reads what it is told."""
-        seen = self.shown.get(delta.message, "")
-        self.shown[delta.message] = seen[: delta.offset] + delta.text
-
-    def answer(self) -> None:
-        """People answer each question that they see."""
-        asked = sum(CONTINUE in shown.text for shown in self.platform.shown)
-        answered = sum(sent.text == CONTINUE for sent in self.platform.sent)
-        if asked > answered:
-            self.say(CONTINUE)
-
-
-class WatchedFeed(Feed):
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def publish(self, session: SessionId, items: Sequence[Item]) -> None:
-        for item in items:
-            if isinstance(item, Delta):
-                self._world.see(item)
-        super().publish(session, items)
 
 
 def in_paragraphs(request: Request) -> Sequence[AgentEvent]:
     """An answer whose first piece holds a paragraph that nothing can change any more."""
     return [Text("Well.\n\nNow then.\n\n"), *echo(request)]
-
-
-class Gate:
-    """Holds the work of one life where a script wants it: in the middle of it."""
-
-    def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self._open = asyncio.Event()
-        self.open()
-
-    def close(self) -> None:
-        self.reached.clear()
-        self._open.clear()
-
-    def open(self) -> None:
-        self._open.set()
-
-    async def enter(self) -> None:
-        self.reached.set()
-        await self._open.wait()
-
-
-class HeldAgent:
-    """Stands at the gate after the first piece of a long answer."""
-
-    def __init__(self, inner: ScriptedAgent, gate: Gate) -> None:
-        self._inner = inner
-        self._gate = gate
-        self.encode = inner.encode
-        self.close = inner.close
-
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
-        async for event in self._inner.run(request):
-            yield event
-            if isinstance(event, Text) and said(request).startswith("long "):
-                await self._gate.enter()
-
-
-class HeldTools(CountingTools):
-    """Stands at the gate when the work is done and its result is on the way."""
-
-    def __init__(self, ran: list[str], gate: Gate) -> None:
-        super().__init__(ran)
-        self._gate = gate
-
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
-        result = await super().call(call, caller)
-        await self._gate.enter()
-        return result
-
-
-class Life:
-    """One process, from its recovery to its end."""
-
-    def __init__(self, world: World, store: Store, fuse: Fuse, supervisor: Supervisor) -> None:
-        self.world = world
-        self.gate = Gate()
-        self.turns: dict[str, TurnId | None] = {}
-        self._store = store
-        self._fuse = fuse
-        self._person = PrincipalId("")
-        self.parts = self._put_together(supervisor)
-
-    def _put_together(self, supervisor: Supervisor) -> Parts:
-        world, fuse = self.world, self._fuse
-        seat = Seat(
-            name="main",
-            kind="scripted",
-            agent=FusedAgent(HeldAgent(world.agent, self.gate), fuse),
-            tools=HeldTools(world.tools_ran, self.gate),
-        )
-        around = Surroundings(
-            store=FusedStore(self._store, fuse),  # type: ignore[arg-type]
-            roster=Roster({"main": seat}),
-            clock=world.clock,
-            entropy=world.entropy,
-            limits=world.limits,
-            adapters={"scripted": Fused(world.platform, fuse)},
-            sources={"scripted": FusedFetcher(world.platform, fuse)},
-        )
-        return put_together(around, supervisor.start, feed=WatchedFeed(world))
-
-    async def recover(self) -> None:
-        self._person = (await self._store.principals.ensure("person", role="member")).id
-        await patiently(partial(Fused(self._store.nodes, self._fuse).join, name="sim"))
-        while await patiently(self.parts.reaper.step):
-            pass
-        await patiently(self.parts.outbox.recover)
-
-    async def receive(self) -> None:
-        """The platform's receiver: acknowledge only what is committed; the rest comes again."""
-        for sent in list(self.world.platform.unacknowledged):
-            update = Update(
-                address=Address(adapter="scripted", account="bot", place=sent.place),
-                external_id=sent.id,
-                kind=sent.kind,
-                principal=self._person,
-                text=sent.text,
-                busy=self.world.modes.get(sent.id, Busy.QUEUE),
-                target=sent.target,
-                attachments=tuple(
-                    Attachment(reference=file.reference, name=file.name, size=file.size)
-                    for file in sent.files
-                ),
-                album=sent.album,
-            )
-            accepted = await patiently(partial(self.parts.door.accept, update))
-            self.turns[sent.id] = accepted.turn
-            await self.world.platform.acknowledge(sent.id)
-
-    async def hold(self, text: str) -> None:
-        """Accept a message and begin its turn, up to the gate."""
-        self.gate.close()
-        self.world.say(text)
-        await self.receive()
-        await patiently(self.parts.turns.step)
-        async with asyncio.timeout(20):
-            while self.parts.turns.running and not self._is_held:
-                await asyncio.sleep(0.0005)
-
-    @property
-    def _is_held(self) -> bool:
-        return self.gate.reached.is_set() and bool(self.world.shown or self.world.tools_ran)
-
-    async def stop(self, update: str) -> None:
-        turn = self.turns[update]
-        assert turn is not None
-        try:
-            await patiently(partial(self.parts.door.stop, turn, by=self._person))
-        except Conflict:
-            return  # it had been stopped, and the answer was lost
-
-    def kill(self) -> None:
-        self._fuse.is_killed = True
-        raise SimulatedCrash("killed")
-
-    async def drain(self) -> None:
-        await patiently(self.parts.gateway.drain)
-
-    async def rest(self) -> None:
-        """Work until nothing is left."""
-        self.gate.open()
-        for _ in range(50):
-            await self.receive()
-            fetched = await patiently(self.parts.fetching.step)
-            claimed = await patiently(self.parts.turns.step)
-            await self.parts.turns.finished()
-            sent = await patiently(self.parts.outbox.step)
-            self.world.clock.advance(400)
-            self.world.answer()
-            is_idle = not claimed and not fetched and not sent
-            if is_idle and not self.world.platform.unacknowledged and await self._is_over():
-                return
-        raise AssertionError("the gateway never came to rest")
-
-    async def records(self) -> list[SessionRecord]:
-        sessions = await self._store.archive.sessions(principal=None, page=Page(limit=1000))
-        return [await self._store.diagnostics.record(session.id) for session in sessions]
-
-    async def _is_over(self) -> bool:
-        due = [await self._store.outbox.next_due_ms(), await self._store.fetches.next_due_ms()]
-        return due == [None, None] and await self._store.turns.next_claim_ms() is None
-
-
-async def patiently(step: Callable[[], Awaitable[T]]) -> T:
-    """Again after a refusal or a lost answer, as the pumps' own loops do."""
-    for _ in range(3):
-        try:
-            return await step()
-        except (Transient, Ambiguous):
-            continue
-    raise AssertionError("refused three times")
-
-
-Act = Callable[[Life], Awaitable[None]]
-
-
-async def live(world: World, fuse: Fuse, act: Act) -> None:
-    store = world.store()
-    await store.open()
-    try:
-        async with Supervisor() as supervisor:
-            life = Life(world, store, fuse, supervisor)
-            await life.recover()
-            await act(life)
-    except BaseExceptionGroup as group:
-        if group.split(SimulatedCrash)[1] is not None:
-            raise
-    finally:
-        await store.close()
-        fuse.is_killed = False
-    await world.bury()
-
-
-async def live_and_tell(world: World, act: Act) -> list[SessionRecord]:
-    """In peace: what stands in the store at the end."""
-    records: list[SessionRecord] = []
-
-    async def act_and_read(life: Life) -> None:
-        await act(life)
-        records.extend(await life.records())
-
-    await live(world, Fuse(), act_and_read)
-    return records
-
-
-async def rest(life: Life) -> None:
-    await life.rest()
 
 
 async def talk(life: Life) -> None:
@@ -553,8 +243,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     acts: tuple[Act, ...]
     outcomes: frozenset[Outcome] = frozenset({Outcome.DONE})
     proof: Callable[[Recorded], bool]
-    resume: Resume = Resume.CONTINUE
-    attempts_max: int = 5
+    setup: Setup = Setup()
     last: Act = rest
 
 
@@ -607,6 +296,9 @@ def _or(*outcomes: Outcome) -> frozenset[Outcome]:
     return frozenset({Outcome.DONE, *outcomes})
 
 
+ASKING = Setup(recovery=Policy(resume=Resume.ASK, freshness_ms=0, attempts_max=5))
+WAITING = Setup(recovery=Policy(resume=Resume.WAIT, freshness_ms=0, attempts_max=5))
+STRICT = Setup(recovery=Policy(freshness_ms=0, attempts_max=1))
 SCENARIOS = {
     "talk": Scenario(acts=(talk,), proof=_ended(Outcome.DONE)),
     "supersede": Scenario(
@@ -638,48 +330,49 @@ SCENARIOS = {
     "album": Scenario(acts=(send_album,), proof=_was_joined),
     "a given file": Scenario(acts=(give_a_file,), proof=_was_given),
     "drain": Scenario(acts=(drain, rest), proof=_was_parked),
-    "ask": Scenario(acts=(drain, rest), proof=_was_answered, resume=Resume.ASK),
+    "ask": Scenario(acts=(drain, rest), proof=_was_answered, setup=ASKING),
     "give up": Scenario(
         acts=(fall, rest),
         outcomes=_or(Outcome.SUSPENDED),
         proof=lambda each: isinstance(each.event, TurnMoved),
-        attempts_max=1,
+        setup=STRICT,
     ),
     "wait": Scenario(
         acts=(drain, talk_on),
         outcomes=_or(Outcome.INTERRUPTED),
         proof=_ended(Outcome.INTERRUPTED),
-        resume=Resume.WAIT,
+        setup=WAITING,
         last=talk_on_if_left,
     ),
     "wait with more behind": Scenario(
         acts=(drain_with_more, rest),
         outcomes=_or(Outcome.INTERRUPTED),
         proof=_ended(Outcome.INTERRUPTED),
-        resume=Resume.WAIT,
+        setup=WAITING,
         last=talk_on_if_left,
     ),
 }
 
 
-async def play(world: World, scenario: Scenario, fuses: Sequence[Fuse]) -> list[str]:
-    """The acts under the first fuse, after a death under the next, at last in peace: the verdict
-    of everything."""
-    left = list(fuses)
-    policy = Policy(resume=scenario.resume, freshness_ms=0, attempts_max=scenario.attempts_max)
-    world.limits = Limits(drain_timeout_s=0, recovery=policy)
-    for act in scenario.acts:
-        if left and left[0].is_dead:
-            left.pop(0)
-        await live(world, left[0] if left else Fuse(), act)
-    if left and left[0].is_dead and len(left) > 1:
-        await live(world, left[1], rest)
-    records = await live_and_tell(world, scenario.last)
+async def play(world: World, scenario: Scenario, *fuses: Fuse) -> list[str]:
+    """The verdict of everything on a scenario that was struck."""
+    # What each turn had when another process settled it while this one stood still.
+    final: dict[TurnId, int] = {}
+    for fuse in fuses:
+        fuse.meanwhile = partial(take_over, world, final)
+    records = await world.play(scenario.acts, *fuses, last=scenario.last)
     found = broken(world, scenario, records)
+    for record in records:
+        found += _written_late(final, record)
     events = [recorded for record in records for recorded in record.events]
     if not any(fuse.has_struck for fuse in fuses) and not any(map(scenario.proof, events)):
         found.append("the scenario does not do what it is for")
     return found
+
+
+async def take_over(world: World, final: dict[TurnId, int]) -> None:
+    for record in await world.take_over():
+        final |= _lengths(record)
 
 
 def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -> list[str]:
@@ -689,7 +382,6 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
         found += _not_over(record, scenario)
         found += _still_visible(world, record)
         found += _not_as_said(world, record)
-        found += _written_late(world, record)
     events = _without_what_moved([each for record in records for each in record.events])
     found += _not_told(records, events)
     found += _misheard(world, events)
@@ -894,12 +586,12 @@ def _seen_and_not_stored(world: World, events: Sequence[Recorded]) -> list[str]:
     ]
 
 
-def _written_late(world: World, record: SessionRecord) -> list[str]:
+def _written_late(final: dict[TurnId, int], record: SessionRecord) -> list[str]:
     """Nothing was added to a turn that another process had settled."""
     lengths = _lengths(record)
     return [
         f"{turn} had {length} events when it was settled, and has {lengths[turn]}"
-        for turn, length in world.final.items()
+        for turn, length in final.items()
         if turn in lengths and lengths[turn] != length
     ]
 
@@ -916,67 +608,28 @@ def _lengths(record: SessionRecord) -> dict[TurnId, int]:
     }
 
 
-async def take_over(world: World) -> None:
-    """Another process finds the lease run out, and does everything that was left."""
-    await world.bury()
-    for record in await live_and_tell(world, rest):
-        world.final |= _lengths(record)
+def on(simulator: Simulator, name: str, can: Capabilities = KEY) -> Run:
+    """How one scenario is run on one platform."""
+    scenario = SCENARIOS[name]
 
-
-@pytest.fixture(autouse=True)
-async def _quiet_deaths() -> None:
-    """Tasks of a dead process die untidily; that is the point."""
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-
-
-def on_sqlite(folder: Path, name: object) -> World:
-    return World(folder, partial(SqliteDriver, folder / f"{name}.db", synchronous="OFF"))
-
-
-async def _migrated(folder: Path) -> Path:
-    """A database without a row. A copy of it takes a third of the time of making one."""
-    template = folder / "template.db"
-    driver = SqliteDriver(template, synchronous="OFF")
-    await driver.open(now_ms=VirtualClock().now_ms())
-    await driver.close()
-    return template
-
-
-async def strike_everywhere(
-    folder: Path, scenario: Scenario, nemesis: Nemesis, can: Capabilities, *, every: int = 1
-) -> None:
-    template = await _migrated(folder)
-    for point in range(0, POINTS_MAX, every):
-        shutil.copy(template, folder / f"{point}.db")
-        world = on_sqlite(folder, point)
+    async def run(*fuses: Fuse) -> list[str]:
+        world = await simulator.world(setup=scenario.setup)
         world.platform.can = can
         if can.streaming is Streaming.APPEND:
             world.agent = ScriptedAgent(in_paragraphs)
-        fuse = Fuse(point, nemesis)
-        found = await play(world, scenario, [fuse])
-        assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
-        if not fuse.has_struck:
-            assert point > 20, "the scenario has lost its points"
-            return
-    raise AssertionError("the scenario never passed untouched")
+        return await play(world, scenario, *fuses)
+
+    return run
 
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", NEMESES)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_no_instant_breaks_a_promise(tmp_path: Path, name: str, nemesis: Nemesis) -> None:
-    """Death at each of them; what is milder is tried at each eighth one here, at all in chaos."""
-    every = 1 if nemesis is Nemesis.DIE else 8
-    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, KEY, every=every)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("nemesis", NEMESES)
-@pytest.mark.parametrize("name", SCENARIOS)
-async def test_no_instant_at_all_breaks_a_promise(
-    tmp_path: Path, name: str, nemesis: Nemesis
+async def test_no_instant_breaks_a_promise(
+    simulator: Simulator, name: str, nemesis: Nemesis
 ) -> None:
-    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, KEY)
+    every = 4 if nemesis is Nemesis.DIE else 16
+    await simulator.strike(on(simulator, name), nemesis, every=every)
 
 
 @pytest.mark.timeout(100)
@@ -997,11 +650,10 @@ async def test_no_instant_at_all_breaks_a_promise(
     ],
 )
 async def test_no_platform_breaks_a_promise(
-    tmp_path: Path, nemesis: Nemesis, can: str, name: str
+    simulator: Simulator, nemesis: Nemesis, can: str, name: str
 ) -> None:
-    """Death at each second of them here, what is milder at each eighth; at all in chaos."""
-    every = 2 if nemesis is Nemesis.DIE else 8
-    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, PLATFORMS[can], every=every)
+    every = 6 if nemesis is Nemesis.DIE else 16
+    await simulator.strike(on(simulator, name, PLATFORMS[can]), nemesis, every=every)
 
 
 def _can_be_sure(can: Capabilities) -> bool:
@@ -1021,46 +673,25 @@ def _can_be_sure(can: Capabilities) -> bool:
     ],
 )
 async def test_no_platform_breaks_any_promise(
-    tmp_path: Path, nemesis: Nemesis, can: str, name: str
+    simulator: Simulator, nemesis: Nemesis, can: str, name: str
 ) -> None:
-    await strike_everywhere(tmp_path, SCENARIOS[name], nemesis, PLATFORMS[can])
+    await simulator.strike(on(simulator, name, PLATFORMS[can]), nemesis)
 
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", list(Nemesis))
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_tenth_instant_breaks_a_promise_on_postgres(
-    tmp_path: Path, postgres: OwnedDatabase, name: str, nemesis: Nemesis
+    simulator_on_postgres: Simulator, name: str, nemesis: Nemesis
 ) -> None:
-    # Another tenth for each pair, so that together they come close to all; what is milder than a
-    # death or a lost lease is tried at each thirtieth.
-    first = (list(SCENARIOS).index(name) * 3 + list(Nemesis).index(nemesis)) % 10
-    for point in count(first, 10 if nemesis in (Nemesis.DIE, Nemesis.PAUSE) else 30):
-        await postgres.empty()
-        make = partial(PostgresDriver, postgres.url, connections=2)
-        world = World(tmp_path, make, bury=postgres.bury_all)
-        fuse = Fuse(point, nemesis, meanwhile=partial(take_over, world))
-        found = await play(world, SCENARIOS[name], [fuse])
-        assert not found, f"{nemesis} at {point}, {fuse.struck}: {found}"
-        if not fuse.has_struck:
-            return
+    every = 10 if nemesis in (Nemesis.DIE, Nemesis.PAUSE) else 30
+    await simulator_on_postgres.strike(on(simulator_on_postgres, name), nemesis, every=every)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_no_two_deaths_break_a_promise(tmp_path: Path, name: str) -> None:
-    """The second life dies too: at each second of its points, after each third of the first's."""
-    for first in count(0, 3):
-        one = Fuse(first)
-        for second in count(first % 2, 2):
-            world = on_sqlite(tmp_path, f"{first}-{second}")
-            one, two = Fuse(first), Fuse(second)
-            found = await play(world, SCENARIOS[name], [one, two])
-            assert not found, f"deaths at {one.struck} and {two.struck}: {found}"
-            if not two.has_struck:
-                break
-        if not one.has_struck:
-            return
+async def test_no_two_deaths_break_a_promise(simulator: Simulator, name: str) -> None:
+    await simulator.strike_twice(on(simulator, name), most=150)
 
 
 class ForgetfulPlatform(ScriptedPlatform):
@@ -1070,14 +701,13 @@ class ForgetfulPlatform(ScriptedPlatform):
         return None
 
 
-async def test_the_harness_catches_a_repeated_reply(tmp_path: Path) -> None:
+async def test_the_harness_catches_a_repeated_reply(simulator: Simulator) -> None:
     """A platform that lies about what arrived makes us repeat ourselves: the checker must see."""
-    found: list[str] = []
-    for point in range(POINTS_MAX):
-        world = on_sqlite(tmp_path, point)
+
+    async def run(fuse: Fuse) -> list[str]:
+        world = await simulator.world()
         world.platform = ForgetfulPlatform(capabilities=FIND)
-        fuse = Fuse(point, Nemesis.DIE)
-        found += await play(world, SCENARIOS["talk"], [fuse])
-        if any("shown twice" in each for each in found) or not fuse.has_struck:
-            break
-    assert any("shown twice" in each for each in found)
+        return await play(world, SCENARIOS["talk"], fuse)
+
+    with pytest.raises(AssertionError, match="shown twice"):
+        await simulator.strike(run)

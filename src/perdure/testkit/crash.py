@@ -44,8 +44,8 @@ class Fuse:
         meanwhile: Callable[[], Awaitable[None]] = _no_pause,
     ) -> None:
         self._strikes_at = strikes_at
-        self._nemesis = nemesis
-        self._meanwhile = meanwhile
+        self.nemesis = nemesis
+        self.meanwhile = meanwhile
         self._awake = asyncio.Event()
         self._awake.set()
         self.passed: list[str] = []
@@ -54,7 +54,7 @@ class Fuse:
 
     @property
     def is_dead(self) -> bool:
-        return self.has_struck and self._nemesis is Nemesis.DIE
+        return self.has_struck and self.nemesis is Nemesis.DIE
 
     @property
     def struck(self) -> str:
@@ -64,12 +64,12 @@ class Fuse:
 
     async def before(self, name: str) -> None:
         """The call is about to be made."""
-        if await self._is_struck(f"before {name}") and self._nemesis is Nemesis.REFUSE:
+        if await self._is_struck(f"before {name}") and self.nemesis is Nemesis.REFUSE:
             raise Transient(f"refused: {name}")
 
     async def after(self, name: str) -> None:
         """The call took effect; its answer is on the way."""
-        if await self._is_struck(f"after {name}") and self._nemesis is Nemesis.LOSE_REPLY:
+        if await self._is_struck(f"after {name}") and self.nemesis is Nemesis.LOSE_REPLY:
             raise Ambiguous(f"answer lost: {name}")
 
     async def instant(self, name: str) -> None:
@@ -88,12 +88,12 @@ class Fuse:
         return is_struck
 
     async def _strike(self, point: str) -> None:
-        if self._nemesis is Nemesis.DIE:
+        if self.nemesis is Nemesis.DIE:
             raise SimulatedCrash(point)
-        if self._nemesis is Nemesis.PAUSE:
+        if self.nemesis is Nemesis.PAUSE:
             self._awake.clear()
             try:
-                await self._meanwhile()
+                await self.meanwhile()
             finally:
                 self._awake.set()
 

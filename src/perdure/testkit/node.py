@@ -1,0 +1,115 @@
+"""A node of the real gateway as the crash simulator sees it.
+
+The testkit knows neither app, engine nor store: `tests/sim/conftest.py` puts the real ones
+together, and these are the parts of them that acts drive and read.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from perdure.ports.gateway import Door
+from perdure.ports.history import Archive, Conversations, Diagnostics
+from perdure.ports.inbox import Inbox
+from perdure.ports.media import Fetches
+from perdure.ports.outbox import Outbox
+from perdure.ports.principals import Principals
+from perdure.ports.turns import Nodes, Turns
+
+
+class Pump(Protocol):
+    """Any part of the engine that works in steps."""
+
+    async def step(self) -> bool: ...
+
+
+class TurnsPump(Protocol):
+    """The pump of turns."""
+
+    @property
+    def running(self) -> int: ...
+
+    async def step(self) -> bool: ...
+
+    async def finished(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class OutboxPump(Protocol):
+    """The pump of what goes out."""
+
+    async def recover(self) -> None: ...
+
+    async def step(self) -> bool: ...
+
+    def wake(self) -> None: ...
+
+
+class Engine(Protocol):
+    """The life cycle of a node: starts its pumps and drains them."""
+
+    async def begin(self, *, name: str) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+class Parts(Protocol):
+    """The real gateway's engine, put together and not begun."""
+
+    @property
+    def door(self) -> Door: ...
+
+    @property
+    def turns(self) -> TurnsPump: ...
+
+    @property
+    def outbox(self) -> OutboxPump: ...
+
+    @property
+    def fetching(self) -> Pump: ...
+
+    @property
+    def reaper(self) -> Pump: ...
+
+    @property
+    def gateway(self) -> Engine: ...
+
+
+class Ports(Protocol):
+    """The real store. Nothing strikes who reads it here."""
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def turns(self) -> Turns: ...
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    @property
+    def fetches(self) -> Fetches: ...
+
+    @property
+    def principals(self) -> Principals: ...
+
+    @property
+    def conversations(self) -> Conversations: ...
+
+    @property
+    def archive(self) -> Archive: ...
+
+    @property
+    def diagnostics(self) -> Diagnostics: ...
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process of the gateway: its store, its engine, and what can be struck of the first."""
+
+    store: Ports
+    parts: Parts
+    struck_nodes: Nodes

@@ -1,0 +1,115 @@
+"""Where the crash simulator strikes: everywhere, at a sample that moves on, or at one point.
+
+A scenario is run once per point: struck at its first point, at its second, and so on until a run
+passes untouched. `make test` takes a sample: each n-th point, beginning at one that depends on
+the run's seed and on the test. The next run has the next seed, so n runs strike everywhere.
+`make chaos` strikes everywhere. Whatever fails says how it is run again alone.
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from perdure.testkit.crash import Fuse, Nemesis
+from perdure.testkit.system import SeededEntropy
+from perdure.testkit.world import Setup, World
+
+POINTS_MAX: Final = 600
+POINTS_MIN: Final = 15
+PAIRED_MAX: Final = 200  # few lives have more points
+EVERYWHERE: Final = "all"
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The points of one test. `strike` is `all`, or the numbers of points (`17`, or `17,4` where
+    the second life dies too), or empty for a sample."""
+
+    test: str
+    seed: int
+    strike: str = ""
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.strike == EVERYWHERE
+
+    @property
+    def _own_seed(self) -> int:
+        """The next one in the next run, and another one for another test."""
+        return self.seed + zlib.crc32(self.test.encode())
+
+    def points(self, every: int) -> Iterator[int]:
+        """Numbers of points, for as long as the caller wants more."""
+        if self.strike and not self.is_everywhere:
+            yield int(self.strike.partition(",")[0])
+            return
+        step = 1 if self.is_everywhere else every
+        yield from range(self._own_seed % step, POINTS_MAX, step)
+        raise AssertionError("the scenario never passed untouched")
+
+    def pairs(self, most: int) -> Iterator[tuple[int, int]]:
+        """Two points, of the first life and of the second."""
+        if self.strike and not self.is_everywhere:
+            first, _, second = self.strike.partition(",")
+            yield int(first), int(second)
+            return
+        dice = SeededEntropy(self._own_seed)
+        for _ in range(most):
+            drawn = dice.random_bytes(2)
+            yield drawn[0] % PAIRED_MAX, drawn[1] % PAIRED_MAX
+
+    def again(self, point: object) -> str:
+        """The command that runs one point alone."""
+        return f"PERDURE_STRIKE={point} .venv/bin/python -m pytest -m '' '{self.test}'"
+
+
+class MakeWorld(Protocol):
+    """Makes a world on an empty database, or on one where `before` has been played: in a process
+    of its own, and only once where the database can be copied."""
+
+    async def __call__(
+        self,
+        *,
+        setup: Setup | None = None,
+        before: Callable[[World], Awaitable[None]] | None = None,
+    ) -> World: ...
+
+
+# It takes as many fuses as lives are to be struck.
+Run = Callable[..., Awaitable[Sequence[str]]]
+
+
+class Simulator:
+    """Makes worlds and strikes in them. `run` plays a scenario in a new world under the fuse that
+    it is given, and returns what it found broken."""
+
+    def __init__(self, world: MakeWorld, choice: Choice) -> None:
+        self.world = world
+        self._choice = choice
+
+    async def strike(self, run: Run, nemesis: Nemesis = Nemesis.DIE, *, every: int = 1) -> None:
+        """Strike at each `every`-th point, or at each in chaos, until a run passes untouched."""
+        for point in self._choice.points(every):
+            fuse = Fuse(point, nemesis)
+            await self._judge(point, run(fuse), fuse)
+            if not fuse.has_struck:
+                assert len(fuse.passed) > POINTS_MIN, "the scenario has lost its points"
+                return
+
+    async def strike_twice(self, run: Run, *, most: int) -> None:
+        """Let the second life die too, at pairs of points that the seed chooses."""
+        for first, second in self._choice.pairs(most):
+            one, two = Fuse(first), Fuse(second)
+            await self._judge(f"{first},{second}", run(one, two), one, two)
+
+    async def _judge(self, point: object, run: Awaitable[Sequence[str]], *fuses: Fuse) -> None:
+        again = f"Run it alone: {self._choice.again(point)}"
+        try:
+            found = await run
+        except BaseException as error:
+            error.add_note(again)
+            print(again)  # noqa: T201 - what ends a test from outside shows no notes
+            raise
+        struck = " and ".join(f"{fuse.nemesis} {fuse.struck}" for fuse in fuses)
+        assert not found, f"struck at {point} ({struck}): {found}\n{again}"

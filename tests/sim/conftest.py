@@ -1,0 +1,173 @@
+"""Wires the real gateway into the worlds of the crash simulator (`perdure.testkit.world`).
+
+A test asks for `simulator` (SQLite) or `simulator_on_postgres`. Fuses are put around every port
+of the store, the platform, the model and the files' source.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from perdure.app.node import Surroundings, put_together
+from perdure.domain.ids import SessionId
+from perdure.domain.watching import Delta
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed, Item
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.store.driver import Driver
+from perdure.store.postgres import PostgresDriver
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.crash import PORTS, Fuse, Fused, FusedAgent, FusedFetcher, FusedStore
+from perdure.testkit.node import Process
+from perdure.testkit.stores import OwnedDatabase
+from perdure.testkit.striking import Choice, Simulator
+from perdure.testkit.system import VirtualClock
+from perdure.testkit.world import PLATFORM, HeldAgent, HeldTools, Setup, World
+
+Before = Callable[[World], Awaitable[None]]
+
+
+class WatchedFeed(Feed):
+    """Somebody watches every conversation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def publish(self, session: SessionId, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Delta):
+                self._world.see(item)
+        super().publish(session, items)
+
+
+def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
+    setup = world.setup
+    seat = Seat(
+        name="main",
+        kind="scripted",
+        agent=FusedAgent(HeldAgent(world), fuse),
+        tools=HeldTools(world),
+        has_memory=setup.has_memory,
+        context_tokens=setup.context_tokens,
+    )
+    deliveries = fuse if setup.strikes_deliveries else Fuse()
+    ports = [port for port in PORTS if port != "outbox" or setup.strikes_deliveries]
+    return Surroundings(
+        store=FusedStore(store, fuse, ports),  # type: ignore[arg-type]
+        roster=Roster({"main": seat}),
+        clock=world.clock,
+        entropy=world.entropy,
+        limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
+        adapters={PLATFORM: Fused(world.platform, deliveries)},
+        sources={PLATFORM: FusedFetcher(world.platform, fuse)},
+    )
+
+
+@asynccontextmanager
+async def a_process(
+    world: World, fuse: Fuse, *, driver: Callable[[], Driver], media: Path
+) -> AsyncIterator[Process]:
+    """Put the real gateway together on the world's database. Its pumps are the test's to drive."""
+    store = Store(driver(), clock=world.clock, entropy=world.entropy, media=media)
+    await store.open()
+    try:
+        async with Supervisor() as supervisor:
+            around = surroundings(world, store, fuse)
+            parts = put_together(around, supervisor.start, feed=WatchedFeed(world))
+            yield Process(store, parts, around.store.nodes)
+    finally:
+        await store.close()
+
+
+def beginning(
+    driver: Callable[[], Driver], media: Path
+) -> Callable[[World, Fuse], AbstractAsyncContextManager[Process]]:
+    return partial(a_process, driver=driver, media=media)
+
+
+async def _nothing_to_bury() -> None:
+    """On SQLite whoever opens the file is alone."""
+
+
+class WorldsOnSqlite:
+    """Each world gets a copy of a database, which takes a third of the time of making one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._templates: dict[Before | None, Path] = {}
+        self._made = 0
+
+    async def __call__(self, *, setup: Setup | None = None, before: Before | None = None) -> World:
+        setup = setup or Setup()
+        if before not in self._templates:
+            self._templates[before] = await self._make(before, setup)
+        (self._folder / f"{self._made}.db").unlink(missing_ok=True)
+        self._made += 1
+        path = self._folder / f"{self._made}.db"
+        shutil.copy(self._templates[before], path)
+        return self._world(path, setup, seed=0)
+
+    def _world(self, path: Path, setup: Setup, *, seed: int) -> World:
+        driver = partial(SqliteDriver, path, synchronous="OFF")
+        return World(beginning(driver, self._folder), _nothing_to_bury, setup=setup, seed=seed)
+
+    async def _make(self, before: Before | None, setup: Setup) -> Path:
+        path = self._folder / f"template-{len(self._templates)}.db"
+        driver = SqliteDriver(path, synchronous="OFF")
+        await driver.open(now_ms=VirtualClock().now_ms())
+        await driver.close()
+        if before is not None:
+            await before(self._world(path, setup, seed=1))
+        return path
+
+
+class WorldsOnPostgres:
+    """All worlds have one database, which is emptied for the next."""
+
+    def __init__(self, folder: Path, database: OwnedDatabase) -> None:
+        self._folder = folder
+        self._database = database
+
+    async def __call__(self, *, setup: Setup | None = None, before: Before | None = None) -> World:
+        await self._database.empty()
+        driver = partial(PostgresDriver, self._database.url, connections=2)
+        begin = beginning(driver, self._folder)
+        world = World(begin, self._database.bury_all, setup=setup or Setup())
+        if before is not None:
+            await before(world)
+        return world
+
+
+@pytest.fixture
+def choice(request: pytest.FixtureRequest) -> Choice:
+    """Which points this test strikes at."""
+    seed = int(os.environ["PERDURE_SEED"])
+    strike = os.environ.get("PERDURE_STRIKE", "")
+    return Choice(test=request.node.nodeid, seed=seed, strike=strike)
+
+
+@pytest.fixture
+async def _quiet_deaths() -> None:
+    """Tasks of a dead process die untidily; that is the point."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+
+@pytest.fixture
+def simulator(tmp_path: Path, choice: Choice, _quiet_deaths: None) -> Simulator:
+    return Simulator(WorldsOnSqlite(tmp_path), choice)
+
+
+@pytest.fixture
+def simulator_on_postgres(
+    tmp_path: Path, postgres: OwnedDatabase, choice: Choice, _quiet_deaths: None
+) -> Simulator:
+    return Simulator(WorldsOnPostgres(tmp_path, postgres), choice)
