@@ -14,7 +14,7 @@ from perdure.store.driver import Driver
 from perdure.store.migrations import Migration
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
-from perdure.store.statement import rows
+from perdure.store.statement import rows, run
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
 from perdure.testkit.system import SeededEntropy, VirtualClock
@@ -226,3 +226,50 @@ async def test_two_nodes_that_start_together_migrate_once(empty_database: str) -
     finally:
         for driver in drivers:
             await driver.close()
+
+
+AN_OLD_JOURNAL = """
+    INSERT INTO principals VALUES ('prn_1', 'ada', 'member', NULL, 1);
+    INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
+                               session_id, generation, is_listed, created_at, active_at)
+    VALUES ('cnv_1', 'http', 'prn_1', 'home', '', '', 'prn_1', 'ses_1', 1, 1, 1, 1);
+    INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, kind, strikes,
+                          title, opened_at, active_at)
+    VALUES ('ses_1', 'cnv_1', 'prn_1', 'open', 1, 9, '', 0, '', 1, 1);
+    INSERT INTO turns (id, outcome, session_id, message_id, kind, principal_id, state, reason,
+                       detail, attempts, queued_seq, queued_at, alive_at)
+    VALUES
+    ('trn_told', 'stopped', 'ses_1', 'msg_1', 'message', 'prn_1', 'settled', '', '', 1, 1, 1, 1),
+    ('trn_own', 'stopped', 'ses_1', 'msg_2', 'message', 'prn_1', 'settled', '', '', 3, 4, 1, 1),
+    ('trn_calm', 'done', 'ses_1', 'msg_3', 'message', 'prn_1', 'settled', '', '', 1, 8, 1, 1);
+    INSERT INTO journal (session_id, seq, turn_id, kind, at, body)
+    VALUES ('ses_1', 2, 'trn_told', 'attempt_interrupted', 1, '{}'),
+           ('ses_1', 5, 'trn_own', 'interruption_acknowledged', 1, '{}'),
+           ('ses_1', 6, 'trn_own', 'attempt_interrupted', 1, '{}'),
+           ('ses_1', 7, 'trn_own', 'interruption_acknowledged', 1, '{}'),
+           ('ses_1', 9, 'trn_own', 'attempt_interrupted', 1, '{}');
+"""
+
+
+async def test_what_older_journals_say_was_told_is_not_told_again(
+    make_driver: MakeDriver, shipped: list[Migration]
+) -> None:
+    """Each acknowledgement told of what had happened before it, in its own turn or an earlier."""
+    old = Migration(4, "rows", AN_OLD_JOURNAL)
+    driver = make_driver([*shipped[:3], old])
+    await driver.open(now_ms=1)
+    await driver.write(lambda: run("DELETE FROM schema_migrations WHERE number = 4"))
+    await driver.close()
+
+    driver = make_driver(shipped)
+    await driver.open(now_ms=2)
+
+    try:
+        found = await driver.read(lambda: rows("SELECT id, told_seq FROM turns ORDER BY id"))
+        assert [tuple(each) for each in found] == [
+            ("trn_calm", 0),
+            ("trn_own", 6),
+            ("trn_told", 2),
+        ]
+    finally:
+        await driver.close()

@@ -36,7 +36,7 @@ from perdure.domain.ids import MediaId, SessionId, TurnId
 from perdure.domain.outcomes import Busy, Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import TextBlock
 from perdure.domain.records import PartView, SessionRecord, TurnView
-from perdure.domain.recovery import Policy, Resume, acknowledgements, given_up_text, untold
+from perdure.domain.recovery import Policy, Resume, acknowledgements, given_up_text
 from perdure.domain.updates import EDIT, Accepted, Effect
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed
@@ -212,7 +212,7 @@ async def test_the_next_message_replaces_and_is_told_of_it(store: Store, send: S
     assert (row.state, row.outcome) == ("settled", "interrupted")
     second = await claim_one(store)
     assert second.parent == first.lease.turn
-    (interruption,) = only(AttemptInterrupted, second.before)
+    (interruption,) = only(AttemptInterrupted, second.telling.interruptions)
     assert interruption.reason is Interruption.SHUTDOWN
     request = await next_request(store, second)
     words = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
@@ -223,7 +223,7 @@ async def test_what_the_model_was_told_is_not_told_again(store: Store, send: Sen
     await cut_after_message(store, send)
     await send("what else?")
     second = await claim_one(store)
-    told = acknowledgements(second.lease.turn, untold([second.before, second.events]))
+    told = acknowledgements(second.lease.turn, second.telling.interruptions)
     assert len(told) == 1
     await store.turns.append(second.lease, told)
     await store.turns.interrupt(second.lease, Interruption.SHUTDOWN, attempts_max=3)
@@ -231,7 +231,7 @@ async def test_what_the_model_was_told_is_not_told_again(store: Store, send: Sen
 
     third = await claim_one(store)
 
-    (left,) = untold([third.before, third.events])
+    (left,) = third.telling.interruptions
     assert left.turn == second.lease.turn
 
 
@@ -371,7 +371,7 @@ async def test_what_waits_behind_an_interrupted_turn_is_its_next_message(
     assert (await store.nodes.resume(policy, limit=100)).recorded == []
     second = await claim_one(store)
     assert (second.lease.turn, second.parent) == (behind.turn, first.lease.turn)
-    assert len(untold([second.before, second.events])) == 1
+    assert len(second.telling.interruptions) == 1
     request = await next_request(store, second)
     words = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
     assert words[-2:] == ["half an ans", "what else?"]

@@ -13,7 +13,6 @@ import pytest
 
 from perdure.domain.errands import Errand, instruction
 from perdure.domain.events import TurnQueued
-from perdure.domain.prompt import Note
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
     ModelRequest,
@@ -39,9 +38,7 @@ def order_of(errand: Errand) -> str:
     """What the model is told to do in such an errand."""
     ordered = instruction(TurnQueued(turn="t", message="m", text="", kind=errand))  # type: ignore[arg-type]
     assert ordered is not None
-    (note,) = ordered.blocks
-    assert isinstance(note, Note)
-    return note.text
+    return ordered.text
 
 
 def is_order(request: ModelRequest, errand: Errand) -> bool:

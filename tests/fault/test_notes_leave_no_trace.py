@@ -29,7 +29,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption
 from perdure.domain.prompt import Note
-from perdure.domain.recovery import messages_with_notes
+from perdure.domain.recovery import Telling, messages_with_notes
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
     ModelRequest,
@@ -62,7 +62,8 @@ def every_note() -> set[str]:
         stored = _recorded(events)
         new = TurnQueued(turn=turn, message=MessageId("msg_9"), text="new")
         mine = _recorded([new], first=100) if is_replaced else stored
-        messages = messages_with_notes(mine, stored[-1:], stored if is_replaced else ())
+        telling = Telling(tuple(stored[-1:]), tuple(stored) if is_replaced else ())
+        messages = messages_with_notes(mine, telling)
         blocks = [block for message in messages for block in message.blocks]
         notes = [block.text for block in blocks if isinstance(block, Note)]
         assert len(notes) == 1

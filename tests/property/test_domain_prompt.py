@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.domain.errands import Errand, instruction
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AnyEvent,
@@ -22,6 +24,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption, Outcome
 from perdure.domain.prompt import (
+    Block,
     CallBlock,
     MediaBlock,
     Message,
@@ -35,6 +38,12 @@ from perdure.domain.prompt import (
     extend,
     messages_of,
     weave,
+)
+from perdure.domain.recovery import (
+    Telling,
+    messages_with_notes,
+    telling_before,
+    telling_own,
 )
 
 words = st.text("abc \n", min_size=1, max_size=5)
@@ -108,14 +117,83 @@ def test_any_history_and_one_more_message_is_a_valid_request(
     assert request.messages[-1].blocks[-1] == TextBlock("and now?")
 
 
+def until_cut(turn: list[Recorded]) -> list[Recorded]:
+    """The turn as it was when its last attempt had just ended."""
+    cuts = [n for n, each in enumerate(turn, 1) if isinstance(each.event, AttemptInterrupted)]
+    return turn[: cuts[-1]]
+
+
+def blocks_of(messages: Sequence[Message]) -> list[Block]:
+    return [block for message in messages for block in message.blocks]
+
+
 @given(histories())
 def test_a_resumed_turn_ends_with_its_note(history: list[list[Recorded]]) -> None:
     *before, last = history
-    cut = messages_of(last)
+    cut = until_cut(last)
 
-    request = assemble(window_of(before), [*cut, NOTE])
+    telling = telling_own(cut, Telling(), told_seq=0)
+    request = assemble(window_of(before), messages_with_notes(cut, telling))
 
-    assert request.messages[-1].blocks[-1] == NOTE.blocks[0]
+    assert isinstance(request.messages[-1].blocks[-1], Note)
+    assert sum(isinstance(block, Note) for block in blocks_of(request.messages)) == 1
+
+
+@given(histories(), st.data())
+def test_what_happened_in_another_session_is_told_ahead_of_the_message(
+    history: list[list[Recorded]], data: st.DataObject
+) -> None:
+    """Each journal has its own numbers, and they meet: a turn's own events say where its notes
+    stand, and nothing else."""
+    *before, last = history
+    elsewhere = until_cut(data.draw(turns(9)))
+    telling = telling_before(elsewhere, Telling(), told_seq=0)
+    offset = data.draw(st.integers(-len(elsewhere), len(elsewhere)))
+    moved = [
+        msgspec.structs.replace(each, session=SessionId("branch"), seq=each.seq + offset)
+        for each in last
+    ]
+    done = next(n for n, each in enumerate(moved) if isinstance(each.event, AttemptInterrupted))
+    window = window_of([*before, elsewhere])
+    known = 0
+    for length in range(1, done + 1):
+        messages = messages_with_notes(moved[:length], telling)
+        if messages[-1].role is Role.USER and not has_open_call(moved[:length]):
+            request = assemble(window, messages)
+            found = blocks_of(messages)
+            assert isinstance(found[0], Note)
+            assert sum(isinstance(block, Note) for block in found) == 1
+            assert blocks_of(request.messages)[-len(found) :] == found
+            known += 1
+    assert known
+
+
+def has_open_call(turn: Sequence[Recorded]) -> bool:
+    asked = [c.id for r in turn if isinstance(r.event, AssistantSaid) for c in r.event.calls]
+    return len(asked) != sum(isinstance(r.event, ToolFinished) for r in turn)
+
+
+@given(turns(1), st.sampled_from([Errand.MEMORY, Errand.SUMMARY]), st.sampled_from(["", "focus"]))
+def test_the_order_of_an_errand_stays_where_it_was_given(
+    turn: list[Recorded], errand: Errand, text: str
+) -> None:
+    """Whatever the errand has done since, and however often it was cut: a model that obeys what it
+    reads last does not begin again after each result."""
+    queued = turn[0].event
+    assert isinstance(queued, TurnQueued)
+    ordered = msgspec.structs.replace(queued, kind=errand, text=text)
+    errands_turn = [msgspec.structs.replace(turn[0], event=ordered), *turn[1:]]
+    order = instruction(ordered)
+    assert order is not None
+    begins = ([TextBlock(text)] if text else []) + [order]
+    for length in range(1, len(errands_turn) + 1):
+        so_far = errands_turn[:length]
+        telling = telling_own(so_far, Telling(), told_seq=0)
+
+        found = blocks_of(messages_with_notes(so_far, telling))
+
+        assert found[: len(begins)] == begins
+        assert found.count(order) == 1
 
 
 @given(histories())

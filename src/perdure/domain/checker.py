@@ -29,10 +29,11 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
 from perdure.domain.records import SessionRecord, TurnView
+from perdure.domain.recovery import told_by
 from perdure.domain.standing import Standing, after
 from perdure.domain.transcript import reply_text
 from perdure.domain.turn import State, Turn, evolve, opened
@@ -52,7 +53,8 @@ def violations(record: SessionRecord) -> list[str]:
         *_session_follows_the_journal(record, by_turn),
         *_calls_are_answered(by_turn),
         *_endings_are_honest(by_turn),
-        *_interruptions_are_told_once(record, by_turn),
+        *_interruptions_are_told_once(record),
+        *_rows_know_what_was_told(record, by_turn),
         *_partials_belong_to_work(record),
         *_replies_are_whole(record, by_turn),
         *_updates_have_turns(record),
@@ -205,28 +207,38 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
             yield f"{turn_id}: a message was written twice"
 
 
-def _interruptions_are_told_once(
+def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:
+    """Whoever told of it, wherever. An errand is not told what happened in other sessions."""
+    own = record.session.id
+    happened = {r.key for r in record.events if isinstance(r.event, AttemptInterrupted)}
+    for (session, seq), times in Counter(_told(record.events)).items():
+        if times > 1:
+            yield f"interruption {seq} of {session} was acknowledged {times} times"
+        if session == own and (session, seq) not in happened:
+            yield f"interruption {seq} was acknowledged and never happened"
+        if session != own and record.session.kind:
+            yield f"an errand was told of interruption {seq} of {session}"
+
+
+def _told(events: Sequence[Recorded]) -> list[tuple[SessionId, int]]:
+    """Older acknowledgements name no session: in a branch they may mean another journal's."""
+    told = [r for r in events if isinstance(r.event, InterruptionAcknowledged) and r.event.session]
+    return [told_by(each) for each in told]
+
+
+def _rows_know_what_was_told(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """On each chain, by the turn that was interrupted or by one that came after it. A chain that
-    begins in another session may tell of what happened there, under that journal's numbers."""
-    happened = {r.seq for r in record.events if isinstance(r.event, AttemptInterrupted)}
-    parents = {turn.id: turn.parent for turn in record.turns}
-    for turn_id in [each for each, events in by_turn.items() if _acknowledged(events)]:
-        told: Counter[int] = Counter()
-        turn: TurnId | None = turn_id
-        for _ in parents:
-            if turn is None or turn not in by_turn:
-                break
-            told.update(_acknowledged(by_turn[turn]))
-            turn = parents.get(turn)
-        if turn is None and (told.keys() - happened or told.most_common(1)[0][1] > 1):
-            yield f"{turn_id}: an interruption was acknowledged twice, or never happened"
-
-
-def _acknowledged(events: Sequence[Recorded]) -> list[int]:
-    told = [r.event for r in events if isinstance(r.event, InterruptionAcknowledged)]
-    return [event.interruption for event in told]
+    """Of each turn, the newest of its interruptions that the model was told of. Another session may
+    have told it."""
+    rows = dict(record.told)
+    acknowledged = set(_told(record.events))
+    for turn_id, events in by_turn.items():
+        happened = [r for r in events if isinstance(r.event, AttemptInterrupted)]
+        told = max((r.seq for r in happened if r.key in acknowledged), default=0)
+        row = rows.get(turn_id, 0)
+        if row < told or row not in {0, *(r.seq for r in happened)}:
+            yield f"{turn_id}: the model was told up to {told}, the row says {row}"
 
 
 def _partials_belong_to_work(record: SessionRecord) -> Iterator[str]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from perdure.domain.events import SENT, Recorded, TurnQueued
-from perdure.domain.prompt import Message, Note, Role
+from perdure.domain.prompt import Note
 
 RESULT: Final = "result"
 # Kinds of turns that are said as they are, without asking a model.
@@ -63,12 +63,25 @@ def is_errand(turn: Sequence[Recorded]) -> bool:
     return isinstance(queued, TurnQueued) and errand_of(queued.kind) is not None
 
 
-def instruction(queued: TurnQueued) -> Message | None:
+def is_watched(turn: Sequence[Recorded]) -> bool:
+    """Tell whether people can see what a turn says before it is over. Nobody sees what an errand
+    says, so text of it that was cut short is dropped, and the next attempt writes it anew."""
+    return not is_errand(turn)
+
+
+def hears_of(kind: str, earlier: str) -> bool:
+    """Tell whether a turn of this kind tells the model about interruptions of an earlier turn. An
+    errand never does: they are the affair of the session it serves. And no model has worked on what
+    is said as it is, nor is one asked about it."""
+    return errand_of(kind) is None and kind not in UNASKED and earlier not in UNASKED
+
+
+def instruction(queued: TurnQueued) -> Note | None:
     """What the model is told to do, for errands that nobody has put into words. A summary's focus
     was: it is the turn's text."""
     errand = errand_of(queued.kind)
     text = _INSTRUCTIONS.get(errand) if errand else None
-    return Message(role=Role.USER, blocks=(Note(text),)) if text else None
+    return Note(text) if text else None
 
 
 def clean_title(text: str) -> str:

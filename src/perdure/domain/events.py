@@ -176,11 +176,13 @@ class AttemptInterrupted(Event, frozen=True, kw_only=True):
 
 
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
-    """The model has been told of the interruption journalled at `interruption`."""
+    """The model has been told of the interruption journalled at `interruption` in the journal of
+    `session`. Older journals name no session: there it is the one that holds this event."""
 
     turn: TurnId
     interruption: int
     tail: str = ""
+    session: SessionId | None = None
 
 
 class SteerAccepted(Event, frozen=True, kw_only=True):
@@ -409,3 +411,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def turn(self) -> TurnId | None:
         return getattr(self.event, "turn", None)
+
+    @property
+    def key(self) -> tuple[SessionId, int]:
+        """Identify the event among those of all journals: numbers repeat between sessions."""
+        return self.session, self.seq

@@ -31,7 +31,7 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import MessageId
+from perdure.domain.ids import MessageId, SessionId
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Ending
 from perdure.domain.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
@@ -132,10 +132,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Encode = Callable[[Message], bytes]
+# Notes by the event that each of them stands behind.
+Notes = Mapping[tuple[SessionId, int], Note]
+NO_NOTES: Final[Notes] = {}
 
 
-def messages_of(turn: Iterable[Recorded]) -> list[Message]:
-    """One turn's events, in seq order, as messages. The user's message comes first."""
+def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Message]:
+    """One turn's events, in seq order, as messages. The user's message comes first. Each note
+    stands directly behind the event it is given for."""
     messages: list[Message] = []
     events = list(turn)
     amended = {r.event.message: r.event.text for r in events if isinstance(r.event, TurnAmended)}
@@ -153,6 +157,8 @@ def messages_of(turn: Iterable[Recorded]) -> list[Message]:
                 _add(messages, Role.USER, [block])
             case _:
                 pass
+        if recorded.key in notes:
+            _add(messages, Role.USER, [notes[recorded.key]])
     return messages
 
 

@@ -82,7 +82,8 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Everything stored of one session, for the checker. Its turns stand as they do in line;
     `fetches` counts the files that are still to come, by turn; `summaries_under_way` counts the
-    errands that write one for it."""
+    errands that write one for it; `told` is, by turn, the newest of its interruptions that the
+    model has been told of."""
 
     session: SessionView
     epoch: int
@@ -97,3 +98,4 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     summaries: tuple[SummaryView, ...] = ()
     summaries_under_way: int = 0
     fetches: tuple[tuple[TurnId, int], ...] = ()
+    told: tuple[tuple[TurnId, int], ...] = ()

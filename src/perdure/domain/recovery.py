@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.errands import instruction, is_watched
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -22,7 +23,9 @@ from perdure.domain.events import (
     SteerTaken,
     ToolCall,
     ToolFinished,
+    TurnQueued,
 )
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption
 from perdure.domain.prompt import Message, Note, Role, messages_of
 
@@ -166,20 +169,40 @@ def tail_key(events: Iterable[AnyEvent]) -> str:
     return hashlib.sha256("\0".join(tail).encode()).hexdigest()[:16] if tail else ""
 
 
-def untold(turns: Iterable[Sequence[Recorded]]) -> tuple[Recorded, ...]:
-    """The interruptions in these turns that the model has not been told of, oldest first."""
-    events = [recorded for turn in turns for recorded in turn]
-    told = {
-        (recorded.session, recorded.event.interruption)
-        for recorded in events
-        if isinstance(recorded.event, InterruptionAcknowledged)
-    }
+class Telling(msgspec.Struct, frozen=True):
+    """What an attempt tells the model: the interruptions that it has not heard of, oldest first,
+    and the events of the earlier turns among which these are. It stays the same in every request of
+    the attempt."""
+
+    interruptions: tuple[Recorded, ...] = ()
+    before: tuple[Recorded, ...] = ()
+
+
+def untold(turn: Iterable[Recorded], *, told_seq: int) -> tuple[Recorded, ...]:
+    """Return the interruptions of a turn that the model has not been told of, oldest first.
+    `told_seq` is the newest one that it has been told of, whoever has told it."""
     return tuple(
         recorded
-        for recorded in events
-        if isinstance(recorded.event, AttemptInterrupted)
-        and (recorded.session, recorded.seq) not in told
+        for recorded in turn
+        if isinstance(recorded.event, AttemptInterrupted) and recorded.seq > told_seq
     )
+
+
+def telling_before(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) -> Telling:
+    """Add an earlier turn to what a turn tells, ahead of those that came after it."""
+    new = untold(turn, told_seq=told_seq)
+    if not new:
+        return telling
+    return Telling((*new, *telling.interruptions), (*turn, *telling.before))
+
+
+def telling_own(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) -> Telling:
+    """Add the turn's own interruptions to what it tells. An errand that has left nothing behind
+    begins anew and has nothing to be told."""
+    if not is_watched(turn) and not any(isinstance(each.event, AssistantSaid) for each in turn):
+        return telling
+    own = untold(turn, told_seq=told_seq)
+    return msgspec.structs.replace(telling, interruptions=(*telling.interruptions, *own))
 
 
 def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
@@ -189,7 +212,7 @@ def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
     return any(message not in taken for message in accepted)
 
 
-def acknowledgements(turn_id: str, interruptions: Iterable[Recorded]) -> list[AnyEvent]:
+def acknowledgements(turn_id: TurnId, interruptions: Iterable[Recorded]) -> list[AnyEvent]:
     """The facts that say so, for the transaction of the model's first event."""
     told: list[AnyEvent] = []
     for recorded in interruptions:
@@ -197,33 +220,51 @@ def acknowledgements(turn_id: str, interruptions: Iterable[Recorded]) -> list[An
         assert isinstance(event, AttemptInterrupted)
         told.append(
             InterruptionAcknowledged(
-                turn=turn_id,  # type: ignore[arg-type]
+                turn=turn_id,
                 interruption=recorded.seq,
                 tail=event.tail,
+                session=recorded.session,
             )
         )
     return told
 
 
-def messages_with_notes(
-    turn: Sequence[Recorded], interruptions: Sequence[Recorded], before: Sequence[Recorded]
-) -> list[Message]:
-    """A turn's messages with a note where its last interruption stands, or, for interruptions of
-    the turns `before` it, ahead of the person's new message, which has priority."""
-    own = {recorded.seq for recorded in turn}
-    mine = [each for each in interruptions if each.seq in own]
+def told_by(acknowledged: Recorded) -> tuple[SessionId, int]:
+    """Return the key of the interruption that an acknowledgement speaks of."""
+    event = acknowledged.event
+    assert isinstance(event, InterruptionAcknowledged)
+    return event.session or acknowledged.session, event.interruption
+
+
+def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[Message]:
+    """A turn's messages with the notes that this attempt carries. An errand's order stands where it
+    was given, directly behind the turn's own words. What is said about interruptions stands where
+    the turn's last one does, or, if only turns before it were interrupted, ahead of the person's
+    new message, which has priority."""
+    notes = _orders(turn)
+    own = {recorded.key for recorded in turn}
+    mine = [each for each in telling.interruptions if each.key in own]
     if mine:
-        last = mine[-1].seq
-        head = [recorded for recorded in turn if recorded.seq <= last]
-        tail = [recorded for recorded in turn if recorded.seq > last]
-        note = _note(mine[-1], [*before, *head], is_replaced=False)
-        return [*messages_of(head), note, *messages_of(tail)]
-    if interruptions:
-        return [_note(interruptions[-1], before, is_replaced=True), *messages_of(turn)]
-    return messages_of(turn)
+        last = mine[-1]
+        head = [recorded for recorded in turn if recorded.seq <= last.seq]
+        notes[last.key] = _note(last, [*telling.before, *head], is_replaced=False)
+    messages = messages_of(turn, notes=notes)
+    if mine or not telling.interruptions:
+        return messages
+    ahead = _note(telling.interruptions[-1], telling.before, is_replaced=True)
+    return [Message(role=Role.USER, blocks=(ahead,)), *messages]
 
 
-def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bool) -> Message:
+def _orders(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:
+    """What an errand is told to do, behind the event that ordered it."""
+    orders: dict[tuple[SessionId, int], Note] = {}
+    for recorded in turn:
+        if isinstance(recorded.event, TurnQueued) and (order := instruction(recorded.event)):
+            orders[recorded.key] = order
+    return orders
+
+
+def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bool) -> Note:
     """One note, whatever has piled up: what happened, what is there, what is unknown, what next."""
     event = interruption.event
     assert isinstance(event, AttemptInterrupted)
@@ -246,4 +287,4 @@ def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bo
         lines.append("Go on, with the person's latest message in mind.]")
     else:
         lines.append("Go on from where you stopped, without repeating yourself.]")
-    return Message(role=Role.USER, blocks=(Note(" ".join(lines)),))
+    return Note(" ".join(lines))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from perdure.domain.errands import Errand, errand_of, instruction
+from perdure.domain.errands import Errand, errand_of
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import MediaId, TurnId
@@ -28,7 +28,7 @@ from perdure.domain.prompt import (
     tokens_of_messages,
     weave,
 )
-from perdure.domain.recovery import messages_with_notes
+from perdure.domain.recovery import Telling, messages_with_notes
 from perdure.domain.shortening import shortened
 from perdure.domain.tokens import tokens_of
 from perdure.engine.roster import Seat
@@ -45,14 +45,6 @@ READABLE_SHARE = 0.8
 # Errands that look at a conversation without taking part in it.
 _WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY)
 _Key = tuple[Agent, TurnId]
-
-
-class Telling(msgspec.Struct, frozen=True):
-    """What an attempt tells the model: interruptions it has not heard of, and the interrupted turns
-    before this one. It stays the same in every request of the attempt."""
-
-    interruptions: tuple[Recorded, ...] = ()
-    before: tuple[Recorded, ...] = ()
 
 
 class Prompted(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +79,7 @@ class Prompts:
             window = await self._readable_window(seat, claimed)
         else:
             window = await self._window(seat, claimed)
-        noted = messages_with_notes(turn, telling.interruptions, telling.before)
-        ordered = instruction(queued)
-        messages = await self._with_media(seat, [*noted, ordered] if ordered else noted)
+        messages = await self._with_media(seat, messages_with_notes(turn, telling))
         tools = "" if errand in _WITHOUT_TOOLS else queued.tools or seat.tools.schemas()
         persona = self._personas().get(queued.persona, "")
         spoken = "\n\n".join(t for t in (seat.instructions, persona, queued.instructions) if t)

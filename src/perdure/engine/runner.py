@@ -37,13 +37,12 @@ from perdure.domain.recovery import (
     closing_text,
     has_untaken_steers,
     may_have_happened,
-    untold,
 )
 from perdure.domain.stream import Call, File, Spent, Stopped, Text, Thinking
 from perdure.engine.budget import Spending
 from perdure.engine.desk import Desk
 from perdure.engine.persist import persist
-from perdure.engine.prompts import Prompted, Telling
+from perdure.engine.prompts import Prompted
 from perdure.engine.replying import measured, reply_parts, with_files
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
@@ -77,9 +76,8 @@ class Runner:
         self._spending = Spending()
         self._prompted: Prompted | None = None
         self._context_tokens = 0
-        interruptions = untold([claimed.before, claimed.events])
-        self._telling = Telling(interruptions, claimed.before)
-        self._acknowledgements = tuple(acknowledgements(self._lease.turn, interruptions))
+        untold = claimed.telling.interruptions
+        self._acknowledgements = tuple(acknowledgements(self._lease.turn, untold))
         self._has_steers = False
         self._scribe: Scribe | None = None
         self.interruption: Interruption | None = None
@@ -204,7 +202,7 @@ class Runner:
                     seat,
                     self._claimed,
                     turn=self._events,
-                    telling=self._telling,
+                    telling=self._claimed.telling,
                 ),
                 clock=self._desk.clock,
             )

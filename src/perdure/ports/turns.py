@@ -10,7 +10,7 @@ from perdure.domain.events import AnyEvent, Attachment, Recorded, ToolCall, Usag
 from perdure.domain.ids import ConversationId, MediaId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.memory import Memory
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.recovery import Policy
+from perdure.domain.recovery import Policy, Telling
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +25,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is ours now, with all the runner needs to begin.
 
-    `events` are the turn's own so far; `parent` is the head it stands on; `before` are the events
-    of interrupted turns that it directly follows; `view` changes whenever the same turns are told
-    in another way; `prefix` is what the last request began with; `memories` is what is kept about
+    `events` are the turn's own so far; `parent` is the head it stands on; `telling` is what the
+    model has to be told of interruptions; `view` changes whenever the same turns are told in
+    another way; `prefix` is what the last request began with; `memories` is what is kept about
     the person, for here and for everywhere; `has_title` is the session's. `principal` is the
     sender, `address` where the answer goes; `is_shared`: several people read it there.
     """
@@ -39,7 +39,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     parent: TurnId | None
     is_shared: bool = False
     events: tuple[Recorded, ...]
-    before: tuple[Recorded, ...] = ()
+    telling: Telling = Telling()
     view: str = ""
     prefix: str = ""
     memories: tuple[Memory, ...] = ()

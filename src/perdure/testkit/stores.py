@@ -12,7 +12,7 @@ from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
-from perdure.domain.recovery import Policy
+from perdure.domain.recovery import Policy, messages_with_notes
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Conversations, Diagnostics
 from perdure.ports.inbox import Inbox
@@ -173,7 +173,7 @@ async def next_request(store: Ports, claimed: Claimed) -> Request:
         chain = await store.conversations.chain(claimed.parent, limit=1000)
         history = [message for turn in chain for message in messages_of(turn)]
         window = extend(window, history, encode=encode_for_tests)
-    return assemble(window, messages_of(claimed.events))
+    return assemble(window, messages_with_notes(claimed.events, claimed.telling))
 
 
 async def assert_sound(store: Ports, *sessions: SessionId) -> None:

@@ -24,6 +24,7 @@ _UNDER_WAY = """
 _FETCHES = """
     SELECT f.turn_id, count(*) FROM fetches f JOIN turns t ON t.id = f.turn_id
     WHERE t.session_id = $1 AND f.state IN ('pending', 'attempting') GROUP BY f.turn_id"""
+_TOLD = "SELECT id, told_seq FROM turns WHERE session_id = $1 AND told_seq > 0"
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE t.session_id = $1"""
@@ -72,6 +73,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
     parts = yield from rows(_PARTS_OF_SESSION, session_id)
     updates = yield from rows(_UPDATES_OF_SESSION, session_id)
     summaries = yield from rows(_SUMMARIES, session_id)
+    told = yield from rows(_TOLD, session_id)
     under_way = yield from row(_UNDER_WAY, session_id)
     assert under_way is not None
     return SessionRecord(
@@ -88,6 +90,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         summaries=tuple(_summary(each) for each in summaries),
         summaries_under_way=under_way[0],
         fetches=tuple((each[0], each[1]) for each in fetches),
+        told=tuple((each[0], each[1]) for each in told),
     )
 
 

@@ -26,7 +26,7 @@ from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.line import ALONE, Album, look_again, queue_turn
 from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Setting
-from perdure.store.operations.turns import looking_back
+from perdure.store.operations.telling import looking_back
 from perdure.store.statement import Op, Row, run
 
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
@@ -165,7 +165,7 @@ def _begin(setting: Setting) -> Op[Reception]:
         fresh.turn, session, place.head, fresh.message, update.kind, stamp.node, seq + 1, stamp.at,
         place.via, update.principal,
     )  # fmt: skip
-    before = yield from looking_back(place.head)
+    before = yield from looking_back(place.head, kind=update.kind)
     person = Person(
         update.principal, place.conversation, is_shared=is_shared(update.address, update.place_kind)
     )
@@ -181,7 +181,7 @@ def _begin(setting: Setting) -> Op[Reception]:
         has_title=bool(place.title),
         prefix=before.prefix,
         memories=tuple((yield from recall(person))),
-        before=before.interrupted,
+        telling=before.telling,
     )
     begun = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
     return Reception(accepted=begun, claimed=claimed)

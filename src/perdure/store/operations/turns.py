@@ -1,10 +1,9 @@
 """Claim, write under a lease, settle, stop."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from perdure.domain.address import Address, is_shared
-from perdure.domain.errands import UNASKED, is_errand
+from perdure.domain.errands import is_errand
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import (
     AnyEvent,
@@ -17,6 +16,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome
+from perdure.domain.recovery import telling_own
 from perdure.domain.turn import State
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
@@ -35,6 +35,7 @@ from perdure.store.operations.endings import (
 from perdure.store.operations.line import make_ready
 from perdure.store.operations.memories import Person, recall
 from perdure.store.operations.setting import Stamp
+from perdure.store.operations.telling import looking_back, mark_told
 from perdure.store.statement import Op, row, rows, run
 
 _READY = """
@@ -43,7 +44,7 @@ _READY = """
 _NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
 _NEXT = """
     SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
-           t.fetching, c.kind, c.adapter, c.account, c.place, c.thread, c.person
+           t.fetching, t.kind, t.told_seq, c.kind, c.adapter, c.account, c.place, c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
     WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
@@ -57,9 +58,6 @@ _LEASE = """
     WHERE id = $1 RETURNING epoch"""
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
-_ENDED_TURN = "SELECT outcome, parent_id, prefix, kind FROM turns WHERE id = $1"
-# A note that is older than so many turns would help nobody.
-_UNTOLD_MAX = 10
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
 
 
@@ -80,7 +78,8 @@ def next_claim() -> Op[int | None]:
 def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    turn, attempts, head, principal, conversation, view, title, fetching, kind, *address = found
+    (turn, attempts, head, principal, conversation, view, title, fetching, kind, told_seq,
+     place_kind, *address) = found  # fmt: skip
     assert not fetching, f"{session} is marked ready and {turn} waits for files"
     leased = yield from row(_LEASE, session)
     assert leased is not None
@@ -88,9 +87,10 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
     lease = Lease(session=session, turn=turn, epoch=leased[0], attempt=attempts + 1)
     started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
     yield from journal.append(dialect, session, [started], at=stamp.at, epoch=lease.epoch)
-    before = yield from looking_back(head)
+    before = yield from looking_back(head, kind=kind)
+    events = tuple((yield from journal.of_turn(turn)))
     where = _address(address)
-    person = Person(principal, conversation, is_shared=is_shared(where, kind))
+    person = Person(principal, conversation, is_shared=is_shared(where, place_kind))
     return Claimed(
         lease=lease,
         conversation=conversation,
@@ -102,39 +102,14 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
         has_title=bool(title),
         prefix=before.prefix,
         memories=tuple((yield from recall(person))),
-        events=tuple((yield from journal.of_turn(turn))),
-        before=before.interrupted,
+        events=events,
+        telling=telling_own(events, before.telling, told_seq=told_seq),
     )
 
 
 def _address(columns: Sequence[str]) -> Address:
     adapter, account, place, thread, person = columns
     return Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
-
-
-class Before(NamedTuple):
-    """What a new turn must know of those it follows: what the last request began with, and the
-    events of the turns since the last that was done, oldest first. The model may not have been told
-    of interruptions among them, for what came after may never have reached it."""
-
-    prefix: str
-    interrupted: tuple[Recorded, ...]
-
-
-def looking_back(head: TurnId | None) -> Op[Before]:
-    prefix = ""
-    turns: list[list[Recorded]] = []
-    while head is not None and len(turns) < _UNTOLD_MAX:
-        ended = yield from row(_ENDED_TURN, head)
-        if ended is None:
-            break
-        outcome, parent, its_prefix, kind = ended
-        prefix = prefix or its_prefix
-        if outcome == Outcome.DONE and kind not in UNASKED:  # the model has seen it
-            break
-        turns.insert(0, (yield from journal.of_turn(head)))
-        head = parent
-    return Before(prefix, tuple(recorded for turn in turns for recorded in turn))
 
 
 def append(
@@ -147,6 +122,7 @@ def append(
 ) -> Op[list[Recorded]]:
     """The runner's own events. A message that became final takes the place of its partials."""
     recorded = yield from journal.append(dialect, lease.session, events, at=at, epoch=lease.epoch)
+    yield from mark_told(recorded)
     if piece is not None:
         yield from dialect.flush([piece])
     for event in events:
@@ -202,6 +178,7 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
         settlement.prefix,
     )
     recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
+    yield from mark_told(recorded)
     yield from spending.spend(
         lease.turn, settlement.agent, settlement.usage, settlement.cost, stamp
     )

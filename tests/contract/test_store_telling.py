@@ -1,0 +1,248 @@
+"""What the model is told of interruptions: each once in a conversation, and errands of none.
+
+Whatever a test does, every session must be sound when it ends, errands' sessions too.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+import pytest
+
+from perdure.domain.checker import violations
+from perdure.domain.errands import RESULT, Errand
+from perdure.domain.events import (
+    AttemptInterrupted,
+    InterruptionAcknowledged,
+    ToolFinished,
+    TurnQueued,
+)
+from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.menu import Menu, Offer
+from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
+from perdure.domain.recovery import Telling, acknowledgements
+from perdure.ports.history import Page
+from perdure.ports.turns import Claimed, Settlement
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    GO_ON,
+    Person,
+    claim_one,
+    flush,
+    message,
+    next_request,
+    only,
+    piece,
+    reply_id,
+    said,
+    settle,
+    tool_call,
+)
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+class Alive(Protocol):
+    alive: list[Store]
+
+
+@pytest.fixture(autouse=True)
+async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None]:
+    yield
+    now = lives.alive[-1]
+    page = Page(limit=1000, with_unlisted=True)
+    sessions = await now.archive.sessions(principal=None, page=page)
+    records = [await now.diagnostics.record(session.id) for session in sessions]
+    assert [problem for record in records for problem in violations(record)] == []
+
+
+async def cut(store: Store, ada: Person, text: str = "work") -> Claimed:
+    """A message whose answer was cut short, and waits."""
+    await ada.says(text)
+    claimed = await claim_one(store)
+    await flush(store, claimed.lease, "half an ans")
+    await store.turns.interrupt(claimed.lease, Interruption.SHUTDOWN, attempts_max=9)
+    return claimed
+
+
+async def reach(store: Store, claimed: Claimed, outcome: Outcome = Outcome.DONE) -> None:
+    """The model is told whatever there is to tell, and answers."""
+    settlement = Settlement(
+        outcome=outcome,
+        reason="stop",
+        message=reply_id(claimed.lease),
+        text="fine",
+        context_tokens=1000,
+        acknowledgements=tuple(acknowledgements(claimed.lease.turn, claimed.telling.interruptions)),
+    )
+    await store.turns.settle(claimed.lease, settlement)
+
+
+async def next_turn(store: Store, ada: Person, text: str) -> Claimed:
+    await ada.says(text)
+    return await claim_one(store)
+
+
+def turns_told(claimed: Claimed) -> list[TurnId | None]:
+    """The interrupted turns that this one tells the model about."""
+    return [each.turn for each in claimed.telling.interruptions]
+
+
+def blocks(messages: tuple[Message, ...]) -> list[object]:
+    return [block for message in messages for block in message.blocks]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.FAILED])
+async def test_a_branch_does_not_tell_again_what_was_told_before(
+    store: Store, ada: Person, outcome: Outcome
+) -> None:
+    first = await cut(store, ada)
+    told = await next_turn(store, ada, "what else?")
+    assert turns_told(told) == [first.lease.turn]
+    await reach(store, told, outcome)
+    await ada.says("/branch")
+
+    in_branch = await next_turn(store, ada, "and here?")
+
+    assert in_branch.lease.session != first.lease.session
+    assert in_branch.telling == Telling()
+
+
+async def test_what_a_branch_has_told_is_not_told_where_it_happened(
+    store: Store, ada: Person
+) -> None:
+    first = await cut(store, ada)
+    await ada.says("/branch")
+    in_branch = await next_turn(store, ada, "and here?")
+    assert turns_told(in_branch) == [first.lease.turn]
+    (told,) = acknowledgements(in_branch.lease.turn, in_branch.telling.interruptions)
+    assert isinstance(told, InterruptionAcknowledged)
+    assert told.session == first.lease.session
+    await reach(store, in_branch)
+    await ada.says("/resume")
+
+    back = await next_turn(store, ada, "and there?")
+
+    assert (back.lease.session, back.parent) == (first.lease.session, first.lease.turn)
+    assert back.telling == Telling()
+
+
+@pytest.mark.parametrize("commands", [("/undo",), ("/retry",), ("/undo", "/redo"), ("/branch",)])
+async def test_it_stays_told_when_the_turn_that_told_it_is_left(
+    store: Store, ada: Person, commands: tuple[str, ...]
+) -> None:
+    await cut(store, ada)
+    await reach(store, await next_turn(store, ada, "what else?"), Outcome.FAILED)
+    for command in commands:
+        await ada.says(command)
+    if commands[-1] != "/retry":
+        await ada.says("go on")
+
+    assert (await claim_one(store)).telling == Telling()
+
+
+async def test_it_is_told_with_the_first_words_that_are_shown(store: Store, ada: Person) -> None:
+    await cut(store, ada)
+    second = await next_turn(store, ada, "what else?")
+    told = acknowledgements(second.lease.turn, second.telling.interruptions)
+    await store.turns.append(second.lease, told, piece=piece(second.lease, "Well"))
+    await store.turns.interrupt(second.lease, Interruption.SHUTDOWN, attempts_max=9)
+
+    third = await next_turn(store, ada, "and now?")
+
+    assert turns_told(third) == [second.lease.turn], "the second one's own is told, the first's was"
+
+
+async def test_what_never_reached_the_model_is_told_by_the_next(store: Store, ada: Person) -> None:
+    first = await cut(store, ada)
+    second = await next_turn(store, ada, "what else?")
+    await settle(store, second, "", outcome=Outcome.FAILED)
+
+    assert turns_told(await next_turn(store, ada, "hello?")) == [first.lease.turn]
+
+
+async def test_a_retry_is_not_told_of_the_turn_that_it_replaces(store: Store, ada: Person) -> None:
+    await cut(store, ada)
+    await ada.says("/retry")
+
+    assert (await claim_one(store)).telling == Telling()
+
+
+async def test_what_no_model_worked_on_is_not_told(store: Store, ada: Person) -> None:
+    """The result of an errand is said as it is: when that is cut off, no model's work is."""
+    await ada.says("/background dig")
+    await settle(store, await claim_one(store), "seven")
+    result = await claim_one(store)
+    assert only(TurnQueued, result.events)[0].kind == RESULT
+    await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
+    again = await claim_one(store)
+    assert only(AttemptInterrupted, again.events)
+    await settle(store, again, "In the background: seven")
+
+    assert (await next_turn(store, ada, "thanks")).telling == Telling()
+
+
+async def test_a_call_in_a_branch_finds_the_note_ahead_of_the_message(
+    store: Store, ada: Person
+) -> None:
+    """Numbers of two journals meet: the branch's own events have those of the interruption."""
+    await ada.says("use a tool")
+    first = await claim_one(store)
+    call = tool_call("look", repeat=Repeat.PURE)
+    await store.turns.append(first.lease, [said(first.lease, "Let me see.", calls=(call,))])
+    await store.turns.interrupt(first.lease, Interruption.CRASH, attempts_max=9)
+    await ada.says("/branch")
+    second = await next_turn(store, ada, "look again")
+    interruption = second.telling.interruptions[0].seq
+    lease, events = second.lease, list(second.events)
+    while events[-1].seq < interruption + 2:
+        asked = tool_call(f"look_{len(events)}", repeat=Repeat.PURE)
+        step = said(lease, "And this.", calls=(asked,))
+        step = msgspec.structs.replace(step, message=MessageId(f"msg_{len(events)}"))
+        seen = ToolFinished(turn=lease.turn, call=asked.id, ending=Ending.RETURNED, result="seen")
+        events += await store.turns.append(lease, [step])
+        events += await store.turns.append(lease, [seen])
+        so_far = msgspec.structs.replace(second, events=tuple(events))
+        request = await next_request(store, so_far)
+        found = blocks(request.messages)
+        notes = [at for at, block in enumerate(found) if isinstance(block, Note)]
+        assert len(notes) == 1
+        assert found[notes[0] + 1] == TextBlock("look again")
+        assert isinstance(found[-1], ResultBlock)
+    await reach(store, second)
+
+
+async def errand(store: Store, ada: Person, kind: Errand) -> Claimed:
+    """An errand that looks back from a turn that was interrupted."""
+    first = await cut(store, ada)
+    match kind:
+        case Errand.BACKGROUND:
+            await ada.says("/stop")
+            await ada.says("/background dig")
+        case Errand.TITLE:
+            await ada.says("/stop")
+            await store.errands.entitle(first.lease.session, at=first.lease.turn, agent="")
+        case Errand.MEMORY:
+            remembering = message(ada.id, "/new", external_id="n")
+            menu = Menu(agents={"main": Offer(has_memory=True)})
+            await store.inbox.accept(remembering, queue_max=9, menu=menu)
+        case Errand.SUMMARY:
+            await reach(store, await next_turn(store, ada, "told"), Outcome.FAILED)
+            await reach(store, await next_turn(store, ada, "more"), Outcome.FAILED)
+            await ada.says("/compact the numbers")
+    claimed = await claim_one(store)
+    assert only(TurnQueued, claimed.events)[0].kind == kind
+    assert claimed.parent == first.lease.turn
+    return claimed
+
+
+@pytest.mark.parametrize("kind", Errand)
+async def test_an_errand_is_not_told_of_the_session_it_serves(
+    store: Store, ada: Person, kind: Errand
+) -> None:
+    claimed = await errand(store, ada, kind)
+
+    assert claimed.telling == Telling()
+    await settle(store, claimed, "done")
