@@ -12,15 +12,18 @@ import pytest
 from perdure.domain.checker import violations
 from perdure.domain.errands import RESULT, Errand
 from perdure.domain.events import (
+    AssistantSaid,
     AttemptInterrupted,
+    Compacted,
     InterruptionAcknowledged,
+    TitleSet,
     ToolFinished,
     TurnQueued,
 )
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
-from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
+from perdure.domain.prompt import Message, Note, ResultBlock, Role, TextBlock
 from perdure.domain.recovery import Telling, acknowledgements
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed, Settlement
@@ -246,3 +249,69 @@ async def test_an_errand_is_not_told_of_the_session_it_serves(
 
     assert claimed.telling == Telling()
     await settle(store, claimed, "done")
+
+
+@pytest.mark.parametrize("kind", Errand)
+async def test_an_errand_that_was_cut_begins_anew(store: Store, ada: Person, kind: Errand) -> None:
+    claimed = await errand(store, ada, kind)
+    before = await next_request(store, claimed)
+    await flush(store, claimed.lease, "Half of it")
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
+
+    again = await claim_one(store)
+
+    assert again.lease.turn == claimed.lease.turn
+    assert only(AssistantSaid, again.events) == []
+    assert again.telling == Telling()
+    assert await next_request(store, again) == before
+    recorded = await settle(store, again, "All of it")
+    assert [each.text for each in only(AssistantSaid, recorded)] == ["All of it"]
+    assert [each.title for each in only(TitleSet, recorded)] in ([], ["All of it"])
+    assert [each.summary for each in only(Compacted, recorded)] in ([], ["All of it"])
+    assert only(TitleSet, recorded) or kind is not Errand.TITLE
+    assert only(Compacted, recorded) or kind is not Errand.SUMMARY
+
+
+@pytest.mark.parametrize("kind", [Errand.BACKGROUND, Errand.MEMORY])
+async def test_what_an_errand_has_done_stays_done(store: Store, ada: Person, kind: Errand) -> None:
+    """The next attempt reads its results, in the place they had, and is told of its own end."""
+    claimed = await errand(store, ada, kind)
+    lease, call = claimed.lease, tool_call("look", repeat=Repeat.PURE)
+    found = ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="seven")
+    await store.turns.append(lease, [said(lease, "Let me see.", calls=(call,))])
+    await store.turns.append(lease, [found])
+    await store.turns.flush([piece(lease, "Half of it", of=MessageId("msg_half"))])
+    await store.turns.interrupt(lease, Interruption.CRASH, attempts_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
+
+    again = await claim_one(store)
+
+    assert turns_told(again) == [lease.turn]
+    request = await next_request(store, again)
+    *_, asked, answered, results = request.messages
+    assert isinstance(asked.blocks[-1], Note if kind is Errand.MEMORY else TextBlock)
+    assert answered.role is Role.ASSISTANT
+    assert answered.blocks[0] == TextBlock("Let me see.")
+    result, note = results.blocks
+    assert isinstance(result, ResultBlock)
+    assert isinstance(note, Note)
+    await reach(store, again)
+
+
+@pytest.mark.parametrize("end", ["given up", "stopped"])
+async def test_a_background_request_that_ends_too_soon_is_told_as_such(
+    store: Store, ada: Person, end: str
+) -> None:
+    """What it was writing when it was given up is not its answer; what was stopped is shown."""
+    claimed = await errand(store, ada, Errand.BACKGROUND)
+    await flush(store, claimed.lease, "Half of it")
+    if end == "stopped":
+        recorded = await store.inbox.stop(claimed.lease.turn, by=None)
+    else:
+        recorded = await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
+
+    (result,) = [each for each in only(TurnQueued, recorded) if each.kind == RESULT]
+    assert ("Half of it" in result.answer) == (end == "stopped")
+    assert "(It ended as " in result.answer
+    await reach(store, await claim_one(store))

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from perdure.domain.attachments import given_in
-from perdure.domain.errands import errand_of
+from perdure.domain.errands import errand_of, is_watched
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
     AnyEvent,
@@ -424,11 +424,13 @@ class Runner:
         return Settled(recorded=new, has_more=True) if is_settled else None
 
     async def _interrupt(self, reason: Interruption) -> None:
-        """Park the turn for the next start. What was not yet flushed is kept too."""
+        """Park the turn for the next start. What was not yet flushed is kept too, unless nobody
+        can have seen the text: then it is written anew."""
         try:
             if self._scribe is not None:
                 await self._scribe.finish()
-                await self._scribe.flush()
+                if is_watched(self._events):
+                    await self._scribe.flush()
             attempts_max = self._desk.limits.recovery.attempts_max
             recorded = await persist(
                 partial(self._desk.turns.interrupt, self._lease, reason, attempts_max=attempts_max),

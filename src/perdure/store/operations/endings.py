@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from perdure.domain.errands import is_watched
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -138,8 +139,10 @@ def end_row(turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
 def closing_events(
     turn: TurnId, attempt: int, so_far: Sequence[Recorded], *, is_interrupted: bool
 ) -> Op[list[AnyEvent]]:
-    """What an attempt leaves behind: flushed text as a message, an ending for each open call."""
-    partials = yield from rows(_PARTIALS, turn)
+    """What an attempt leaves behind: flushed text as a message, an ending for each open call. Text
+    that nobody has seen is not kept of an attempt after which there is another."""
+    is_kept = not is_interrupted or is_watched(so_far)
+    partials = (yield from rows(_PARTIALS, turn)) if is_kept else []
     said: list[AnyEvent] = [
         AssistantSaid(
             turn=turn,
