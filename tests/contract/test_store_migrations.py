@@ -2,21 +2,27 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
 import asyncpg
+import msgspec
 import pytest
 
+from perdure.domain.address import Address
 from perdure.domain.errors import Corrupt, Rejected
+from perdure.domain.ids import MessageId, PrincipalId
+from perdure.domain.updates import Update
 from perdure.store import migrations
+from perdure.store.dialect import Searchable
 from perdure.store.driver import Driver
 from perdure.store.migrations import Migration
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.statement import rows, run
 from perdure.store.store import Store
-from perdure.testkit.stores import Person
+from perdure.testkit.stores import Person, claim_one, settle
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 EXTRA = Migration(9000, "extra", "ALTER TABLE principals ADD COLUMN shoe_size BIGINT;")
@@ -135,6 +141,53 @@ async def test_an_upgrade_keeps_what_was_there_and_backs_it_up(
     finally:
         await store.close()
     assert len(backups(tmp_path)) == 1
+
+
+async def astray(driver: Driver, folder: Path) -> PrincipalId:
+    """A message in a group, edited late, whose new words are indexed as its author's own."""
+    store = store_on(driver, folder)
+    await store.open()
+    await store.nodes.join(name="old")
+    ada = (await store.principals.ensure("ada", role="member")).id
+    update = Update(
+        address=Address(adapter="chat", account="bot", place="club"),
+        external_id="1",
+        kind="message",
+        principal=ada,
+        text="pumpkin",
+        place_kind="group",
+    )
+    await store.inbox.accept(update, queue_max=9)
+    await settle(store, await claim_one(store), "a gourd")
+    assert len(await store.archive.search("gourd", principal=None, before=None, limit=9)) == 1
+    edit = msgspec.structs.replace(update, external_id="2", kind="edit", target="1", text="melon")
+    newer = msgspec.structs.replace(update, external_id="3", text="something newer")
+    await store.inbox.accept(newer, queue_max=9)
+    await settle(store, await claim_one(store))
+    amended = (await store.inbox.accept(edit, queue_max=9)).recorded[0]
+    words = Searchable(amended, ada, MessageId("msg_1"), "user", "melon")
+    await driver.write(lambda: run("DELETE FROM unindexed"))
+    await driver.write(partial(driver.dialect.index, words))
+    await store.close()
+    return ada
+
+
+async def test_late_edits_in_groups_that_were_indexed_as_ones_own_are_put_right(
+    make_driver: MakeDriver, shipped: list[Migration], tmp_path: Path
+) -> None:
+    mend = next(migration for migration in shipped if migration.name == "late_words")
+    repair = Migration(9002, "again", mend.sql.partition(";")[2], is_shared=False)
+    ada = await astray(make_driver(shipped), tmp_path)
+
+    store = store_on(make_driver([*shipped, repair]), tmp_path)
+    await store.open()
+    try:
+        assert await store.archive.search("melon", principal=ada, before=None, limit=9) == []
+        for words in ("melon", "gourd", "pumpkin"):
+            hits = await store.archive.search(words, principal=None, before=None, limit=9)
+            assert len(hits) == 1, words
+    finally:
+        await store.close()
 
 
 async def test_a_migration_that_fails_leaves_nothing_of_itself(

@@ -8,8 +8,10 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId, TurnId
-from perdure.domain.updates import Accepted, Update
+from perdure.domain.updates import EDIT, Accepted, Update
 from perdure.ports.history import Page
+from perdure.store import reading
+from perdure.store.operations.commands import asking
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, settle, turn_of
 
@@ -26,15 +28,30 @@ class Spot:
         self._kind = kind
         self._said = 0
 
+    @property
+    def last(self) -> str:
+        """The platform's id of what was said last."""
+        return f"{self._address.place}/{self._who}-{self._said}"
+
     async def say(self, text: str) -> Accepted:
         self._said += 1
+        return await self._send(text, self.last)
+
+    async def edit(self, target: str, text: str) -> Accepted:
+        self._said += 1
+        return await self._send(text, self.last, kind=EDIT, target=target)
+
+    async def _send(
+        self, text: str, external_id: str, *, kind: str = "message", target: str = ""
+    ) -> Accepted:
         update = Update(
             address=self._address,
-            external_id=f"{self._address.place}/{self._who}-{self._said}",
-            kind="message",
+            external_id=external_id,
+            kind=kind,
             principal=self._who,
             text=text,
             place_kind=self._kind,
+            target=target,
         )
         return await self._store.inbox.accept(update, queue_max=100)
 
@@ -148,3 +165,67 @@ async def test_what_happened_is_explained_where_it_happened(store: Store, town: 
     assert is_told(await town.ada_alone.say(f"/why {alone}"), alone)
     for spot in (town.ada_alone, town.bob_alone):
         assert not is_told(await spot.say(f"/why {in_club}"), in_club)
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+async def test_a_late_edit_is_found_where_its_message_is_found(
+    store: Store, town: Town, ada: Person, *, is_indexed: bool
+) -> None:
+    """Whether or not the words before the edit are in the index already."""
+    await town.bob_in_club.exchange("my pumpkin")
+    in_club = town.bob_in_club.last
+    await town.ada_alone.exchange("my plum")
+    alone = town.ada_alone.last
+    for spot in (town.bob_in_club, town.ada_alone):
+        await spot.exchange("something newer")
+    if is_indexed:
+        assert await hits(store, "pumpkin", None) == await hits(store, "plum", None) == 1
+
+    await town.bob_in_club.edit(in_club, "my melon")
+    await town.ada_alone.edit(alone, "my mirabelle")
+
+    assert [await spot.finds("melon") for spot in town.everywhere] == [True, True, False, False]
+    assert [await spot.finds("mirabelle") for spot in town.everywhere] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    for words, found in (("melon", 0), ("mirabelle", 1)):
+        assert await hits(store, words, ada.id) == found
+        assert await hits(store, words, None) == 1
+    assert await hits(store, "pumpkin", None) == await hits(store, "newer", ada.id) == 1
+
+
+async def test_a_search_in_a_chat_indexes_no_more_than_a_little_at_once(
+    store: Store, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "INDEX_AT_ONCE", 2)
+    for number in range(4):
+        await town.ada_alone.exchange(f"plum {number}")
+
+    first = (await town.ada_alone.say("/sessions plum")).reply
+    second = (await town.ada_alone.say("/sessions plum")).reply
+    third = (await town.ada_alone.say("/sessions plum")).reply
+
+    assert [reply.count("plum") for reply in (first, second, third)] == [1, 3, 4]
+    assert [reply.endswith(asking.NOT_ALL) for reply in (first, second, third)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+async def test_the_index_is_caught_up_a_bounded_step_at_a_time(
+    store: Store, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "INDEX_AT_ONCE", 2)
+    for number in range(4):
+        await town.ada_alone.exchange(f"plum {number}")
+
+    steps = [await store.index.catch_up() for _ in range(3)]
+
+    assert steps == [True, True, False]
+    reply = (await town.ada_alone.say("/sessions plum")).reply
+    assert reply.count("plum") == 4
+    assert asking.NOT_ALL not in reply

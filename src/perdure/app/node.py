@@ -27,6 +27,7 @@ from perdure.engine.fetching import FetchPump, NothingFetched, Sources
 from perdure.engine.gateway import Gateway
 from perdure.engine.giving import Files
 from perdure.engine.inbox import Door
+from perdure.engine.indexing import Indexer
 from perdure.engine.inlet import Inlet
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.prompts import Prompts
@@ -134,6 +135,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         outbox=outbox,
         fetching=fetching,
         sweeper=Sweeper(store.media),
+        indexer=Indexer(store.index),
         reaper=reaper,
         feed=feed,
         limits=limits,

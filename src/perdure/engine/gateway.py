@@ -18,6 +18,7 @@ from perdure.domain.recovery import shutdown_text
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
+from perdure.engine.indexing import Indexer
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.patience import happens
 from perdure.engine.reaper import Reaper
@@ -42,6 +43,7 @@ class Gateway:
         outbox: OutboxPump,
         fetching: FetchPump,
         sweeper: Sweeper,
+        indexer: Indexer,
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
@@ -54,6 +56,7 @@ class Gateway:
         self._outbox = outbox
         self._fetching = fetching
         self._sweeper = sweeper
+        self._indexer = indexer
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
@@ -82,6 +85,7 @@ class Gateway:
         self._keep(self._outbox.run, name="outbox pump")
         self._keep(self._fetching.run, name="fetch pump")
         self._keep(self._sweeper.run, name="sweeper")
+        self._keep(self._indexer.run, name="indexer")
         self._keep(self._watch_over, name="heartbeat")
         self._is_serving = True
 
@@ -154,6 +158,7 @@ class Gateway:
             await self._turns.finished()
         self._over.set()
         self._sweeper.stop()
+        self._indexer.stop()
         await self._let_files_go()
         await self._finish_sending()
         await self._nodes.leave(restart_session=self._restart_session)

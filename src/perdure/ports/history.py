@@ -159,6 +159,19 @@ class Archive(Protocol):
     ) -> list[Hit]: ...
 
 
+class Index(Protocol):
+    """The full-text index of what was said.
+
+    Guarantees: `catch_up` indexes some of the turns that are over and wait for it, in one
+    transaction of bounded length, and says whether there may be more.
+    Requires: nothing.
+    Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
+    After a crash: what was not indexed still waits.
+    """
+
+    async def catch_up(self) -> bool: ...
+
+
 class Diagnostics(Protocol):
     """For operators: what happened to one message, how much waits, is everything sound."""
 

@@ -100,6 +100,16 @@ class StoredArchive:
         )
 
 
+class StoredIndex:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def catch_up(self) -> bool:
+        return await self._driver.write(
+            partial(search.index_waiting, self._driver.dialect, limit=INDEX_AT_ONCE)
+        )
+
+
 class StoredDiagnostics:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -13,7 +13,12 @@ from perdure.store.fetching import StoredFetches
 from perdure.store.library import StoredMedia
 from perdure.store.mint import Mint
 from perdure.store.parking import StoredParked
-from perdure.store.reading import StoredArchive, StoredConversations, StoredDiagnostics
+from perdure.store.reading import (
+    StoredArchive,
+    StoredConversations,
+    StoredDiagnostics,
+    StoredIndex,
+)
 from perdure.store.remembering import StoredMemory
 from perdure.store.sending import StoredErrands
 from perdure.store.writing import (
@@ -45,6 +50,7 @@ class Store:
         self.principals = StoredPrincipals(driver, mint)
         self.conversations = StoredConversations(driver)
         self.archive = StoredArchive(driver)
+        self.index = StoredIndex(driver)
         self.diagnostics = StoredDiagnostics(driver)
         self.budgets = StoredBudgets(driver, mint)
         self.media = StoredMedia(driver, mint, media)

@@ -24,8 +24,7 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.recovery import PERSONAL
 from perdure.domain.turn import State
 from perdure.domain.updates import DELETE, Accepted, Effect
-from perdure.store.dialect import Searchable
-from perdure.store.operations import journal, queueing
+from perdure.store.operations import journal, queueing, search
 from perdure.store.operations.commands.given import end, started
 from perdure.store.operations.commands.heads import ask_again, said_in
 from perdure.store.operations.endings import Closing, end_turn, locked
@@ -47,7 +46,6 @@ _ASKED = """
 # Sessions share turns, so any of them may tell the model of this one.
 _RETELL = """
     UPDATE sessions SET view = $1 WHERE conversation_id = $2 AND kind = '' AND id <> $3"""
-_IS_UNINDEXED = "SELECT 1 FROM unindexed WHERE turn_id = $1 FOR UPDATE"
 
 DELETED: Final = Closing(Outcome.STOPPED, "deleted by its author")
 REPLACED: Final = Closing(Outcome.INTERRUPTED, "its message was edited")
@@ -216,24 +214,16 @@ def _reword(setting: Setting, original: Original) -> Op[list[Recorded]]:
         if asked.turn != original.turn:
             again = TurnAmended(turn=asked.turn, message=asked.message, text=words)
             recorded += yield from journal.append(setting.dialect, asked.session, [again], at=at)
+    # A turn that is not over yet will be indexed with its new words.
+    over = {asked.turn for asked in original.asked if asked.state == State.SETTLED}
     for each in recorded:
-        yield from _index(setting, original, each)
+        if each.turn in over:
+            yield from search.wait_again(each)
     return recorded
 
 
 def _words(original: Original) -> Op[str]:
     return said_in((yield from journal.of_turn(original.turn)))
-
-
-def _index(setting: Setting, original: Original, recorded: Recorded) -> Op[None]:
-    """A turn that is not over, or waits to be indexed, will be with its new words."""
-    event = recorded.event
-    assert isinstance(event, TurnAmended)
-    asked = next(each for each in original.asked if each.turn == event.turn)
-    is_late = asked.state == State.SETTLED and event.text
-    if is_late and (yield from row(_IS_UNINDEXED, event.turn)) is None:
-        said = Searchable(recorded, setting.place.principal, event.message, "user", event.text)
-        yield from setting.dialect.index(said)
 
 
 def _ask_again(

@@ -1,6 +1,10 @@
 """Full text. Turns that are over wait in `unindexed` and are indexed many at once: an index that
 followed each turn would cost as much as everything else. Who searches indexes first what waits, so
-nothing that is over is ever missed."""
+nothing that is over is missed.
+
+`index_waiting` is the only one that writes the index, so whose the words are is decided in one
+place. Words that come late, by an edit of a turn that is in the index already, wait like the rest.
+"""
 
 from collections.abc import Sequence
 
@@ -21,8 +25,9 @@ from perdure.store.operations import history, journal
 from perdure.store.operations.scopes import SCOPE, Scope
 from perdure.store.statement import Op, row, rows, run
 
-_WAIT = "INSERT INTO unindexed (turn_id) VALUES ($1)"
-_WAITING = "SELECT id, turn_id FROM unindexed ORDER BY id LIMIT $1 FOR UPDATE"
+_WAIT = "INSERT INTO unindexed (turn_id, from_seq) VALUES ($1, $2)"
+_WAITING = "SELECT id, turn_id, from_seq FROM unindexed ORDER BY id LIMIT $1 FOR UPDATE"
+_IS_WAITING = "SELECT 1 FROM unindexed WHERE turn_id = $1 FOR UPDATE"
 _DONE = "DELETE FROM unindexed WHERE id = $1"
 _SCOPE = f"""
     SELECT {SCOPE} FROM sessions s JOIN conversations c ON c.id = s.conversation_id
@@ -30,26 +35,37 @@ _SCOPE = f"""
 
 
 def wait(turn: TurnId) -> Op[None]:
-    """The turn is over: nothing will be said in it any more."""
-    yield from run(_WAIT, turn)
+    """Mark a turn that is over: all that was said in it is to be indexed."""
+    yield from run(_WAIT, turn, 0)
+
+
+def wait_again(recorded: Recorded) -> Op[None]:
+    """Mark an event that was appended to a turn after its end: it is to be indexed too. A turn that
+    still waits will be indexed with it. The row is locked first: an index run that has read the
+    turn before this event would else remove the row, and the event would never be found."""
+    assert recorded.turn is not None
+    if (yield from row(_IS_WAITING, recorded.turn)) is None:
+        yield from run(_WAIT, recorded.turn, recorded.seq)
 
 
 def index_waiting(dialect: Dialect, *, limit: int) -> Op[bool]:
-    """Whether there may be more."""
+    """Index at most `limit` turns of those that wait. Returns whether there may be more."""
     waiting = yield from rows(_WAITING, limit)
-    for number, turn in waiting:
-        yield from _index(dialect, (yield from journal.of_turn(turn)))
+    for number, turn, from_seq in waiting:
+        yield from _index(dialect, (yield from journal.of_turn(turn)), from_seq)
         yield from run(_DONE, number)
     return len(waiting) == limit
 
 
-def _index(dialect: Dialect, turn: Sequence[Recorded]) -> Op[None]:
+def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None]:
     queued = turn[0].event
     if isinstance(queued, TurnQueued) and errand_of(queued.kind):
         return  # what it brings back is said where people find it
     scope = yield from row(_SCOPE, turn[0].session)
     assert scope is not None
     for recorded in turn:
+        if recorded.seq < from_seq:
+            continue
         match recorded.event:
             case (
                 TurnQueued(message=message, text=text)

@@ -21,6 +21,9 @@ _SESSIONS = """
     WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
 _CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
 RESTARTING: Final = "Restarting: what runs is finished first. You will be told here."
+NOT_ALL: Final = "Not everything is in the index yet; ask again in a moment."
+# This transaction holds up whoever writes, so it does not index all that may wait after a crash.
+INDEX_AT_ONCE: Final = 200
 _SHOWN = 100
 _HITS = 8
 
@@ -55,8 +58,7 @@ def sessions(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def _search(setting: Setting, words: str) -> Op[Taken]:
-    while (yield from search.index_waiting(setting.dialect, limit=500)):
-        pass
+    has_more = yield from search.index_waiting(setting.dialect, limit=INDEX_AT_ONCE)
     hits = yield from search.search(
         setting.dialect, words, scope=asked_from(setting), before=None, limit=_HITS
     )
@@ -65,7 +67,8 @@ def _search(setting: Setting, words: str) -> Op[Taken]:
     for hit in hits:
         text = " ".join(str(getattr(hit.recorded.event, "text", "")).split())
         lines.append(f"{hit.recorded.session}  {hit.conversation}: {text[:_SHOWN]}")
-    return Taken("\n".join(lines) or f"No message {whose} has the words: {words}")
+    found = "\n".join(lines) or f"No message {whose} has the words: {words}"
+    return Taken(f"{found}\n{NOT_ALL}" if has_more else found)
 
 
 def why(setting: Setting, given: Given) -> Op[Taken]:
