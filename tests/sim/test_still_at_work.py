@@ -1,6 +1,8 @@
 """A node that lost an answer, its lease or a race goes on working when that is over."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -34,7 +36,7 @@ from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import Fuse, FusedStore, Nemesis
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import OwnedDatabase
+from perdure.testkit.stores import OwnedDatabase, turn_of
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -366,7 +368,7 @@ async def test_what_one_agent_has_encoded_is_not_sent_to_another(
                 await until(partial(is_answered, store, said), "an answer", clock)
             other = OtherWire()
 
-            roster.replace(seated(other))
+            await roster.replace(seated(other))
             said = await parts.door.accept(hello(person, "u3"))
             await until(partial(is_answered, store, said), "the answer of the new one", clock)
 
@@ -374,6 +376,71 @@ async def test_what_one_agent_has_encoded_is_not_sent_to_another(
             earlier = msgspec.json.decode(b"[" + b",".join(request.history) + b"]")
             assert earlier
             assert all([*each] == ["in other words"] for each in earlier)
+
+
+class Held(ScriptedAgent):
+    """Answers once it is let, and knows whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.may_end = asyncio.Event()
+        self.closed = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        assert not self.closed, "a closed agent was asked"
+        self.begun += 1
+        await self.may_end.wait()
+        async for event in super().run(request):
+            yield event
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def has_begun(agent: Held, turns: int) -> bool:
+    return agent.begun == turns
+
+
+async def runs(parts: Parts, turns: int) -> bool:
+    return parts.turns.running == turns
+
+
+async def test_a_replaced_agent_is_let_go_with_its_last_turn(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
+        busy, idle, newest = Held(), Held(), Held()
+        newest.may_end.set()
+        roster = Roster(seated(busy))
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, roster=roster)
+        async with begun(parts):
+            turns = [
+                await parts.door.accept(hello(person, f"u{number}", place=f"room {number}"))
+                for number in range(2)
+            ]
+            await until(partial(has_begun, busy, 2), "both to be asked", clock)
+
+            await roster.replace(seated(idle))
+            await roster.replace(seated(newest))
+            assert (busy.closed, idle.closed) == (0, 1)
+            await parts.door.stop(turn_of(turns[0]), by=None)
+            await until(partial(runs, parts, 1), "the end of one", clock)
+            assert busy.closed == 0
+            busy.may_end.set()
+            await until(partial(is_answered, store, turns[1]), "its last answer", clock)
+            await until(partial(runs, parts, 0), "the end of it", clock)
+            assert busy.closed == 1
+
+            said = await parts.door.accept(hello(person, "u9", place="room 1"))
+            await until(partial(is_answered, store, said), "the answer of the new one", clock)
+            assert newest.closed == 0
+            gone = weakref.ref(busy)
+            del busy
+            gc.collect()
+            assert gone() is None
+        await roster.close()
+        assert newest.closed == 1
 
 
 async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(

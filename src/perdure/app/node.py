@@ -231,10 +231,12 @@ def _desk(
     wake: Callable[[], None],
 ) -> Desk:
     store, clock, entropy = around.store, around.clock, around.entropy
+    prompts = Prompts(store.conversations, store.media, personas=lambda: around.personas)
+    around.roster.when_gone(prompts.forget)
     return Desk(
         turns=store.turns,
         conversations=store.conversations,
-        prompts=Prompts(store.conversations, store.media, personas=lambda: around.personas),
+        prompts=prompts,
         files=Files(store.media, clock=clock, bytes_max=around.limits.media_bytes),
         roster=around.roster,
         flusher=Flusher(store.turns, clock=clock, start=start),

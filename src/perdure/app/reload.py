@@ -88,7 +88,7 @@ class Reloading:
             return
         needs_restart = config.restart_keys(self._current, changed)
         self._current = changed
-        self._roster.replace(seats)
+        await self._roster.replace(seats)
         self._hosts.replace(changed.adapters)
         warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)

@@ -148,6 +148,11 @@ class Prompts:
         grown = extend(known[1], messages, encode=seat.agent.encode)
         self._keep((seat.agent, queued.turn), view, grown)
 
+    def forget(self, agent: Agent) -> None:
+        """Drop what this agent has encoded: nobody will ask it again."""
+        for key in [key for key in self._windows if key[0] is agent]:
+            self._forget(key)
+
     def _keep(self, key: _Key, view: str, window: Window) -> None:
         self._forget(key)
         self._windows[key] = (view, window)

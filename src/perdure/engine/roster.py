@@ -1,6 +1,8 @@
 """The agents of this gateway, by name."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -43,28 +45,63 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roster:
-    """The first agent is the default."""
+    """Holds the agents by name; the first one is the default. An agent that a new configuration
+    has replaced goes on with the turns it has, and is closed and forgotten with the last of them.
+    `forget` tells those who keep something of an agent's."""
 
     def __init__(self, seats: Mapping[str, Seat]) -> None:
         assert seats
         self._seats = dict(seats)
-        self._retired: list[Seat] = []
+        # By identity, as agents are: two of the same name may be at work.
+        self._at_work: Counter[Agent] = Counter()
+        self._retired: set[Agent] = set()
+        self._forget: list[Callable[[Agent], None]] = []
         self.default = next(iter(self._seats))
+
+    def when_gone(self, forget: Callable[[Agent], None]) -> None:
+        """Have this called with every agent that is let go of."""
+        self._forget.append(forget)
 
     @property
     def seats(self) -> list[Seat]:
         return list(self._seats.values())
 
-    def replace(self, seats: Mapping[str, Seat]) -> None:
-        """Take over a new configuration; turns under way keep the seat they have."""
+    async def replace(self, seats: Mapping[str, Seat]) -> None:
+        """Take over a new configuration; turns under way keep the seats they have."""
         assert seats
-        self._retired += self._seats.values()
+        kept = {seat.agent for seat in seats.values()}
+        replaced = {seat.agent for seat in self._seats.values()} - kept
+        self._retired = (self._retired | replaced) - kept
         self._seats = dict(seats)
         self.default = next(iter(self._seats))
+        await self._let_go()
+
+    @asynccontextmanager
+    async def at_work(self, name: str) -> AsyncIterator[list[Seat]]:
+        """The seats that a turn for this agent may use, which stay open while it does."""
+        seats = self.candidates(name)
+        self._at_work.update(_agents(seats))
+        try:
+            yield seats
+        finally:
+            self._at_work.subtract(_agents(seats))
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Close the replaced agents that no turn uses any more. They are taken off the list first:
+        closing takes a while, and the next turn that ends must not close them again."""
+        idle = [agent for agent in self._retired if not self._at_work[agent]]
+        self._retired.difference_update(idle)
+        for agent in idle:
+            del self._at_work[agent]
+            for forget in self._forget:
+                forget(agent)
+            await agent.close()
 
     async def close(self) -> None:
-        for seat in (*self._retired, *self._seats.values()):
-            await seat.agent.close()
+        for agent in (*self._retired, *_agents(self.seats)):
+            await agent.close()
+        self._retired.clear()
 
     def resolve(self, name: str) -> str:
         """The name of a configured agent; empty means the default."""
@@ -78,3 +115,7 @@ class Roster:
         """The agent and those that stand in when its provider fails before the first token."""
         first = self._seats.get(name) or self._seats[self.default]
         return [first, *(self._seats[each] for each in first.fallbacks if each in self._seats)]
+
+
+def _agents(seats: Sequence[Seat]) -> list[Agent]:
+    return [seat.agent for seat in seats]

@@ -102,18 +102,20 @@ class Runner:
 
     async def _run_in_time(self) -> None:
         try:
-            async with asyncio.timeout(self._desk.limits.turn_timeout_s):
-                async with asyncio.TaskGroup() as scribbling:
-                    await self._converse(scribbling)
+            async with (
+                asyncio.timeout(self._desk.limits.turn_timeout_s),
+                self._desk.roster.at_work(self._queued.agent) as seats,
+                asyncio.TaskGroup() as scribbling,
+            ):
+                await self._converse(seats, scribbling)
         except TimeoutError:
             limit_s = self._desk.limits.turn_timeout_s
             detail = f"the turn took longer than the {limit_s:g} s that [turns] timeout_s allows"
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
-    async def _converse(self, scribbling: asyncio.TaskGroup) -> None:
+    async def _converse(self, seats: list[Seat], scribbling: asyncio.TaskGroup) -> None:
         """Model calls and tool calls in turn, until the model is finished or something failed."""
         queued = self._queued
-        seats = self._desk.roster.candidates(queued.agent)
         if queued.answer:
             await self._settle(self._answered(queued, seats[0], scribbling))
             return
