@@ -28,7 +28,7 @@ from perdure.domain.prompt import (
     assemble,
     extend,
 )
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text, Thinking
 from perdure.ports.agent import Agent
 from perdure.testkit.model_script import (
     ModelRequest,
@@ -69,6 +69,13 @@ def scripted(request: ModelRequest) -> Reply:
             return call_tools([(f"id_{request.number}", name, ARGUMENTS)], fragments=3)
         case ["demo", "tool", *_]:
             return say('The tool answered: "blue".')
+        case ["think", "aloud"]:
+            return say(chunks=["\n<th", "ink>secret", " plan</thi", "nk>", "\n\nBl", "ue."])
+        case ["think", "only"]:
+            return say(chunks=["<think>", "secret plan"])
+        case ["think", "and", "call"]:
+            calls = [(f"id_{request.number}", "look", ARGUMENTS)]
+            return call_tools(calls, text="<think>secret plan</think>")
         case ["demo", "slow"]:
             return say(long_answer(10_000), delay_ms=5)
         case ["demo", words, *_]:
@@ -139,6 +146,32 @@ async def test_an_answer_repeats_what_it_was_told(agent: Agent) -> None:
 
     assert "a  canary 🐤\nand more" in text_of(events)
     assert stop_of(events).reason is StopReason.STOP
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def wired(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIterator[Agent]:
+    settings = ChatSettings(api=request.param, base_url=server.openai_url, model="scripted")
+    agent = ChatAgent(settings, session=None, clock=QuickClock())
+    yield agent
+    await agent.close()
+
+
+async def test_thoughts_in_the_text_are_thinking_and_no_text(wired: Agent) -> None:
+    events = await events_of(wired, asking("think aloud"))
+
+    assert text_of(events) == "Blue."
+    assert stop_of(events) == Stopped(reason=StopReason.STOP)
+
+    events = await events_of(wired, asking("think only"))
+
+    assert text_of(events) == ""
+    assert Thinking() in events
+    assert stop_of(events) == Stopped(reason=StopReason.STOP)
+
+    events = await events_of(wired, asking("think and call"))
+
+    assert text_of(events) == ""
+    assert [event.name for event in events if isinstance(event, Call)] == ["look"]
 
 
 async def test_what_was_spent_is_said_once(agent: Agent) -> None:

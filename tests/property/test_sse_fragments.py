@@ -79,7 +79,7 @@ def outcome(pieces: list[bytes], dialect: Dialect) -> Outcome:
         intake.close()
     except Garbage:
         is_garbage = True
-    said += answer.drain()
+    said += answer.drain() + answer.rest()
     whole = tuple(answer.calls.whole(NOTHING))
     return Outcome(said, answer.outcome(), whole, answer.usage, answer.is_over, is_garbage)
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from perdure.agents.chat.calls import CallSlots
+from perdure.agents.chat.thoughts import ThoughtScanner
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.text import storable
@@ -25,8 +26,9 @@ class Garbage(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """`has_begun`: a first token of any sort was seen. `is_thinking`: thoughts came, and no text
-    after them. `is_over`: nothing more will come."""
+    """`texts` is what came as text, in which there may be thoughts. `has_begun`: a first token of
+    any sort was seen. `is_thinking`: thoughts came, and no text after them. `is_over`: nothing
+    more will come."""
 
     texts: list[str] = field(default_factory=list)
     calls: CallSlots = field(default_factory=CallSlots)
@@ -37,14 +39,21 @@ class Answer:
     has_begun: bool = False
     is_thinking: bool = False
     is_over: bool = False
+    _thoughts: ThoughtScanner = field(default_factory=ThoughtScanner)
 
     def drain(self) -> str:
-        """The text that came since the last call."""
+        """Return the text that came since the last call, without the thoughts in it."""
         if not self.texts:
             return ""
-        text = storable("".join(self.texts))
+        text = self._thoughts.feed(storable("".join(self.texts)))
         self.texts.clear()
+        if self._thoughts.is_inside:
+            self.is_thinking = True
         return text
+
+    def rest(self) -> str:
+        """Return the end of the text: what might have become a thought and did not."""
+        return self._thoughts.rest(is_finished=self.outcome() is StopReason.STOP)
 
     def finished(self, reason: StopReason | None, *, said: str) -> None:
         """Take the provider's marker; an unknown one is a finish all the same."""

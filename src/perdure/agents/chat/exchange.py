@@ -77,6 +77,8 @@ class Exchange:
         elif self.answer.has_begun:
             self._set_patience()
         text = self.answer.drain()
+        if self._is_read:
+            text += self.answer.rest()
         self._has_told = self._has_told or bool(text)
         return text
 
