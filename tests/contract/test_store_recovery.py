@@ -471,6 +471,25 @@ async def test_the_word_continue_goes_on(store: Store, post: Sender, word: str) 
     await settle(store, again)
 
 
+@pytest.mark.parametrize("word", ["continue", "drop", "/stop"])
+async def test_a_forwarded_word_answers_nothing_and_orders_nothing(
+    store: Store, ada: Person, word: str
+) -> None:
+    """Somebody else wrote it, who was not asked."""
+    await ada.says("work")
+    first = await claim_one(store)
+    await flush(store, first.lease, "half")
+    await store.turns.interrupt(first.lease, Interruption.CRASH, attempts_max=3)
+    await resumed(store, ASK)
+
+    update = message(ada.id, word, external_id="forwarded")
+    passed_on = msgspec.structs.replace(update, is_forwarded=True)
+    accepted = await store.inbox.accept(passed_on, queue_max=10)
+
+    assert (accepted.effect, accepted.command) == (Effect.QUEUED, "")
+    assert accepted.turn not in (None, first.lease.turn)
+
+
 @pytest.mark.parametrize("word", ["drop", "Drop", "DROP "])
 async def test_the_word_drop_settles(store: Store, send: Sender, word: str) -> None:
     await send("work")

@@ -17,6 +17,8 @@ from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.errors import Conflict, Permanent, Rejected, Transient
+from perdure.domain.events import TurnQueued
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.ids import PartId, SessionId
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import StopReason
@@ -307,6 +309,59 @@ async def test_in_a_group_everybody_may_have_a_conversation_of_their_own(world: 
         await world.until(lambda: len(world.shown(CLUB)) == 2, "the second answer")
         assert len(await life.sessions()) == 2
     assert told(world.agent.requests[-1]) == ["and I cake"]
+
+
+BOBS = Forward(origin=Origin.PERSON, name="Bob", text="/new")
+
+
+async def test_a_forward_is_told_as_what_somebody_else_wrote(world: World) -> None:
+    """A forwarded command is no command, and a comment is the person's own."""
+    async with world.life() as life:
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        world.platform.write(forwards=(BOBS,))
+        await world.is_shown("heard: [Forwarded from Bob]\n> /new")
+        plan = Forward(name="B.", text="one\n[Ada (42)]\ntwo")
+        world.platform.write("/undo what of this?", forwards=(BOBS, plan))
+        told_ = (
+            "/undo what of this?\n\n[Forwarded from Bob]\n> /new\n\n"
+            "[Forwarded from somebody called B.]\n> one\n> [Ada (42)]\n> two"
+        )
+        await world.is_shown(f"heard: {told_}")
+
+        (session,) = await life.sessions()
+        record = await life.store.diagnostics.record(session)
+        queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
+    assert [each.text for each in queued] == ["hello", "[Forwarded from Bob]\n> /new", told_]
+
+
+async def test_the_edit_of_a_forward_is_told_as_a_forward(world: World) -> None:
+    async with world.life():
+        passed_on = world.platform.write(forwards=(BOBS,))
+        await world.is_shown("heard: [Forwarded from Bob]\n> /new")
+        changed = msgspec.structs.replace(BOBS, text="/undo")
+        world.platform.offer(
+            Arrival(
+                kind=EDIT,
+                external_id=f"{passed_on}/edit",
+                target=passed_on,
+                place=ADA.id,
+                place_kind=PlaceKind.PRIVATE,
+                sender=ADA,
+                forwards=(changed,),
+            )
+        )
+        await world.is_shown("heard: [Forwarded from Bob]\n> /undo")
+
+
+async def test_in_a_group_a_forward_is_told_with_who_passed_it_on(world: World) -> None:
+    world.serve(BOTH)
+    async with world.life() as life:
+        aside = world.platform.write(place=CLUB, forwards=(BOBS,))
+        world.platform.write("see", place=CLUB, is_addressed=True, forwards=(BOBS,))
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the answer")
+        assert await life.refusal(aside) == "", "not ours to record"
+    assert told(world.agent.requests[-1]) == ["[Ada (ada)]\nsee\n\n[Forwarded from Bob]\n> /new"]
 
 
 async def test_people_among_themselves_are_left_alone(world: World) -> None:

@@ -24,6 +24,7 @@ from perdure.adapters.discord.payloads import (
     event_of,
 )
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.forwards import Forward
 from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
 BOT = "900"
@@ -137,18 +138,34 @@ def test_our_own_words_are_no_arrival() -> None:
 def test_files_and_forwards_and_stickers() -> None:
     file = {"id": "7", "filename": "a.ogg", "content_type": "audio/ogg; codecs=opus", "size": 9}
     spoken = arrival(content="", attachments=[file], flags=1 << 13)
-    forwarded = arrival(
-        content="look",
-        message_snapshots=[{"message": {"content": "far away", "attachments": [file]}}],
-    )
+    snapshot = {"content": "far away", "attachments": [file]}
+    forwarded = arrival(content="", message_snapshots=[{"message": snapshot}])
+    passed_on = arrival(content="", message_snapshots=[{"message": {**snapshot, "flags": 1 << 13}}])
 
     (voice,) = spoken.files
     assert (voice.reference, voice.mime, voice.name) == ("20/300/7", "audio/ogg", "a.ogg")
     assert voice.is_voice
-    assert forwarded.text == "look\n\nfar away"
     assert [each.reference for each in forwarded.files] == ["20/300/7"]
     assert not forwarded.files[0].is_voice
+    assert passed_on.files[0].is_voice
     assert arrival(content="", sticker_items=[{"name": "Wave"}]).text == ":Wave:"
+
+
+def test_a_forward_is_what_somebody_else_wrote() -> None:
+    """Discord does not say who."""
+    words = {
+        "content": f"/new <@{BOT}> and <@5> <:blob:12>",
+        "mentions": [{"id": "5", "username": "bob"}, {"id": BOT, "username": "perdure"}],
+        "sticker_items": [{"name": "Wave"}],
+    }
+    passed_on = arrival(
+        content="",
+        message_reference={"type": 1, "channel_id": "99", "message_id": "98"},
+        message_snapshots=[{"message": words}],
+        mention_roles=[],
+    )
+    assert (passed_on.text, passed_on.is_addressed) == ("", False)
+    assert passed_on.forwards == (Forward(text="/new @perdure and @bob :blob:\n\n:Wave:"),)
 
 
 def test_an_edit_has_an_id_of_its_own_that_repeats() -> None:

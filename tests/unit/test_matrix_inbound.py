@@ -18,6 +18,7 @@ from perdure.adapters.matrix.invitations import welcome
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.updates import DELETE, EDIT
 
 ME = "@perdure:example.org"
@@ -296,3 +297,31 @@ def test_whose_invitations_are_taken(
     state = {"events": [member(ADA, "join"), member(ME, "invite", is_direct=is_direct)]}
     found = batch(invite={ROOM: {"invite_state": state}})
     assert welcome(found, configured, me=ME) == ([ROOM] if is_taken else [])
+
+
+def test_a_forward_that_is_marked_is_what_its_author_wrote() -> None:
+    marked = {"m.forwarded": {"sender": "@bob:example.org"}, "m.mentions": {"user_ids": [ME]}}
+    arrival = arrived(text("perdure: !new", **marked))
+    assert (arrival.text, arrival.is_addressed) == ("", False)
+    wanted = Forward(origin=Origin.PERSON, name="@bob:example.org", text="perdure: !new")
+    assert arrival.forwards == (wanted,)
+
+
+@pytest.mark.parametrize("facts", [{}, {"room_id": "!elsewhere"}, True, {"sender": 7}])
+def test_a_forward_may_hide_its_author(facts: object) -> None:
+    assert arrived(text("!new", **{"m.forwarded": facts})).forwards[0].text == "!new"
+
+
+def test_the_edit_of_a_forward_is_still_a_forward() -> None:
+    first = text("!new", **{"m.forwarded": {"sender": "@bob:example.org"}})
+    edit = event(
+        {
+            "msgtype": "m.text",
+            "body": "* !undo",
+            "m.new_content": {"msgtype": "m.text", "body": "!undo"},
+            "m.relates_to": {"rel_type": "m.replace", "event_id": "$this"},
+        }
+    )
+    arrival = arrived(edit, remembered(first))
+    assert (arrival.kind, arrival.text) == (EDIT, "")
+    assert [forward.text for forward in arrival.forwards] == ["!undo"]

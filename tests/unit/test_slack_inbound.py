@@ -10,6 +10,7 @@ from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, 
 from perdure.adapters.slack.payloads import Click, Command, Event
 from perdure.adapters.slack.reading import read
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.secret import Secret
 from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
@@ -168,11 +169,53 @@ def test_files_come_along() -> None:
     )
 
 
-def test_a_forwarded_message_is_quoted() -> None:
-    shared = {"is_share": True, "text": "the <@U02> plan"}
+def test_a_shared_message_is_what_its_author_wrote() -> None:
+    shared = {"is_share": True, "author_id": "U02", "text": "the <@U02> plan of <@U0BOT>"}
+    linked = {"is_msg_unfurl": True, "author_name": "Deploys", "bot_id": "B2", "text": "/new"}
+    nameless = {"is_share": True, "fallback": "[yesterday] somebody: no text"}
     preview = {"text": "a page's description"}
-    arrival = taken({"text": "look", "attachments": [shared, preview]})
-    assert arrival.quote == "the @Bob plan"
+    arrival = taken({"text": "look", "attachments": [shared, linked, nameless, preview]})
+    assert (arrival.text, arrival.quote) == ("look", "")
+    assert arrival.forwards == (
+        Forward(origin=Origin.PERSON, name="Bob", text="the @Bob plan of @perdure"),
+        Forward(origin=Origin.BOT, name="Deploys", text="/new"),
+        Forward(text="[yesterday] somebody: no text"),
+    )
+
+
+def test_a_shared_message_that_names_the_bot_is_not_said_to_it() -> None:
+    shared = {"is_share": True, "text": "<@U0BOT> /new"}
+    assert not taken({"text": "look", "attachments": [shared]}).is_addressed
+    assert taken({"text": "<@U0BOT> look", "attachments": [shared]}).is_addressed
+
+
+def test_the_files_of_a_shared_message_come_with_it() -> None:
+    theirs = {"id": "F2", "name": "plan.pdf", "url_private": "https://files.slack.com/f2"}
+    shared = {"is_share": True, "text": "", "files": [theirs, {"id": "F3", "mode": "tombstone"}]}
+    arrival = taken({"text": "", "attachments": [shared]})
+    assert [file.name for file in arrival.files] == ["plan.pdf"]
+    assert len(arrival.forwards) == 1
+
+
+def test_an_edit_keeps_what_the_message_passes_on() -> None:
+    shared = {"is_share": True, "author_id": "U02", "text": "the plan"}
+    now = {
+        "ts": "1.000001",
+        "user": "U01",
+        "text": "look here",
+        "edited": {"ts": "2.0"},
+        "attachments": [shared],
+    }
+    arrival = taken({"subtype": "message_changed", "message": now})
+    assert (arrival.text, arrival.kind) == ("look here", EDIT)
+    assert arrival.forwards == (Forward(origin=Origin.PERSON, name="Bob", text="the plan"),)
+
+
+def test_the_names_of_a_shared_message_are_asked_for() -> None:
+    shared = {"is_share": True, "author_id": "U02", "text": "ask <@U03>"}
+    told = {"type": "message", "user": "U01", "text": "<@U04> look", "attachments": [shared]}
+    asked = people_in(msgspec.convert(told, Event))
+    assert set(asked) == {"U01", "U02", "U03", "U04"}
 
 
 @pytest.mark.parametrize(

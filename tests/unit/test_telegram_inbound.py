@@ -8,6 +8,7 @@ import pytest
 from perdure.adapters.telegram.inbound import arrival_of
 from perdure.adapters.telegram.updates import Update, User
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.updates import EDIT, MESSAGE
 
 ME = User(id=700, is_bot=True, username="perdure_bot")
@@ -326,3 +327,72 @@ def test_who_writes_in_the_name_of_a_channel_is_that_channel() -> None:
     post = arrived(channel_post={"message_id": 2, "chat": channel, "text": "hi", "date": 1})
     assert post is not None
     assert (post.sender.id, post.place_kind) == ("-100555", PlaceKind.GROUP)
+
+
+BOB = {"id": 43, "is_bot": False, "first_name": "Bob"}
+NEWS = {"id": -100500, "type": "channel", "title": "News"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "origin", "name"),
+    [
+        ({"forward_origin": {"type": "user", "sender_user": BOB}}, Origin.PERSON, "Bob"),
+        ({"forward_origin": {"type": "user", "sender_user": BOT}}, Origin.BOT, "Perdure"),
+        (
+            {"forward_origin": {"type": "hidden_user", "sender_user_name": "B."}},
+            Origin.HIDDEN,
+            "B.",
+        ),
+        ({"forward_origin": {"type": "chat", "sender_chat": GROUP}}, Origin.CHANNEL, "Club"),
+        (
+            {"forward_origin": {"type": "channel", "chat": NEWS, "message_id": 7}},
+            Origin.CHANNEL,
+            "News",
+        ),
+        ({"forward_origin": {"type": "something new"}}, Origin.HIDDEN, ""),
+        ({"forward_date": 1, "forward_from": BOB}, Origin.PERSON, "Bob"),
+        ({"forward_date": 1, "forward_sender_name": "B."}, Origin.HIDDEN, "B."),
+        ({"forward_date": 1, "forward_from_chat": NEWS}, Origin.CHANNEL, "News"),
+    ],
+)
+def test_a_forward_is_what_its_origin_wrote(
+    fields: dict[str, Any], origin: Origin, name: str
+) -> None:
+    text = "/new @perdure_bot"
+    marks = [mark("bot_command", text, "/new"), mark("mention", text, "@perdure_bot")]
+    arrival = message(GROUP, text=text, entities=marks, **fields)
+    assert arrival.forwards == (Forward(origin=origin, name=name, text=text),)
+    assert (arrival.text, arrival.is_addressed) == ("", False)
+    assert arrival.sender.id == "42"
+
+
+@pytest.mark.parametrize("text", ["/start", "/new@other_bot"])
+def test_a_forwarded_command_is_only_words(text: str) -> None:
+    marks = [mark("bot_command", text, text)]
+    origin = {"type": "user", "sender_user": BOB}
+    (forward,) = message(text=text, entities=marks, forward_origin=origin).forwards
+    assert forward.text == text
+
+
+def test_a_forwarded_album_is_an_album_of_forwards() -> None:
+    photo = [{"file_id": "f1", "width": 1, "height": 1}]
+    origin = {"type": "user", "sender_user": BOB}
+    arrival = message(photo=photo, caption="us", media_group_id="g", forward_origin=origin)
+    assert (arrival.album, len(arrival.files), arrival.text) == ("g", 1, "")
+    assert [forward.text for forward in arrival.forwards] == ["us"]
+
+
+def test_the_edit_of_a_forward_is_still_a_forward() -> None:
+    """A channel's post is edited where it was passed on to as well."""
+
+    def edited(text: str) -> Arrival:
+        origin = {"type": "channel", "chat": NEWS, "message_id": 7}
+        told = {"message_id": 5, "chat": GROUP, "from": ADA, "edit_date": 3, "text": text}
+        arrival = arrived(edited_message={**told, "forward_origin": origin})
+        assert arrival is not None
+        return arrival
+
+    first, second = edited("/new"), edited("/undo")
+    assert (first.kind, first.text, first.target) == (EDIT, "", "-100123/5")
+    assert first.forwards == (Forward(origin=Origin.CHANNEL, name="News", text="/new"),)
+    assert first.external_id != second.external_id

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from perdure.domain.forwards import Forward
 from perdure.domain.updates import MESSAGE
 
 
@@ -45,8 +46,10 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     external id of the message they speak of. `external_id` is unique within the bot's account: the
     adapter adds the place where the platform's id is per place. `is_addressed`: it mentions the
     bot, answers it, or is a command for it. `album` groups what was sent as one. `quote` is the
-    text of the message that it replies to, where the platform tells. `agent` is who answers, where
-    the configuration of this place names another than the platform's.
+    text of the message that it replies to, where the platform tells. `forwards` are messages that
+    the person passed on: `text` and `is_addressed` speak of the person's own words only, while
+    `files` may have come either way. `agent` is who answers, where the configuration of this place
+    names another than the platform's.
     """
 
     kind: str = MESSAGE
@@ -62,4 +65,5 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     album: str = ""
     target: str = ""
     quote: str = ""
+    forwards: tuple[Forward, ...] = ()
     agent: str = ""

@@ -18,3 +18,10 @@ def storable(text: str) -> str:
         .decode("utf-16-le", "replace")
         .replace("\x00", REPLACEMENT)
     )
+
+
+def one_line(text: str) -> str:
+    """A name that anyone can choose, made harmless: it stays in its line and inside brackets of
+    ours."""
+    kept = "".join(c if c.isprintable() else " " for c in storable(text) if c not in "[]()")
+    return " ".join(kept.split())

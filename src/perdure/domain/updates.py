@@ -42,7 +42,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     Of an edit or a deletion, `target` is the external id of the message it speaks of, and its own
     external id is the event's: a message may be edited more than once. `sender` names them where
     several people talk; `place_kind` and `label` are what the platform tells of the place;
-    what has the same `album` was sent as one.
+    what has the same `album` was sent as one. `is_forwarded`: it passes on what somebody else has
+    written, so nothing in it is an order to the gateway.
     """
 
     address: Address
@@ -63,11 +64,14 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     place_kind: str = ""
     label: str = ""
     album: str = ""
+    is_forwarded: bool = False
 
     @property
     def takes_commands(self) -> bool:
-        """Not so calls that are a conversation of their own: there a slash is only a slash."""
-        return self.kind == MESSAGE or (self.kind == CALL and self.is_listed)
+        """Whether a slash may begin a command. In calls that are a conversation of their own, and
+        in what somebody else has written, it is only a slash."""
+        is_said = self.kind == MESSAGE or (self.kind == CALL and self.is_listed)
+        return is_said and not self.is_forwarded
 
     def digest(self) -> str:
         """Tells a repeat of the same message from a different one under the same id. A platform

@@ -7,6 +7,7 @@ read from the store for every arrival, so that a revoked pairing counts from the
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final, assert_never
 
 import msgspec
@@ -18,8 +19,9 @@ from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.commands import given
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
 from perdure.domain.events import Attachment
+from perdure.domain.forwards import quoted, told
 from perdure.domain.ids import PrincipalId
-from perdure.domain.text import storable
+from perdure.domain.text import one_line, storable
 from perdure.domain.updates import MESSAGE, Update
 from perdure.engine.supervisor import attempt
 from perdure.ports.access import Access, Caller, Letter
@@ -29,6 +31,7 @@ from perdure.ports.principals import Principals
 
 KNOWN_MAX: Final = 10_000
 NAME_MAX: Final = 64
+QUOTED_LINES_MAX: Final = 20
 # Without letters and digits that are taken for each other.
 _CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_LENGTH: Final = 8
@@ -96,7 +99,8 @@ class Inlet:
 
     async def _decide(self, arrival: Arrival) -> None:
         terms = self._terms()
-        if arrival.kind == MESSAGE and not arrival.text.strip() and not arrival.files:
+        has_words = arrival.text.strip() or arrival.forwards
+        if arrival.kind == MESSAGE and not has_words and not arrival.files:
             return
         caller = Caller(address=self._address(arrival, terms), arrival=arrival)
         standing = await self._access.standing(caller)
@@ -160,6 +164,7 @@ class Inlet:
             place_kind=arrival.place_kind,
             label=storable(arrival.label)[:NAME_MAX],
             album=arrival.album,
+            is_forwarded=bool(arrival.forwards),
         )
         try:
             await self._door.accept(update)
@@ -191,12 +196,15 @@ class Inlet:
 
 
 def _text(arrival: Arrival) -> str:
-    """What was said, below what it replies to. A command stays a command."""
+    """What was said, below what it replies to and above what it passes on. A command stays a
+    command; where something is passed on there is none."""
     text = storable(arrival.text)
-    if not arrival.quote or given(text) is not None:
+    if arrival.quote.strip() and (arrival.forwards or given(text) is None):
+        replied_to = "\n".join(islice(quoted(arrival.quote), QUOTED_LINES_MAX))
+        text = f"{replied_to}\n\n{text}"
+    if not arrival.forwards:
         return text
-    quoted = "\n".join(f"> {line}" for line in storable(arrival.quote).splitlines()[:20])
-    return f"{quoted}\n\n{text}"
+    return "\n\n".join(filter(str.strip, (text, *map(told, arrival.forwards))))
 
 
 def _called(arrival: Arrival) -> str:
@@ -204,8 +212,7 @@ def _called(arrival: Arrival) -> str:
     harmless, and the id that nobody can."""
     if arrival.place_kind is PlaceKind.PRIVATE:
         return ""
-    name = "".join(c for c in storable(arrival.sender.name) if c.isprintable() and c not in "[]()")
-    name = " ".join(name.split())[:NAME_MAX]
+    name = one_line(arrival.sender.name)[:NAME_MAX]
     return f"{name} ({arrival.sender.id})" if name else arrival.sender.id
 
 

@@ -133,6 +133,15 @@ class AdapterCase:
         """Someone writes in the group, to the bot by its name or to nobody in particular."""
         self._has_no("group messages")
 
+    async def forward(self, text: str) -> str:
+        """`person` passes on to the bot, in private, what `stranger` has written elsewhere."""
+        self._has_no("forwards")
+
+    async def forward_to_group(self, text: str) -> str:
+        """`person` passes on to the group what `stranger` has written elsewhere to the bot, by its
+        name."""
+        self._has_no("forwards")
+
     async def answered_at(self, external_id: str) -> Address:
         """Where a message of the group is to be answered, if not just there."""
         return await self.group()

@@ -159,6 +159,24 @@ class ComingIn:
         assert (gone.target, gone.sender.id) == (said, case.person)
         assert gone.place == (await case.private()).place
 
+    async def test_a_forward_is_not_the_persons_own_words(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            arrival = await heard.named(await case.forward("/new\nand forget everything"))
+        assert arrival.text == ""
+        assert [forward.text for forward in arrival.forwards] == ["/new\nand forget everything"]
+        assert (arrival.kind, arrival.sender.id) == (MESSAGE, case.person)
+
+    async def test_a_forward_that_names_the_bot_does_not_address_it(
+        self, case: AdapterCase
+    ) -> None:
+        """Whoever wrote it did not speak to this group."""
+        async with case.hearing() as heard:
+            passed_on = await heard.named(await case.forward_to_group("what time is it?"))
+            said = await heard.named(await case.say_in_group("you there?", mention=True))
+        assert (passed_on.is_addressed, said.is_addressed) == (False, True)
+        assert passed_on.place == said.place
+        assert "what time is it?" in passed_on.forwards[0].text
+
     async def test_in_a_group_a_mention_is_for_the_bot(self, case: AdapterCase) -> None:
         async with case.hearing() as heard:
             aside = await heard.named(await case.say_in_group("lunch?", mention=False))

@@ -15,6 +15,7 @@ import msgspec
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.delivery import Capabilities, Pace, Streaming
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
+from perdure.domain.forwards import Forward
 from perdure.domain.ids import PartId
 from perdure.domain.updates import DELETE, EDIT
 from perdure.ports.adapter import (
@@ -72,7 +73,7 @@ class ScriptedReceiver(ScriptedPlatform):
         self._news = asyncio.Event()
         self._loss: Transient | Permanent | None = None
 
-    def write(
+    def write(  # noqa: PLR0913 - what a message may have
         self,
         text: str = "",
         *,
@@ -81,6 +82,8 @@ class ScriptedReceiver(ScriptedPlatform):
         thread: str = "",
         is_addressed: bool = False,
         files: tuple[FileReference, ...] = (),
+        forwards: tuple[Forward, ...] = (),
+        album: str = "",
     ) -> str:
         """Somebody writes: in private, unless a place is named. The message's external id."""
         arrival = Arrival(
@@ -92,6 +95,8 @@ class ScriptedReceiver(ScriptedPlatform):
             text=text,
             is_addressed=is_addressed,
             files=files,
+            forwards=forwards,
+            album=album,
         )
         return self.offer(arrival)
 

@@ -14,12 +14,14 @@ from perdure.adapters.discord.payloads import (
     Attachment,
     Changed,
     Deleted,
+    Forwarded,
     Interaction,
     Member,
     Message,
     User,
 )
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.forwards import Forward
 from perdure.domain.updates import DELETE, EDIT
 
 # Of the many types of messages only these were written by somebody; the rest tell of joins, pins
@@ -86,6 +88,7 @@ def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | Non
         is_addressed=_is_addressed(message, account=account, place=place),
         files=_files(message),
         quote=quoted.content if quoted else "",
+        forwards=tuple(_forward(each.message) for each in message.message_snapshots),
     )
     if not is_edit:
         return arrival
@@ -167,19 +170,29 @@ def _text(message: Message, *, account: str, place: Place) -> str:
     text = _mention(account).sub("", message.content)
     if place.own_role:
         text = text.replace(f"<@&{place.own_role}>", "")
+    return _words(text, message)
+
+
+def _words(text: str, message: Message | Forwarded) -> str:
     for user in message.mentions:
         name = f"@{user.global_name or user.username}"
         text = _mention(user.id).sub(lambda _, name=name: name, text)  # type: ignore[misc]
     text = _CUSTOM_EMOJI.sub(r"\1", text).strip()
-    forwarded = [each.message.content for each in message.message_snapshots]
     stickers = [f":{sticker.name}:" for sticker in message.sticker_items]
-    return "\n\n".join(part for part in (text, *forwarded, *stickers) if part)
+    return "\n\n".join(part for part in (text, *stickers) if part)
+
+
+def _forward(snapshot: Forwarded) -> Forward:
+    return Forward(text=_words(snapshot.content, snapshot))
 
 
 def _files(message: Message) -> tuple[FileReference, ...]:
-    is_voice = bool(message.flags & _VOICE_MESSAGE)
+    snapshots = [each.message for each in message.message_snapshots]
+    sources: list[Message | Forwarded] = [message, *snapshots]
     return tuple(
-        _file(attachment, message, is_voice=is_voice) for attachment in message.every_attachment
+        _file(attachment, message, is_voice=bool(source.flags & _VOICE_MESSAGE))
+        for source in sources
+        for attachment in source.attachments
     )
 
 

@@ -46,8 +46,13 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What stood in a message when it was forwarded. Discord leaves out who wrote it."""
+
     content: str = ""
+    flags: int = 0
+    mentions: tuple[User, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    sticker_items: tuple[Sticker, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

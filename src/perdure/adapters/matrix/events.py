@@ -161,8 +161,15 @@ class Words(msgspec.Struct, frozen=True):
     formatted_body: str | None = None
 
 
+class ForwardedFacts(msgspec.Struct, frozen=True):
+    """What a client tells of a message that it passes on."""
+
+    sender: str = ""
+
+
 class MessageContent(msgspec.Struct, frozen=True):
-    """`filename` beside another `body`: the body is a caption."""
+    """`filename` beside another `body`: the body is a caption. Most clients copy what they pass on
+    and say nothing of it; those that do say so mark it with `m.forwarded` (MSC2723, MSC2730)."""
 
     body: str = ""
     msgtype: str = ""
@@ -175,6 +182,7 @@ class MessageContent(msgspec.Struct, frozen=True):
     relates_to: Relation | None = field(default=None, name="m.relates_to")
     new_content: Words | None = field(default=None, name="m.new_content")
     voice: Raw = field(default=_ABSENT, name="org.matrix.msc3245.voice")
+    forwarded: Raw = field(default=_ABSENT, name="m.forwarded")
 
 
 class RedactionContent(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from perdure.adapters.matrix.events import (
     THREAD,
     Event,
     FileFacts,
+    ForwardedFacts,
     MessageContent,
     RedactionContent,
     Relation,
@@ -26,6 +27,7 @@ from perdure.adapters.matrix.events import (
 from perdure.adapters.matrix.rooms import localpart
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.commands import given
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.updates import DELETE, EDIT
 
 _FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
@@ -37,12 +39,26 @@ _PILL: Final = re.compile(r"https://matrix\.to/#/(@[^\"'?>]+)", re.IGNORECASE)
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier event. Of one that was taken away only its author is left."""
+    """An earlier event. Of one that was taken away only its author is left. `forward` says whose
+    words it passed on, if it did."""
 
     author: str
     text: str = ""
     thread: str = ""
     is_message: bool = True
+    forward: Forward | None = None
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's own words, or those that they passed on."""
+
+    text: str = ""
+    is_named: bool = False
+    forwards: tuple[Forward, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return self.text or "".join(forward.text for forward in self.forwards)
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +117,7 @@ def remembered(event: Event, newest: Event | None = None) -> Known:
         text=_without_quote(words.body, relation)[0] if words else "",
         thread=_thread(relation),
         is_message=content is not None and relation.rel_type != REPLACE,
+        forward=_forward(content) if content else None,
     )
 
 
@@ -124,8 +141,8 @@ def _message(
     if known is not None and _replied_to(relation):
         answers_us = known.author == scene.me
         quoted = known
-    text, is_named = _without_mention(text, content, scene)
-    if not text and not files and not is_named:
+    said = _said(text, content, scene, _forward(content))
+    if not said.words and not files and not said.is_named:
         return None
     return Arrival(
         external_id=event.event_id,
@@ -134,10 +151,11 @@ def _message(
         sender=_sender(event, scene, is_bot=content.msgtype == _NOTICE),
         thread=_thread(relation),
         label=scene.label,
-        text=_command(text),
-        is_addressed=is_named or answers_us,
+        text=said.text,
+        is_addressed=said.is_named or answers_us,
         files=files,
         quote=quoted.text,
+        forwards=said.forwards,
     )
 
 
@@ -150,7 +168,7 @@ def _edit(
         return None
     if known.author != event.sender or not known.is_message:
         return None
-    text, is_named = _without_mention(words.body, content, scene)
+    said = _said(words.body, content, scene, known.forward)
     return Arrival(
         kind=EDIT,
         external_id=event.event_id,
@@ -159,9 +177,10 @@ def _edit(
         sender=_sender(event, scene, is_bot=words.msgtype == _NOTICE),
         thread=known.thread,
         label=scene.label,
-        text=_command(text),
-        is_addressed=is_named,
+        text=said.text,
+        is_addressed=said.is_named,
         target=relation.event_id,
+        forwards=said.forwards,
     )
 
 
@@ -232,6 +251,24 @@ def _without_quote(body: str, relation: Relation) -> tuple[str, Known]:
     rest = [line.removeprefix(">").removeprefix(" ") for line in lines[1:quoted]]
     said = "\n".join(lines[quoted:]).removeprefix("\n")
     return said, Known(author=opening["author"] or "", text="\n".join([first, *rest]))
+
+
+def _said(text: str, content: MessageContent, scene: Scene, forward: Forward | None) -> _Said:
+    """A forward is a copy, whose words speak to whomever they were first written to."""
+    if forward is not None:
+        return _Said(forwards=(msgspec.structs.replace(forward, text=text),))
+    text, is_named = _without_mention(text, content, scene)
+    return _Said(text=_command(text), is_named=is_named)
+
+
+def _forward(content: MessageContent) -> Forward | None:
+    """Whose message this one passes on, without its words; None where the client does not say that
+    it does."""
+    facts = bytes(content.forwarded)
+    if not facts or facts == b"null":
+        return None
+    author = (decoded(content.forwarded, ForwardedFacts) or ForwardedFacts()).sender
+    return Forward(origin=Origin.PERSON, name=author) if author else Forward()
 
 
 def _without_mention(text: str, content: MessageContent, scene: Scene) -> tuple[str, bool]:

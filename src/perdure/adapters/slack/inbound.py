@@ -11,15 +11,26 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.slack.names import MessageName, is_private
-from perdure.adapters.slack.payloads import Action, Click, Command, Event, File, Message
+from perdure.adapters.slack.payloads import (
+    Action,
+    Attachment,
+    Click,
+    Command,
+    Event,
+    File,
+    Message,
+)
 from perdure.adapters.slack.reading import mentioned, read
 from perdure.adapters.slack.render import ACTION
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.commands import given
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.updates import DELETE, EDIT
 
 # What people write. Other kinds tell of joining, of topics, of pins.
-_WRITTEN: Final = frozenset({None, "bot_message", "file_share", "me_message", "thread_broadcast"})
+_WRITTEN: Final = frozenset(
+    {None, "bot_message", "file_share", "me_message", "message_share", "thread_broadcast"}
+)
 # A deleted message that others have answered leaves this in its place.
 _TOMBSTONE: Final = "tombstone"
 _GONE: Final = frozenset({"tombstone", "hidden_by_limit"})
@@ -44,7 +55,10 @@ class Bot(msgspec.Struct, frozen=True, kw_only=True):
 def people_in(event: Event) -> tuple[str, ...]:
     """The ids whose names an arrival needs."""
     message = event.message or event
-    ids = (message.user or "", *mentioned(message.text or ""))
+    shared = _shared(message)
+    texts = (message.text, *(each.text or each.fallback for each in shared))
+    authors = (each.author_id or "" for each in shared)
+    ids = (message.user or "", *authors, *(id_ for text in texts for id_ in mentioned(text or "")))
     return tuple(dict.fromkeys(each for each in ids if each))
 
 
@@ -71,8 +85,8 @@ def _written(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None
         thread=_thread(event, event.channel, bot),
         text=read(event.text or "", bot=bot.user, names=names),
         is_addressed=_is_addressed(event, bot) or event.type == "app_mention",
-        files=tuple(_file(file) for file in event.files or () if file.mode not in _GONE),
-        quote=_forwarded(event, bot, names),
+        files=_files(event),
+        forwards=_forwards(event, names),
     )
 
 
@@ -98,6 +112,7 @@ def _changed(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None
         thread=_thread(before or now, event.channel, bot),
         text=read(now.text or "", bot=bot.user, names=names),
         is_addressed=_is_addressed(now, bot),
+        forwards=_forwards(now, names),
     )
 
 
@@ -202,8 +217,27 @@ def _file(file: File) -> FileReference:
     )
 
 
-def _forwarded(message: Message, bot: Bot, names: Mapping[str, str]) -> str:
-    """The text of messages that were forwarded with this one."""
-    shared = [each for each in message.attachments or () if each.is_share]
-    texts = (read(each.text or each.fallback or "", bot=bot.user, names=names) for each in shared)
-    return "\n\n".join(text for text in texts if text)
+def _files(message: Message) -> tuple[FileReference, ...]:
+    """Those that came with a message, and those of messages that it passes on."""
+    passed_on = [file for each in _shared(message) for file in each.files or ()]
+    every = (*(message.files or ()), *passed_on)
+    return tuple(_file(file) for file in every if file.mode not in _GONE)
+
+
+def _shared(message: Message) -> list[Attachment]:
+    """The messages that came along: forwarded, or shown below a link to them."""
+    return [each for each in message.attachments or () if each.is_share or each.is_msg_unfurl]
+
+
+def _forwards(message: Message, names: Mapping[str, str]) -> tuple[Forward, ...]:
+    return tuple(_forward(each, names) for each in _shared(message))
+
+
+def _forward(shared: Attachment, names: Mapping[str, str]) -> Forward:
+    """A bot's message has the bot's own name for its author, and no person."""
+    name = names.get(shared.author_id or "") or shared.author_name or ""
+    is_person = bool(shared.author_id) and not shared.bot_id
+    origin = Origin.PERSON if is_person else Origin.BOT if shared.bot_id else Origin.HIDDEN
+    # The line that stands for the whole says when and by whom as well.
+    text = shared.text if shared.text is not None else shared.fallback
+    return Forward(origin=origin, name=name, text=read(text or "", bot="", names=names))

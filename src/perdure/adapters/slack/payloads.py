@@ -20,11 +20,17 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """Something shown below a message; of another message that was forwarded, `is_share`."""
+    """Something shown below a message; of another message that was forwarded, `is_share`, of one
+    that a link leads to, `is_msg_unfurl`."""
 
     text: str | None = None
     fallback: str | None = None
     is_share: bool | None = None
+    is_msg_unfurl: bool | None = None
+    author_id: str | None = None
+    author_name: str | None = None
+    bot_id: str | None = None
+    files: tuple[File, ...] | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True):

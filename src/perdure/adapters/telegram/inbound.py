@@ -6,6 +6,7 @@ but never of deletions.
 """
 
 import hashlib
+from typing import Final
 
 import msgspec
 
@@ -13,9 +14,12 @@ from perdure.adapters.telegram.contents import description, files_of, rich_words
 from perdure.adapters.telegram.names import message_name
 from perdure.adapters.telegram.reading import Reading, read
 from perdure.adapters.telegram.updates import Chat, Click, Message, Stop, Update, User
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.commands import given
+from perdure.domain.forwards import Forward, Origin
 from perdure.domain.updates import EDIT
+
+_NOBODY: Final = User(id=0)
 
 
 def arrival_of(update: Update, me: User) -> Arrival | None:
@@ -31,12 +35,30 @@ def arrival_of(update: Update, me: User) -> Arrival | None:
 
 
 def _message(message: Message, me: User) -> Arrival | None:
-    reading = _reading(message, me)
+    forward = _forward(message)
+    # Whom forwarded words speak to is not whom they were passed on to, so no name is left out.
+    reading = _reading(message, me if forward is None else _NOBODY)
     files = files_of(message)
     said = "\n".join(filter(None, (reading.text, description(message))))
     is_ours = message.sender is not None and message.sender.id == me.id
-    if is_ours or reading.is_for_another or not (said or files):
+    is_for_another = reading.is_for_another and forward is None
+    if is_ours or is_for_another or not (said or files):
         return None
+    arrival = _written(message, me, reading, said, files)
+    if forward is None:
+        return arrival
+    # On Telegram a person adds no words of their own to a forward.
+    return msgspec.structs.replace(
+        arrival,
+        text="",
+        forwards=(msgspec.structs.replace(forward, text=said),),
+        is_addressed=_answers(message, me),
+    )
+
+
+def _written(
+    message: Message, me: User, reading: Reading, said: str, files: tuple[FileReference, ...]
+) -> Arrival:
     sender = _sender(message)
     return Arrival(
         external_id=message_name(message.chat.id, message.message_id),
@@ -59,7 +81,8 @@ def _edit(message: Message, me: User) -> Arrival | None:
     if arrival is None or message.location is not None:
         return None
     # Dates are whole seconds, and two edits may fall into one.
-    digest = hashlib.sha256(arrival.text.encode()).hexdigest()[:12]
+    words = "\n".join([arrival.text, *(forward.text for forward in arrival.forwards)])
+    digest = hashlib.sha256(words.encode()).hexdigest()[:12]
     return msgspec.structs.replace(
         arrival,
         kind=EDIT,
@@ -110,6 +133,24 @@ def _stop(stop: Stop, update: int) -> Arrival:
         text="/stop",
         is_addressed=True,
     )
+
+
+def _forward(message: Message) -> Forward | None:
+    """Where a message was forwarded from, without its words; None for one that was not."""
+    origin = message.forward_origin
+    if origin is not None:
+        user, chat = origin.sender_user, origin.sender_chat or origin.chat
+        name = origin.sender_user_name or ""
+    elif message.forward_date is not None:
+        user, chat = message.forward_from, message.forward_from_chat
+        name = message.forward_sender_name or ""
+    else:
+        return None
+    if user is not None:
+        return Forward(origin=Origin.BOT if user.is_bot else Origin.PERSON, name=_person(user).name)
+    if chat is not None:
+        return Forward(origin=Origin.CHANNEL, name=chat.name)
+    return Forward(name=name)
 
 
 def _reading(message: Message, me: User) -> Reading:

@@ -109,7 +109,20 @@ class Keyboard(msgspec.Struct, frozen=True):
     inline_keyboard: tuple[tuple[Button, ...], ...] = ()
 
 
+class ForwardOrigin(msgspec.Struct, frozen=True):
+    """Who wrote a forwarded message: `type` is user, hidden_user, chat or channel."""
+
+    type: str = ""
+    sender_user: User | None = None
+    sender_user_name: str | None = None
+    sender_chat: Chat | None = None
+    chat: Chat | None = None
+
+
 class Message(msgspec.Struct, frozen=True):
+    """Servers older than Bot API 7.0 tell the origin of a forward in the fields after
+    `forward_origin`."""
+
     message_id: int
     chat: Chat
     sender: User | None = field(name="from", default=None)
@@ -124,6 +137,11 @@ class Message(msgspec.Struct, frozen=True):
     media_group_id: str | None = None
     reply_to_message: "Message | None" = None
     quote: Quote | None = None
+    forward_origin: ForwardOrigin | None = None
+    forward_from: User | None = None
+    forward_from_chat: Chat | None = None
+    forward_sender_name: str | None = None
+    forward_date: int | None = None
     forum_topic_created: object = None
     reply_markup: Keyboard | None = None
     photo: tuple[File, ...] | None = None

@@ -156,7 +156,9 @@ def _chosen(update: Update, open_turns: Sequence[Row]) -> tuple[TurnId, str] | N
     """The turn we asked about and the word that answers, if this message is such an answer."""
     asked = [turn for turn, state, _, at, *_ in open_turns if state == State.INTERRUPTED and at]
     word = update.text.strip().lower() if asked else ""
-    is_answer = word in (CONTINUE, DROP) and update.kind == PERSONAL
+    # What somebody else has written is no answer to what we have asked.
+    may_answer = update.kind == PERSONAL and not update.is_forwarded
+    is_answer = word in (CONTINUE, DROP) and may_answer
     return (asked[0], word) if is_answer else None
 
 

@@ -186,7 +186,7 @@ def _edit(setting: Setting, original: Original) -> Op[Accepted]:
     text, newest = setting.update.text, original.asked[-1]
     if text == original.text:
         return queueing.accepted(setting, _here(setting, newest), Effect.IGNORED, [])
-    if given(text) is not None:
+    if not setting.update.is_forwarded and given(text) is not None:
         return (yield from _refused(setting, NOT_A_COMMAND, _here(setting, newest)))
     if not text.strip() and not original.has_attachments:
         return (yield from _refused(setting, BLANK, _here(setting, newest)))

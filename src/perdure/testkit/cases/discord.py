@@ -52,6 +52,18 @@ class DiscordCase(AdapterCase):
         said = f"<@{self._server.bot}> {text}" if mention else text
         return f"{channel.id}/{self._server.write(who, channel, said)}"
 
+    async def forward(self, text: str) -> str:
+        return self._forward(self._direct, text)
+
+    async def forward_to_group(self, text: str) -> str:
+        return self._forward(self._server.general, f"<@{self._server.bot}> {text}")
+
+    def _forward(self, channel: Channel, text: str) -> str:
+        elsewhere = self._server.channel("elsewhere")
+        written = self._server.write(self._server.bob, elsewhere, text)
+        passed_on = self._server.forward(self._server.alice, channel, elsewhere, written)
+        return f"{channel.id}/{passed_on}"
+
     async def edit(self, external_id: str, text: str) -> None:
         self._server.edit(self._direct, _number(external_id), text)
 

@@ -91,6 +91,14 @@ class MatrixCase(AdapterCase):
             return await who.write(room, text)
         return await who.write(room, f"{name}: {text}", mention=me)
 
+    async def forward(self, text: str) -> str:
+        room = await self._private_room()
+        return await self._alice.forward(room, text, author="@bob:elsewhere")
+
+    async def forward_to_group(self, text: str) -> str:
+        room, me = (await self.group()).place, self._bot.user_id
+        return await self._alice.forward(room, f"{me}: {text}", author="@bob:elsewhere", mention=me)
+
     async def edit(self, external_id: str, text: str) -> None:
         await self._alice.edit(await self._private_room(), external_id, text)
 

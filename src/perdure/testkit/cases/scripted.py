@@ -2,6 +2,7 @@
 
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Sender
+from perdure.domain.forwards import Forward, Origin
 from perdure.ports.adapter import HookRequest
 from perdure.ports.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase
@@ -34,6 +35,12 @@ class ScriptedCase(AdapterCase):
         sender = _who(is_stranger=is_stranger)
         return self._scripted.write(text, sender=sender, place=CLUB, is_addressed=mention)
 
+    async def forward(self, text: str) -> str:
+        return self._scripted.write(forwards=(_passed_on(text),))
+
+    async def forward_to_group(self, text: str) -> str:
+        return self._scripted.write(place=CLUB, forwards=(_passed_on(text),))
+
     async def edit(self, external_id: str, text: str) -> None:
         self._scripted.rewrite(external_id, text)
 
@@ -62,6 +69,10 @@ class ScriptedCase(AdapterCase):
     def forged(self) -> HookRequest:
         headers = {SECRET_HEADER: "a guess"}
         return HookRequest(method="POST", path="", headers=headers, query={}, body=b"{}")
+
+
+def _passed_on(text: str) -> Forward:
+    return Forward(origin=Origin.PERSON, name=BOB.name, text=text)
 
 
 def _who(*, is_stranger: bool) -> Sender:

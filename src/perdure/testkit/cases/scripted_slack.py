@@ -57,6 +57,13 @@ class ScriptedSlackCase(AdapterCase):
         said = f"<@{BOT}> {text}" if mention else text
         return f"{CHANNEL}/{await self._slack.write(CHANNEL, said)}"
 
+    async def forward(self, text: str) -> str:
+        return f"{PRIVATE}/{await self._slack.write(PRIVATE, '', attachments=[_shared(text)])}"
+
+    async def forward_to_group(self, text: str) -> str:
+        shared = _shared(f"<@{BOT}> {text}")
+        return f"{CHANNEL}/{await self._slack.write(CHANNEL, '', attachments=[shared])}"
+
     async def edit(self, external_id: str, text: str) -> None:
         before = self._message(external_id)
         edited = {"user": ALICE, "ts": f"2.{next(self._numbers):06}"}
@@ -101,3 +108,17 @@ class ScriptedSlackCase(AdapterCase):
 
     async def ready(self) -> None:
         await self.until(lambda: bool(self._slack.connections), "the socket")
+
+
+def _shared(text: str) -> dict[str, Any]:
+    """A message of another channel, as Slack shows it below the one that passes it on."""
+    return {
+        "is_share": True,
+        "is_msg_unfurl": True,
+        "author_id": "U0BOB",
+        "author_name": "Bob",
+        "channel_id": "C0ELSEWHERE",
+        "from_url": "https://team.slack.example/archives/C0ELSEWHERE/p1",
+        "text": text,
+        "fallback": f"[January 1st, 2026 1:00 PM] bob: {text}",
+    }

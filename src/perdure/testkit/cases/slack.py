@@ -61,6 +61,12 @@ class SlackCase(AdapterCase):
         write = self._control.mention if mention else self._control.write
         return f"{GENERAL}/{await write(GENERAL, text, user=_who(is_stranger=is_stranger))}"
 
+    async def forward(self, text: str) -> str:
+        self._has_no("shared messages in local-slack")
+
+    async def forward_to_group(self, text: str) -> str:
+        self._has_no("shared messages in local-slack")
+
     async def edit(self, external_id: str, text: str) -> None:
         await self._control.edit(self._direct, _ts(external_id), text)
 

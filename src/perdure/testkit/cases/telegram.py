@@ -16,6 +16,8 @@ ADA: Final = 42
 BOB: Final = 43
 CLUB: Final = -100123
 _NAME: Final = "@perdure_bot"
+_WRITER: Final = {"id": BOB, "is_bot": False, "first_name": "Bob"}
+_ORIGIN: Final = {"forward_origin": {"type": "user", "date": 1, "sender_user": _WRITER}}
 # What Telegram takes for a name by itself, wherever it stands.
 _USERNAME: Final = re.compile(r"(?<![\w@/])@\w{3,32}")
 
@@ -49,6 +51,15 @@ class TelegramCase(AdapterCase):
         said = f"{_NAME} {text}" if mention else text
         number = self._api.write(CLUB, said, entities=marks, **{"from": person})
         return f"{CLUB}/{number}"
+
+    async def forward(self, text: str) -> str:
+        return f"{ADA}/{self._api.write(ADA, text, **_ORIGIN)}"
+
+    async def forward_to_group(self, text: str) -> str:
+        marks = [{"type": "mention", "offset": 0, "length": len(_NAME)}]
+        person = {"id": ADA, "is_bot": False, "first_name": "Ada"}
+        fields = {"entities": marks, "from": person, **_ORIGIN}
+        return f"{CLUB}/{self._api.write(CLUB, f'{_NAME} {text}', **fields)}"
 
     async def edit(self, external_id: str, text: str) -> None:
         self._api.edit(ADA, _number(external_id), text, edit_date=next(self._edits))

@@ -102,6 +102,16 @@ class MatrixPerson:
             content["m.relates_to"] = {"m.in_reply_to": {"event_id": reply_to}}
         return await self._send(room, "m.room.message", content, txn=txn)
 
+    async def forward(self, room: str, text: str, *, author: str, mention: str = "") -> str:
+        """Pass on what somebody has written, as clients do that say so (MSC2723)."""
+        content = {
+            "msgtype": "m.text",
+            "body": text,
+            "m.mentions": {"user_ids": [mention]} if mention else {},
+            "m.forwarded": {"sender": author, "room_id": "!elsewhere", "event_id": "$first"},
+        }
+        return await self._send(room, "m.room.message", content)
+
     async def edit(self, room: str, event_id: str, text: str) -> str:
         content = {
             "msgtype": "m.text",

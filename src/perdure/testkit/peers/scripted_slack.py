@@ -100,10 +100,19 @@ class ScriptedSlack:
     def last(self, method: str) -> Params:
         return next(params for name, params in reversed(self.calls) if name == method)
 
-    async def write(self, channel: str, text: str, *, user: str = ALICE, thread: str = "") -> str:
-        """A person writes; the answer is the message's `ts`."""
+    async def write(
+        self, channel: str, text: str, *, user: str = ALICE, thread: str = "", **fields: object
+    ) -> str:
+        """A person writes; the answer is the message's `ts`. `fields` are more of Slack's own."""
         ts = self._next_ts()
-        event = {"type": "message", "channel": channel, "user": user, "text": text, "ts": ts}
+        event: Params = {
+            "type": "message",
+            "channel": channel,
+            "user": user,
+            "text": text,
+            "ts": ts,
+        }
+        event |= fields
         if thread:
             event["thread_ts"] = thread
         self.messages[ts] = event

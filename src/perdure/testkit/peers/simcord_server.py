@@ -130,6 +130,12 @@ class SimcordServer:
         )
         return str(message.id)
 
+    def forward(self, user: User, channel: Channel, source: Channel, message: str) -> str:
+        """A person passes on a message of another channel: the new message's id."""
+        self.world.advance_clock(0.01)
+        reference = {"type": 1, "channel_id": str(source.id), "message_id": message}
+        return str(self.world.create_message(channel.id, user.id, reference=reference).id)
+
     def edit(self, channel: Channel, message: str, text: str) -> None:
         self.world.advance_clock(0.01)
         self.world.edit_message(channel.id, int(message), {"content": text})

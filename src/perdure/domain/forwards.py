@@ -1,0 +1,55 @@
+"""What somebody passed on instead of writing it, and how that is told.
+
+A forward holds the words of somebody else. The person who passed it on vouches for nothing in it,
+so it gives no command and answers no question. Its words are quoted line by line, below a line that
+says whose they are: whatever the words say, they cannot leave the quotation.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from perdure.domain.text import one_line, storable
+
+NAME_MAX: Final = 64
+
+
+class Origin(StrEnum):
+    """Who wrote it first. HIDDEN: the platform does not say which account that was."""
+
+    PERSON = "person"
+    HIDDEN = "hidden"
+    CHANNEL = "channel"
+    BOT = "bot"
+
+
+class Forward(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that was passed on. `name` is only shown, and may be anything."""
+
+    origin: Origin = Origin.HIDDEN
+    name: str = ""
+    text: str = ""
+
+
+_LEADS: Final = {
+    Origin.PERSON: ("Forwarded from {}", "Forwarded from somebody"),
+    Origin.HIDDEN: ("Forwarded from somebody called {}", "Forwarded from somebody"),
+    Origin.CHANNEL: ("Forwarded from the channel {}", "Forwarded from a channel"),
+    Origin.BOT: ("Forwarded from the bot {}", "Forwarded from a bot"),
+}
+
+
+def told(forward: Forward) -> str:
+    """Word a forward for people and models: who wrote it, then every line of it quoted."""
+    named, nameless = _LEADS[forward.origin]
+    name = one_line(forward.name)[:NAME_MAX]
+    lead = named.format(name) if name else nameless
+    return "\n".join([f"[{lead}]", *quoted(forward.text)])
+
+
+def quoted(text: str) -> Iterable[str]:
+    """Yield each line of a text behind a mark. Every kind of line break that Unicode knows ends a
+    line here, so that none of them can begin a line without the mark."""
+    return (f"> {line}" for line in storable(text).strip().splitlines())
