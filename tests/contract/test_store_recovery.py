@@ -948,6 +948,44 @@ async def test_a_stale_runner_takes_no_steers(store: Store, send: Sender) -> Non
         await store.turns.take_steers(running.lease)
 
 
+async def test_a_steer_that_was_not_taken_is_answered_at_its_place(
+    store: Store, send: Sender
+) -> None:
+    """Before what came after it, wherever that waits and however the turn ends."""
+    first = await send("first")
+    running = await claim_one(store)
+    await send("second", busy=Busy.STEER)
+    await send("third")
+    last = await send("fourth", busy=Busy.STEER)
+
+    await settle(store, running)
+
+    assert last.effect is Effect.QUEUED
+    waiting = ["second", "third", "fourth"]
+    assert await texts_waiting(store, first.session) == waiting
+    for text in waiting:
+        claimed = await claim_one(store)
+        assert only(TurnQueued, claimed.events)[0].text == text
+        await settle(store, claimed)
+
+
+async def test_a_steer_to_a_turn_that_is_given_up_keeps_its_place(
+    store: Store, send: Sender
+) -> None:
+    """In the line of the session that takes over, and what comes later stands behind all of it."""
+    await send("poison")
+    running = await claim_one(store)
+    for n in range(9):
+        await send(f"taken {n}", busy=Busy.STEER)
+    await store.turns.take_steers(running.lease)
+    await send("second", busy=Busy.STEER)
+    await send("third")
+    await store.turns.interrupt(running.lease, Interruption.CRASH, attempts_max=1)
+    later = await send("fourth")
+
+    assert await texts_waiting(store, later.session) == ["second", "third", "fourth"]
+
+
 async def test_a_steer_waits_through_an_interruption(store: Store, send: Sender) -> None:
     await send("work")
     running = await claim_one(store)

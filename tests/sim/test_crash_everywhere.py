@@ -207,8 +207,8 @@ async def drain(life: Life) -> None:
 async def drain_with_more(life: Life) -> None:
     """Nobody says anything more after what waits behind the answer, and what was said to it."""
     await life.hold("long story")
-    life.world.say("and then")
     life.world.say("rather short", busy=Busy.STEER)
+    life.world.say("and then")
     await life.receive()
     await life.drain()
 
@@ -231,8 +231,8 @@ async def fall(life: Life) -> None:
     """The gateway ends in the middle of an answer. What waits behind it, and what was said to it,
     is not to blame."""
     await life.hold("long story")
-    life.world.say("look at this", files=["one.txt"])
     life.world.say("rather short", busy=Busy.STEER)
+    life.world.say("look at this", files=["one.txt"])
     await life.receive()
     life.kill()
 
@@ -552,13 +552,14 @@ def _never_given(world: World, record: SessionRecord) -> list[str]:
 
 
 def _out_of_order(world: World, record: SessionRecord) -> list[str]:
-    """What came later has begun later, whatever it brought."""
-    if not any(sent.files for sent in world.platform.sent):
-        return []
-    started = list(dict.fromkeys(r.turn for r in record.events if isinstance(r.event, TurnStarted)))
-    queued = [r.event.turn for r in record.events if isinstance(r.event, TurnQueued)]
-    if started != [turn for turn in queued if turn in started]:
-        return [f"{queued} were asked, {started} were begun"]
+    """What came later has begun later, whatever it brought, and however it was to be taken."""
+    said = [sent.text for sent in world.platform.sent if sent.kind == PERSONAL]
+    queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
+    texts = {each.turn: each.text for each in queued if not each.origin}
+    started = dict.fromkeys(r.turn for r in record.events if isinstance(r.event, TurnStarted))
+    begun = [texts[turn] for turn in started if turn in texts]
+    if begun != sorted(begun, key=said.index):
+        return [f"{said} were said, {begun} were begun"]
     return []
 
 

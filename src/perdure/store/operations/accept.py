@@ -35,8 +35,8 @@ from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
 from perdure.store.operations.outbox import Line, Words, put, put_unless_read
 from perdure.store.operations.recovery import requeue
-from perdure.store.operations.setting import Fresh, Setting, Stamp
-from perdure.store.statement import Op, RaceLost, Row, row, rows, run
+from perdure.store.operations.setting import Fresh, OpenTurn, Setting, Stamp
+from perdure.store.statement import Op, RaceLost, row, rows, run
 
 _KNOWN = """
     SELECT digest, conversation_id, session_id, turn_id, message_id FROM inbox
@@ -53,7 +53,7 @@ _TOUCH_CONVERSATION = """
     WHERE id = $5"""
 _TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 _OPEN_TURNS = """
-    SELECT id, state, attempts, asked_at, album, principal_id FROM turns
+    SELECT id, state, attempts, asked_at, kind, alive_at, album, principal_id FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
 # What it ended was settled at the instant at which it came.
 _SUPERSEDED = """
@@ -81,7 +81,8 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     if place.via is not None:
         # The one who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
-    open_turns = yield from rows(_OPEN_TURNS, place.session)
+    found = yield from rows(_OPEN_TURNS, place.session)
+    open_turns = [OpenTurn(*each) for each in found]
     is_free = not place.is_successor and place.hold_until is None
     setting = Setting(
         dialect, stamp, fresh, update, place, open_turns, menu, queue_max, may_begin and is_free
@@ -152,9 +153,9 @@ def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
     return msgspec.structs.replace(accepted, recorded=(*accepted.recorded, *more))
 
 
-def _chosen(update: Update, open_turns: Sequence[Row]) -> tuple[TurnId, str] | None:
+def _chosen(update: Update, open_turns: Sequence[OpenTurn]) -> tuple[TurnId, str] | None:
     """The turn we asked about and the word that answers, if this message is such an answer."""
-    asked = [turn for turn, state, _, at, *_ in open_turns if state == State.INTERRUPTED and at]
+    asked = [turn.id for turn in open_turns if turn.state == State.INTERRUPTED and turn.asked_at]
     word = update.text.strip().lower() if asked else ""
     # What somebody else has written is no answer to what we have asked.
     may_answer = update.kind == PERSONAL and not update.is_forwarded

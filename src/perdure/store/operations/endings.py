@@ -5,7 +5,7 @@ get a result, the turn is settled or interrupted, and what was meant for it and 
 gets turns of its own. The rows beside the journal follow in the same transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -107,7 +107,7 @@ def end_turn(
         yield from end_row(turn, closing, stamp)
         yield from attaching.close(turn, stamp)
     yield from run(NOT_READY, session)
-    yield from queue_freed(recorded, stamp)
+    yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     yield from make_ready(session, stamp)
     recorded += yield from errands.ended(dialect, turn, [*so_far, *recorded], stamp)
     return recorded
@@ -191,7 +191,7 @@ def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
     ]
 
 
-def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
+def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[TurnQueued]:
     """Steers that were never taken, as turns of their own: for the agent they were said to."""
     steered = so_far[0].event if so_far else None
     first = steered if isinstance(steered, TurnQueued) else None
@@ -211,9 +211,17 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[AnyEvent]:
     ]
 
 
-def queue_freed(recorded: Sequence[Recorded], stamp: Stamp) -> Op[None]:
-    """The rows of turns that freed steers have become."""
-    yield from queue_rows(recorded, stamp)
+def arrivals(so_far: Sequence[Recorded]) -> dict[MessageId, int]:
+    """Return where the journal holds the arrival of each message that was said to a turn."""
+    return {r.event.message: r.seq for r in so_far if isinstance(r.event, SteerAccepted)}
+
+
+def queue_freed(
+    recorded: Sequence[Recorded], stamp: Stamp, *, places: Mapping[MessageId, int]
+) -> Op[None]:
+    """Write the rows of turns that freed steers have become. They do not go to the end of the line:
+    whatever came after a steer was to be answered after it."""
+    yield from queue_rows(recorded, stamp, places=places)
     for each in recorded:
         if isinstance(each.event, TurnQueued):
             yield from run(_MOVE_UPDATE, each.event.turn, each.event.message)

@@ -1,14 +1,17 @@
 """The line in which a session's turns wait.
 
+It is ordered by arrival: `queued_seq` is the number under which the journal holds the arrival of a
+turn's message. A turn that is made later of what came earlier takes its place by that number.
+
 The first in line may be claimed once its files are here and what was sent as one with it has had
 time to come. Those behind it wait for it, whatever it waits for.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from perdure.domain.events import Recorded, TurnQueued
-from perdure.domain.ids import SessionId
+from perdure.domain.ids import MessageId, SessionId
 from perdure.store.dialect import Dialect
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.setting import Stamp
@@ -44,21 +47,22 @@ class Album(NamedTuple):
 
 
 ALONE = Album("", 0)
+AT_THE_END: Final[Mapping[MessageId, int]] = {}
 
 
 def queue_rows(
     recorded: Sequence[Recorded],
     stamp: Stamp,
     *,
-    place: int | None = None,
+    places: Mapping[MessageId, int] = AT_THE_END,
     album: Album = ALONE,
 ) -> Op[None]:
-    """The rows beside each `TurnQueued`, and those of its files. They stand at the end of the line,
-    or at `place`."""
+    """Write the rows beside each `TurnQueued`, and those of its files. A turn stands at the end of
+    the line unless `places` names another place for its message."""
     for each in recorded:
         event = each.event
         if isinstance(event, TurnQueued):
-            at = each.seq if place is None else place
+            at = places.get(event.message, each.seq)
             yield from run(
                 _QUEUE,
                 event.turn, event.message, event.kind, at, each.at, event.origin, event.via,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from perdure.domain.address import is_shared
 from perdure.domain.attachments import is_unread
+from perdure.domain.errands import UNASKED
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
     AnyEvent,
@@ -25,9 +26,9 @@ from perdure.store.operations import attaching, errands, journal
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.line import ALONE, Album, look_again, queue_turn
 from perdure.store.operations.memories import Person, recall
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.setting import OpenTurn, Setting
 from perdure.store.operations.telling import looking_back
-from perdure.store.statement import Op, Row, run
+from perdure.store.statement import Op, run
 
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
 _RUN_TURN = """
@@ -43,30 +44,35 @@ SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came")
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came")
 
 
-def take(setting: Setting) -> Op[Reception]:
-    """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs."""
+def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:
+    """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs.
+
+    A message is not handed to the turn that runs while an earlier one waits in line: it would be
+    answered first. `may_overtake`: its author has asked for just that."""
     open_turns, update = setting.open_turns, setting.update
     joins = yield from _joins(setting)
     if joins is not None:
         return (yield from _join(setting, joins))
-    waiting = sum(not attempts for _, _, attempts, *_ in open_turns)
+    waiting = sum(not each.attempts for each in open_turns)
     if waiting >= setting.queue_max:
         raise queue_full(waiting)
     has_files = any(map(is_unread, update.attachments))
     if setting.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(setting))
-    started = next((each for each in open_turns if each[2]), None)
-    is_running = started is not None and started[1] in (State.RUNNING, State.WAITING)
-    if update.busy is Busy.STEER and started is not None and is_running and not has_files:
-        return (yield from _steer(setting, started[0]))
+    started = next((each for each in open_turns if each.attempts), None)
+    is_running = started is not None and started.state in (State.RUNNING, State.WAITING)
+    is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
+    is_steer = update.busy is Busy.STEER and is_next and not has_files
+    if started is not None and is_running and is_steer:
+        return (yield from _steer(setting, started.id))
     closing = _closing(setting, started)
     recorded: list[Recorded] = []
     ended: tuple[TurnId, ...] = ()
     if started is not None and closing is not None:
-        found = yield from locked(started[0])
+        found = yield from locked(started.id)
         assert found is not None
-        recorded += yield from end_turn(setting.dialect, started[0], found, closing, setting.stamp)
-        ended = (started[0],)
+        recorded += yield from end_turn(setting.dialect, started.id, found, closing, setting.stamp)
+        ended = (started.id,)
     album = Album(update.album, setting.stamp.at + ALBUM_MS) if update.album else ALONE
     recorded += yield from queue_turn(
         setting.dialect, setting.session, _queued(setting), setting.stamp, album=album
@@ -91,32 +97,34 @@ def queue_full(waiting: int) -> Rejected:
     )
 
 
-def _closing(setting: Setting, started: Row | None) -> Closing | None:
+def _is_message_in_line(turn: OpenTurn) -> bool:
+    return not turn.attempts and turn.kind not in UNASKED
+
+
+def _closing(setting: Setting, started: OpenTurn | None) -> Closing | None:
     """What the new message does to the turn that has started: replaces it if it only waits to be
     resumed by someone, supersedes it if that is the mode, else leaves it alone."""
     if started is None:
         return None
-    if started[1] == State.INTERRUPTED:
+    if started.state == State.INTERRUPTED:
         return REPLACED
     # What came too late to join is no reason to end what it belongs to.
     is_other = not _is_of_album(setting, started)
     return SUPERSEDED if setting.update.busy is Busy.INTERRUPT and is_other else None
 
 
-def _is_of_album(setting: Setting, turn: Row) -> bool:
-    *_, album, sender = turn
+def _is_of_album(setting: Setting, turn: OpenTurn) -> bool:
     update = setting.update
-    return bool(update.album) and (album, sender) == (update.album, update.principal)
+    return bool(update.album) and (turn.album, turn.sender) == (update.album, update.principal)
 
 
 def _joins(setting: Setting) -> Op[TurnId | None]:
     """The turn that this message was sent as one with, as long as it waits, last in the line."""
     newest = setting.open_turns[-1] if setting.open_turns else None
-    if newest is None or newest[2] or not _is_of_album(setting, newest):
+    if newest is None or newest.attempts or not _is_of_album(setting, newest):
         return None
-    turn: TurnId = newest[0]
-    events = yield from journal.of_turn(turn)
-    return turn if len(events) < ALBUM_EVENTS_MAX else None
+    events = yield from journal.of_turn(newest.id)
+    return newest.id if len(events) < ALBUM_EVENTS_MAX else None
 
 
 def _join(setting: Setting, turn: TurnId) -> Op[Reception]:

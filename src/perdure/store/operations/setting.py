@@ -10,7 +10,6 @@ from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
 from perdure.domain.updates import Update
 from perdure.store.dialect import Dialect
-from perdure.store.statement import Row
 
 
 class Stamp(NamedTuple):
@@ -49,6 +48,19 @@ class Place(NamedTuple):
     via: ConversationId | None = None
 
 
+class OpenTurn(NamedTuple):
+    """A turn of the live session that is not over, as it stood when the session was locked."""
+
+    id: TurnId
+    state: str
+    attempts: int
+    asked_at: int | None
+    kind: str
+    alive_at: int
+    album: str
+    sender: PrincipalId
+
+
 class Setting(NamedTuple):
     """An update and where it has come to."""
 
@@ -57,7 +69,7 @@ class Setting(NamedTuple):
     fresh: Fresh
     update: Update
     place: Place
-    open_turns: Sequence[Row]
+    open_turns: Sequence[OpenTurn]
     menu: Menu
     queue_max: int
     may_begin: bool

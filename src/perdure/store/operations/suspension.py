@@ -10,7 +10,8 @@ What is said without asking a model cannot be the reason of an interruption, and
 known: it is not given up but said, by whoever finds it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from perdure.domain.address import HTTP
@@ -37,6 +38,7 @@ from perdure.store.operations import errands, journal, replies
 from perdure.store.operations.endings import (
     Closing,
     Locked,
+    arrivals,
     close_turn,
     end_row,
     free_steers,
@@ -45,7 +47,7 @@ from perdure.store.operations.endings import (
 from perdure.store.operations.line import make_ready
 from perdure.store.operations.sessions import make_live, open_successor
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, Row, row, rows, run
 
 _LOCK_CONVERSATION = """
     SELECT c.id FROM turns t JOIN sessions s ON s.id = t.session_id
@@ -55,8 +57,8 @@ _SUSPEND = """
     UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2
     RETURNING conversation_id, kind"""
 _WAITING = """
-    SELECT id FROM turns WHERE session_id = $1 AND outcome IS NULL AND state = 'queued'
-    ORDER BY queued_seq"""
+    SELECT id, queued_seq FROM turns
+    WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' ORDER BY queued_seq"""
 _MOVE = "UPDATE turns SET session_id = $1, queued_seq = $2 WHERE id = $3"
 _MOVE_UPDATE = "UPDATE inbox SET session_id = $1 WHERE message_id = $2 AND turn_id = $3"
 _ANSWERED_BY = """
@@ -110,13 +112,15 @@ def give_up(dialect: Dialect, fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]
     opened = yield from open_successor(dialect, session, conversation, stamp, by=by)
     successor = opened.session
     recorded.append(opened)
-    for (each,) in waiting:
-        recorded += yield from _move(dialect, each, session, successor, stamp)
+    arrived = arrivals(fallen.so_far)
+    ranks = _ranks([*waiting, *((each.message, arrived[each.message]) for each in freed)])
+    for each, _ in waiting:
+        recorded += yield from _move(dialect, each, session, successor, ranks[each], stamp)
     # Only now: whoever watches has heard of what is carried over, and does not hear it again.
     yield from make_live(conversation, successor)
     recorded += yield from _tell(dialect, fallen, said, successor, stamp)
     if freed:
-        recorded += yield from _free(dialect, freed, successor, stamp)
+        recorded += yield from _free(dialect, freed, successor, ranks, stamp)
     yield from make_ready(successor, stamp)
     return recorded
 
@@ -136,14 +140,27 @@ def _say(fallen: Fallen, queued: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]
     events: list[AnyEvent] = [said, settled, *free_steers(fallen.so_far, stamp)]
     session, last_seq = fallen.session, fallen.found.last_seq
     recorded = yield from close_turn(session, fallen.turn, events, SAID, stamp, last_seq)
-    yield from queue_freed(recorded, stamp)
+    yield from queue_freed(recorded, stamp, places=arrivals(fallen.so_far))
     yield from make_ready(session, stamp)
     yield from _deliver(fallen, recorded, queued.answer, stamp)
     return recorded
 
 
+def _ranks(arrived: Sequence[Row]) -> dict[str, int]:
+    """Return the places in the successor's line: turns that waited, and messages that were said to
+    the fallen turn and not taken, together in the order in which they came. Each of them adds an
+    event to the successor's journal, so whatever comes later has a higher number."""
+    in_order = sorted(arrived, key=itemgetter(1))
+    return {name: rank for rank, (name, _) in enumerate(in_order, start=1)}
+
+
 def _move(
-    dialect: Dialect, turn: TurnId, left: SessionId, successor: SessionId, stamp: Stamp
+    dialect: Dialect,
+    turn: TurnId,
+    left: SessionId,
+    successor: SessionId,
+    rank: int,
+    stamp: Stamp,
 ) -> Op[list[Recorded]]:
     """What was written of the turn, but for commands: those were given where they stand."""
     events = [each.event for each in (yield from journal.of_turn(turn))]
@@ -151,20 +168,24 @@ def _move(
     moved = TurnMoved(turn=turn, to=successor)
     recorded = yield from journal.append(dialect, left, [moved], at=stamp.at)
     written = yield from journal.append(dialect, successor, again, at=stamp.at)
-    yield from run(_MOVE, successor, written[0].seq, turn)
+    yield from run(_MOVE, successor, rank, turn)
     for message in {getattr(event, "message", None) for event in again} - {None}:
         yield from run(_MOVE_UPDATE, successor, message, turn)
     return recorded + written
 
 
 def _free(
-    dialect: Dialect, freed: Sequence[AnyEvent], successor: SessionId, stamp: Stamp
+    dialect: Dialect,
+    freed: Sequence[TurnQueued],
+    successor: SessionId,
+    ranks: Mapping[str, int],
+    stamp: Stamp,
 ) -> Op[list[Recorded]]:
     """What was said to the turn and never taken, as turns of their own."""
     recorded = yield from journal.append(dialect, successor, freed, at=stamp.at)
-    yield from queue_freed(recorded, stamp)
+    places = {event.message: ranks[event.message] for event in freed}
+    yield from queue_freed(recorded, stamp, places=places)
     for event in freed:
-        assert isinstance(event, TurnQueued)
         yield from run(_MOVE_UPDATE, successor, event.message, event.turn)
     return recorded
 

@@ -24,6 +24,7 @@ from perdure.store.operations import errands, history, journal, replies, spendin
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
     Closing,
+    arrivals,
     close_turn,
     end_turn,
     free_steers,
@@ -184,7 +185,7 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
     )
     if settlement.is_reserved:
         yield from spending.release(lease.turn)
-    yield from queue_freed(recorded, stamp)
+    yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     is_ready = yield from make_ready(lease.session, stamp)
     if settlement.parts or settlement.files:
         yield from replies.put_reply(

@@ -31,8 +31,8 @@ _HITS = 8
 def status(setting: Setting, given: Given) -> Op[Taken]:
     place = setting.place
     turns = tuple(
-        OpenTurn(id=turn, state=State(state), attempts=attempts)
-        for turn, state, attempts, *_ in setting.open_turns
+        OpenTurn(id=turn.id, state=State(turn.state), attempts=turn.attempts)
+        for turn in setting.open_turns
     )
     standing = Standing(session=setting.session, head=place.head, open_turns=turns)
     lines = [
@@ -74,7 +74,7 @@ def _search(setting: Setting, words: str) -> Op[Taken]:
 def why(setting: Setting, given: Given) -> Op[Taken]:
     wanted = given.arguments or setting.place.head or ""
     if setting.open_turns and not given.arguments:
-        wanted = setting.open_turns[0][0]
+        wanted = setting.open_turns[0].id
     if not wanted:
         return Taken("Nothing has happened here yet.")
     try:

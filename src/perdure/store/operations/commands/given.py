@@ -11,9 +11,9 @@ from perdure.domain.turn import State
 from perdure.domain.updates import Effect
 from perdure.ports.turns import Claimed
 from perdure.store.operations.endings import Closing, end_turn, locked
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.setting import OpenTurn, Setting
 from perdure.store.operations.turns import STOPPED
-from perdure.store.statement import Op, Row
+from perdure.store.statement import Op
 
 REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
 STOPPED_TOO: Final = "What was running is stopped; /retry asks again."
@@ -37,11 +37,11 @@ class Taken(NamedTuple):
 
 def started(setting: Setting) -> tuple[TurnId, ...]:
     """The turn that has begun and is not over: it runs, or waits to be resumed. One at most."""
-    return ids([turn for turn in setting.open_turns if turn[2]])[:1]
+    return ids([turn for turn in setting.open_turns if turn.attempts])[:1]
 
 
-def ids(turns: Sequence[Row]) -> tuple[TurnId, ...]:
-    return tuple(TurnId(turn[0]) for turn in turns)
+def ids(turns: Sequence[OpenTurn]) -> tuple[TurnId, ...]:
+    return tuple(turn.id for turn in turns)
 
 
 def end(

@@ -22,7 +22,7 @@ from perdure.domain.recovery import PERSONAL
 from perdure.domain.transcript import joined
 from perdure.store.operations import journal, replies
 from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, ids, started
-from perdure.store.operations.line import look_again, queue_rows
+from perdure.store.operations.line import AT_THE_END, look_again, queue_rows
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, row, rows, run
 
@@ -141,8 +141,8 @@ def ask_again(
         via=setting.place.via,
     )
     recorded = yield from move(setting, reason, stands[0], then=[queued])
-    place = waiting[0] - 1 if waiting else None
-    yield from queue_rows(recorded, setting.stamp, place=place)
+    places = {queued.message: waiting[0] - 1} if waiting else AT_THE_END
+    yield from queue_rows(recorded, setting.stamp, places=places)
     yield from look_again(setting.session, setting.stamp)
     return recorded
 

@@ -38,9 +38,9 @@ def stop(setting: Setting, given: Given) -> Op[Taken]:
     errand; others stay."""
     if given.arguments and given.arguments.lower() != "all":
         return Taken("/stop stops what is running here, /stop all also what waits.")
-    here = sorted(setting.open_turns, key=lambda turn: _RANK[State(turn[1])])
+    here = sorted(setting.open_turns, key=lambda turn: _RANK[State(turn.state)])
     beside = yield from rows(_ERRANDS, setting.conversation)
-    turns = ids([*here, *beside])
+    turns = (*ids(here), *(TurnId(turn) for (turn,) in beside))
     if not turns:
         return Taken("Nothing is running here.")
     if given.arguments:
@@ -63,7 +63,8 @@ def steer(setting: Setting, given: Given) -> Op[Taken]:
 
 def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
     """The words as a message, taken in the way that was asked for."""
-    received = yield from queueing.take(setting.saying(given.arguments, busy))
+    said = setting.saying(given.arguments, busy)
+    received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
     if accepted.effect is Effect.STEERED:
         reply = "Passed on."
