@@ -40,8 +40,8 @@ check: $(DEV) ## formatting, lint, types and the import contracts
 bench: $(DEV) ## measure; ARGS go to the benchmark
 	.venv/bin/python -m bench $(ARGS)
 
-chaos: $(DEV) ## the long kill-and-recover runs that `make test` leaves out
-	$(PYTEST) -m chaos --timeout 1800 -o faulthandler_timeout=0 --durations 15 $(ARGS)
+chaos: $(DEV) ## strike at every point, and the long kill-and-recover runs: up to an hour
+	PERDURE_STRIKE=all $(PYTEST) -n 2 -m 'chaos or struck' --timeout 1800 -o faulthandler_timeout=0 --durations 15 $(ARGS)
 
 lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions
 	scripts/lock $(ARGS)

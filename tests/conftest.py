@@ -9,10 +9,11 @@ import contextlib
 import os
 import random
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
@@ -35,8 +36,9 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 
 pytest_plugins = ["perdure.testkit.peers.fixtures"]
 
-# A busy machine is no failure. Half of the usual examples: every run draws others.
-settings.register_profile("perdure", settings(), deadline=None, max_examples=50)
+# A busy machine is no failure. Half of the usual examples: every run draws others, and
+# tells how to draw what failed again.
+settings.register_profile("perdure", settings(), deadline=None, max_examples=50, print_blob=True)
 settings.load_profile("perdure")
 
 # Plain lines: the library draws every local variable, which takes longer than what it tells of.
@@ -49,6 +51,7 @@ FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_"
 
 # Simulators and random kills begin at this seed, and strike there (`perdure.testkit.striking`).
 SEED, STRIKE = "PERDURE_SEED", "PERDURE_STRIKE"
+ALONE = "run it alone"
 
 _DATABASES = count(1)
 OpenStore = Callable[[], Awaitable[Store]]
@@ -70,6 +73,42 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     struck = os.environ.get(STRIKE) or "a sample; the next run takes another"
     return f"seed: {os.environ[SEED]} (again: {SEED}={os.environ[SEED]}), strikes at: {struck}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes a sample of points, so that `make chaos` finds it and takes them all."""
+    for item in items:
+        if "choice" in getattr(item, "fixturenames", ()):
+            item.add_marker("struck")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
+    """Tell how what was drawn by the seed is run again alone."""
+    report = yield
+    drawn = {"seed", "choice"} & set(getattr(item, "fixturenames", ()))
+    if report.failed and (drawn or item.get_closest_marker("chaos")):
+        strike = dict(report.user_properties).get("struck at")
+        where = f"{STRIKE}={strike}" if strike else f"{SEED}={os.environ[SEED]}"
+        command = f"{where} .venv/bin/python -m pytest -m '' '{item.nodeid}'"
+        report.sections.append((ALONE, command))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    failed = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
+    commands = [text for report in failed for name, text in report.sections if name == ALONE]
+    if commands:
+        terminalreporter.section(ALONE)
+        for command in commands:
+            terminalreporter.write_line(command)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A number to draw from: another one in the next run, and for another test."""
+    return int(os.environ[SEED]) + zlib.crc32(request.node.nodeid.encode())
 
 
 class OneServerForAll(LoadScopeScheduling):  # type: ignore[misc]

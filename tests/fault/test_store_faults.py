@@ -450,7 +450,7 @@ async def lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[str, str]]:
         yield word, rest
 
 
-async def kill_writers(path: Path, kills: int) -> dict[str, set[str]]:
+async def kill_writers(path: Path, kills: int, seed: int) -> dict[str, set[str]]:
     """Let writers write and kill each of them somewhere: everything they were told."""
     told: dict[str, set[str]] = {"accepted": set(), "shown": set(), "settled": set()}
     nursery = await asyncio.create_subprocess_exec(
@@ -463,7 +463,7 @@ async def kill_writers(path: Path, kills: int) -> dict[str, set[str]]:
     )
     assert nursery.stdin is not None
     assert nursery.stdout is not None
-    chance = random.Random(7)
+    chance = random.Random(seed)
     for _ in range(kills):
         nursery.stdin.write(b"next\n")
         left, writer = chance.randrange(1, 60), 0
@@ -482,11 +482,11 @@ async def kill_writers(path: Path, kills: int) -> dict[str, set[str]]:
     return told
 
 
-async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "p.db"
 
     async with asyncio.timeout(50):
-        told = await kill_writers(path, KILLS)
+        told = await kill_writers(path, KILLS, seed)
 
     async with opened(path) as (store, _):
         assert await store.diagnostics.integrity() == []

@@ -33,6 +33,7 @@ from perdure.testkit.system import VirtualClock
 from perdure.testkit.world import PLATFORM, HeldAgent, HeldTools, Setup, World
 
 Before = Callable[[World], Awaitable[None]]
+Tell = Callable[[str], None]
 
 
 class WatchedFeed(Feed):
@@ -156,18 +157,20 @@ def choice(request: pytest.FixtureRequest) -> Choice:
 
 
 @pytest.fixture
-async def _quiet_deaths() -> None:
-    """Tasks of a dead process die untidily; that is the point."""
+async def tell(request: pytest.FixtureRequest) -> Tell:
+    """Keeps the point at which something broke for the test's report."""
+    # Tasks of a dead process die untidily; that is the point.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    return lambda point: request.node.user_properties.append(("struck at", point))
 
 
 @pytest.fixture
-def simulator(tmp_path: Path, choice: Choice, _quiet_deaths: None) -> Simulator:
-    return Simulator(WorldsOnSqlite(tmp_path), choice)
+def simulator(tmp_path: Path, choice: Choice, tell: Tell) -> Simulator:
+    return Simulator(WorldsOnSqlite(tmp_path), choice, tell=tell)
 
 
 @pytest.fixture
 def simulator_on_postgres(
-    tmp_path: Path, postgres: OwnedDatabase, choice: Choice, _quiet_deaths: None
+    tmp_path: Path, postgres: OwnedDatabase, choice: Choice, tell: Tell
 ) -> Simulator:
-    return Simulator(WorldsOnPostgres(tmp_path, postgres), choice)
+    return Simulator(WorldsOnPostgres(tmp_path, postgres), choice, tell=tell)
