@@ -30,7 +30,7 @@ StartGateway = Callable[..., Awaitable[GatewayProcess]]
 DEADLINE_S = 30.0
 HOLDING = """
 import fcntl, os, sys
-lock = open(sys.argv[1], "w")
+lock = open(sys.argv[2], "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
 print(os.getpid(), file=lock, flush=True)
 print("held", flush=True)
@@ -768,8 +768,10 @@ async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Pa
     (tmp_path / "server.json").write_text(json.dumps(hint))
     (tmp_path / "perdure.db.lock").write_text(str(os.getpid()))
     stranger = [await perdure(tmp_path, verb) for verb in ("status", "stop")]
+    program = tmp_path / "perdure"
+    program.write_text(HOLDING)
     holder = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", HOLDING, str(tmp_path / "perdure.db.lock"), "serve"),
+        *(sys.executable, str(program), "serve", str(tmp_path / "perdure.db.lock")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -786,10 +788,13 @@ async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Pa
 
 
 def test_on_a_shared_store_a_stranger_is_told_by_its_command_line(tmp_path: Path) -> None:
+    """Whatever the folders on the way to its program are called."""
     (tmp_path / "perdure.toml").write_text('[store]\nurl = "postgresql://h/db"\n')
-    for words, is_node in ((("perdure", "serve"), True), (("ollama", "serve"), False)):
+    for name, is_node in (("perdure", True), ("ollama", False)):
+        program = tmp_path / name
+        program.write_text("input()")
         with subprocess.Popen(
-            [sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE
+            [sys.executable, str(program), "serve", "--home", "perdure"], stdin=subprocess.PIPE
         ) as process:
             hint = {"pid": process.pid, "port": 9, "url": "http://127.0.0.1:9"}
             (tmp_path / "server.json").write_text(json.dumps(hint))

@@ -10,7 +10,7 @@ stranger by its command line.
 import fcntl
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -85,7 +85,7 @@ def _is_node(pid: int, lock: Path) -> bool:
     line is soon done."""
     if not is_alive(pid):
         return False
-    return not _is_visible(pid) or (_has_open(pid, lock) and b"serve" in _words(pid))
+    return not _is_visible(pid) or (_has_open(pid, lock) and is_serve(_words(pid)))
 
 
 def is_alive(pid: int) -> bool:
@@ -107,14 +107,53 @@ def is_alive(pid: int) -> bool:
 
 def _is_verb(pid: int, lock: Path) -> bool:
     """A verb of the command line that has opened the store for a moment."""
-    return _is_visible(pid) and _has_open(pid, lock) and b"serve" not in _words(pid)
+    return _is_visible(pid) and _has_open(pid, lock) and not is_serve(_words(pid))
 
 
 def _is_serving(pid: int) -> bool:
     if not is_alive(pid) or not _is_visible(pid):
         return is_alive(pid)
-    words = _words(pid)
-    return b"serve" in words and any(b"perdure" in word for word in words)
+    return is_serve(_words(pid))
+
+
+def is_serve(words: Sequence[bytes]) -> bool:
+    """Tell whether a command line is `perdure serve`, by its program and its verb alone: folders on
+    the way to a program, and other arguments, may be named anything."""
+    match _arguments_of_perdure(words):
+        case [b"--home", _, *rest]:  # global options may stand before the verb
+            return is_serve([b"perdure", *rest])
+        case [option, *rest] if option.startswith(b"-"):
+            return is_serve([b"perdure", *rest])
+        case [verb, *_]:
+            return verb == b"serve"
+        case _:
+            return False
+
+
+def _arguments_of_perdure(words: Sequence[bytes]) -> Sequence[bytes]:
+    """Return what follows `perdure`, `python …/perdure` or `python -m perdure`. Another program has
+    no arguments of ours."""
+    name = _name_of(words[0]) if words else b""
+    if name == b"perdure":
+        return words[1:]
+    match _without_options(words[1:]) if name.startswith((b"python", b"pypy")) else []:
+        case [b"-m", b"perdure", *arguments]:
+            return arguments
+        case [script, *arguments] if _name_of(script) == b"perdure":
+            return arguments
+        case _:
+            return []
+
+
+def _without_options(words: Sequence[bytes]) -> Sequence[bytes]:
+    """Leave out the options of the interpreter that stand before its module or script."""
+    while words and words[0].startswith(b"-") and words[0] not in (b"-m", b"-c"):
+        words = words[2 if words[0] in (b"-X", b"-W") else 1 :]
+    return words
+
+
+def _name_of(program: bytes) -> bytes:
+    return program.rpartition(b"/")[2]
 
 
 def _is_shared(home: Path, environ: Mapping[str, str]) -> bool:
