@@ -13,6 +13,7 @@ from perdure.domain.checker import violations
 from perdure.domain.errands import RESULT, Errand
 from perdure.domain.events import (
     AssistantSaid,
+    Attachment,
     AttemptInterrupted,
     Compacted,
     InterruptionAcknowledged,
@@ -20,10 +21,10 @@ from perdure.domain.events import (
     ToolFinished,
     TurnQueued,
 )
-from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.ids import MediaId, MessageId, TurnId
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
-from perdure.domain.prompt import Message, Note, ResultBlock, Role, TextBlock
+from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
 from perdure.domain.recovery import Telling, acknowledgements
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed, Settlement
@@ -275,28 +276,46 @@ async def test_an_errand_that_was_cut_begins_anew(store: Store, ada: Person, kin
 
 @pytest.mark.parametrize("kind", [Errand.BACKGROUND, Errand.MEMORY])
 async def test_what_an_errand_has_done_stays_done(store: Store, ada: Person, kind: Errand) -> None:
-    """The next attempt reads its results, in the place they had, and is told of its own end."""
+    """The next attempt goes on from the results, with the request that the cut one had made."""
     claimed = await errand(store, ada, kind)
     lease, call = claimed.lease, tool_call("look", repeat=Repeat.PURE)
     found = ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="seven")
-    await store.turns.append(lease, [said(lease, "Let me see.", calls=(call,))])
-    await store.turns.append(lease, [found])
+    done = await store.turns.append(lease, [said(lease, "Let me see.", calls=(call,)), found])
+    so_far = msgspec.structs.replace(claimed, events=(*claimed.events, *done))
+    before = await next_request(store, so_far)
     await store.turns.flush([piece(lease, "Half of it", of=MessageId("msg_half"))])
     await store.turns.interrupt(lease, Interruption.CRASH, attempts_max=9)
     await store.nodes.resume(GO_ON, limit=9)
 
     again = await claim_one(store)
 
-    assert turns_told(again) == [lease.turn]
-    request = await next_request(store, again)
-    *_, asked, answered, results = request.messages
+    assert again.telling == Telling()
+    assert await next_request(store, again) == before
+    *_, asked, answered, results = before.messages
     assert isinstance(asked.blocks[-1], Note if kind is Errand.MEMORY else TextBlock)
-    assert answered.role is Role.ASSISTANT
     assert answered.blocks[0] == TextBlock("Let me see.")
-    result, note = results.blocks
-    assert isinstance(result, ResultBlock)
-    assert isinstance(note, Note)
+    assert [type(block) for block in results.blocks] == [ResultBlock]
     await reach(store, again)
+
+
+async def test_an_errand_that_has_given_a_file_hears_that_it_was_cut(
+    store: Store, ada: Person
+) -> None:
+    """Its own words are the last then, and no request may end with those."""
+    claimed = await errand(store, ada, Errand.BACKGROUND)
+    file = Attachment(media=MediaId("med_1"), mime="text/plain", name="stones.txt")
+    given = msgspec.structs.replace(said(claimed.lease, "Here it is."), attachments=(file,))
+    await store.turns.append(claimed.lease, [given])
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
+
+    again = await claim_one(store)
+
+    assert turns_told(again) == [claimed.lease.turn]
+    request = await next_request(store, again)
+    assert [type(block) for block in request.messages[-1].blocks] == [Note]
+    settlement = Settlement(outcome=Outcome.FAILED, reason="agent_error")
+    await store.turns.settle(again.lease, settlement)
 
 
 @pytest.mark.parametrize("end", ["given up", "stopped"])

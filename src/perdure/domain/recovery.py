@@ -197,12 +197,19 @@ def telling_before(turn: Sequence[Recorded], telling: Telling, *, told_seq: int)
 
 
 def telling_own(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) -> Telling:
-    """Add the turn's own interruptions to what it tells. An errand that has left nothing behind
-    begins anew and has nothing to be told."""
-    if not is_watched(turn) and not any(isinstance(each.event, AssistantSaid) for each in turn):
+    """Add the turn's own interruptions to what it tells. An errand that was cut goes on as if
+    nothing had happened: from its beginning, or from the results of its last calls. Only where it
+    has given a file since must it hear why the conversation does not end there."""
+    if not is_watched(turn) and not _ends_with_words(turn):
         return telling
     own = untold(turn, told_seq=told_seq)
     return msgspec.structs.replace(telling, interruptions=(*telling.interruptions, *own))
+
+
+def _ends_with_words(turn: Iterable[Recorded]) -> bool:
+    """Tell whether the last message of a turn is the model's own, so that one must follow it."""
+    told = [r.event for r in turn if isinstance(r.event, AssistantSaid | ToolFinished)]
+    return bool(told) and isinstance(told[-1], AssistantSaid)
 
 
 def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
