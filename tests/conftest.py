@@ -29,6 +29,7 @@ from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.crash import SimulatedCrash
 from perdure.testkit.peers.peer import Site
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.stores import OwnedDatabase, Person
@@ -463,5 +464,30 @@ async def gateway(gateway_factory: StartGateway) -> GatewayProcess:
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that a gateway runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    """The loop that a gateway runs on. A failure that nobody waits for fails the test."""
+
+    def new_loop() -> asyncio.AbstractEventLoop:
+        loop = uvloop.new_event_loop()
+        loop.set_exception_handler(_note_unheard)
+        return loop
+
+    return {"uvloop": new_loop}
+
+
+_UNHEARD: list[str] = []
+
+
+def _note_unheard(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Keep what the loop would only log: a task or a future failed, and nobody asked for it. The
+    tasks of a process whose death was simulated die untidily, which is the point."""
+    error = context.get("exception")
+    if not isinstance(error, SimulatedCrash | BaseExceptionGroup):
+        loop.default_exception_handler(dict(context))
+        _UNHEARD.append(f"{context.get('message')}: {error!r}")
+
+
+@pytest.fixture(autouse=True)
+def _no_failure_is_unheard() -> Iterator[None]:
+    _UNHEARD.clear()
+    yield
+    assert _UNHEARD == []

@@ -5,6 +5,7 @@ stands behind it, and lets go.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -126,6 +127,26 @@ async def test_a_stop_that_waited_for_a_settlement_finds_it_finished(
     assert sum(isinstance(result, list) for result in settled) == 1
     assert sum(isinstance(result, Conflict) for result in settled) == 1
     await assert_sound(nodes[0], accepted.session)
+
+
+async def test_a_refusal_that_is_no_longer_awaited_is_nobodys_news(
+    nodes: list[Store], carol: Person, rival: asyncpg.Connection
+) -> None:
+    """The write goes on when whoever asked for it is cancelled; the loop must not log its end as
+    never retrieved."""
+    accepted = await carol.says()
+    claimed = await claim_one(nodes[0])
+    async with rival.transaction(), asyncio.timeout(10):
+        await rival.execute("UPDATE sessions SET epoch = epoch + 1 WHERE id = $1", accepted.session)
+        settling = asyncio.create_task(settle(nodes[0], claimed))
+        while not await _is_waited_for(rival):
+            pass
+        settling.cancel()
+        await asyncio.wait({settling})
+    await nodes[0].close()
+
+    assert settling.cancelled()
+    gc.collect()
 
 
 async def test_a_server_that_only_reads_is_waited_for(

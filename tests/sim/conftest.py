@@ -4,7 +4,6 @@ A test asks for `simulator` (SQLite) or `simulator_on_postgres`. Fuses are put a
 of the store, the platform, the model and the files' source.
 """
 
-import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

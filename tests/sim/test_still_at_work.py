@@ -16,8 +16,9 @@ from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt
-from perdure.domain.events import AttemptInterrupted
+from perdure.domain.events import AttemptInterrupted, Recorded, TurnSettled
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
 from perdure.domain.stream import AgentEvent, Text
@@ -59,6 +60,7 @@ def put_up(
     is_shared: bool = False,
     roster: Roster | None = None,
     concurrent: int = 100,
+    feed: Feed | None = None,
 ) -> Parts:
     around = Surroundings(
         store=store,
@@ -69,7 +71,7 @@ def put_up(
         adapters={platform.name: platform},
         is_shared=is_shared,
     )
-    return put_together(around, supervisor.start, feed=Feed())
+    return put_together(around, supervisor.start, feed=feed or Feed())
 
 
 @asynccontextmanager
@@ -280,6 +282,63 @@ async def test_room_that_was_held_in_vain_is_given_to_others(
             with pytest.raises(Conflict):
                 await parts.door.accept(hello(person, "u1", text="other words"))
             await until(partial(is_answered, store, other[0]), "the answer elsewhere", clock)
+
+
+class SlowToAnswer:
+    """Calls a port, and gives no answer before it may. `is_under_way`: the call was made."""
+
+    def __init__(self, inner: Callable[..., Awaitable[object]], *, is_done: bool) -> None:
+        self._inner = inner
+        self._is_done = is_done
+        self.is_under_way = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> object:
+        answer = await self._inner(*args, **kwargs) if self._is_done else None
+        self.is_under_way.set()
+        await self.may_answer.wait()
+        return answer if self._is_done else await self._inner(*args, **kwargs)
+
+
+async def test_a_turn_that_is_superseded_while_it_settles_ends_without_a_word(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Its settlement comes too late and is refused; whoever began it hears that."""
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
+        settle = SlowToAnswer(store.turns.settle, is_done=False)
+        store.turns = Tampered(store.turns, settle=settle)  # type: ignore[assignment]
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock)
+        async with begun(parts):
+            await parts.door.accept(hello(person, "u1"))
+            await settle.is_under_way.wait()
+            newer = msgspec.structs.replace(hello(person, "u2"), busy=Busy.INTERRUPT)
+            accepted = await parts.door.accept(newer)
+            settle.may_answer.set()
+            await until(partial(is_answered, store, accepted), "the answer", clock)
+            assert await outcomes_of(store, accepted) == ["superseded", "done"]
+
+
+async def test_a_settlement_that_a_drain_finds_under_way_is_waited_for(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """It has happened already, so there is nothing to park, and whoever watches is told of it."""
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
+        settle = SlowToAnswer(store.turns.settle, is_done=True)
+        store.turns = Tampered(store.turns, settle=settle)  # type: ignore[assignment]
+        seen: list[Recorded] = []
+        feed = Feed(seen.append)
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, feed=feed)
+        async with begun(parts):
+            accepted = await parts.door.accept(hello(person, "u1"))
+            await settle.is_under_way.wait()
+            parts.gateway.hurry()
+            draining = asyncio.create_task(parts.gateway.drain())
+            await asyncio.wait({draining}, timeout=0.1)
+            assert not draining.done()
+            settle.may_answer.set()
+            await draining
+            assert await outcomes_of(store, accepted) == ["done"]
+            assert [r for r in seen if isinstance(r.event, TurnSettled)]
 
 
 class BrittlePlatform(ScriptedPlatform):

@@ -10,7 +10,8 @@ A turn never goes on past a write that is not durable, so waiting here loses not
 be stored has not been shown.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 import structlog
@@ -21,6 +22,25 @@ from perdure.ports.clock import Clock
 T = TypeVar("T")
 WAITS_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 log = structlog.get_logger("store")
+
+
+async def to_its_end(work: Coroutine[object, object, T], then: Callable[[T], None]) -> None:
+    """Do work that must not be left half-way, and `then` what follows from its result.
+
+    Whoever is cancelled meanwhile waits for the work and is cancelled afterwards. Left alone, the
+    work would go on without anybody who hears how it ends. A failure of the work goes first: it
+    says that there is nothing left to cancel.
+    """
+    task = asyncio.ensure_future(work)  # noqa: TID251 - it ends below
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    then(task.result())
+    if cancelled is not None:
+        raise cancelled
 
 
 async def persist(

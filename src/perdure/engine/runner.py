@@ -41,7 +41,7 @@ from perdure.domain.recovery import (
 from perdure.domain.stream import Call, File, Spent, Stopped, Text, Thinking
 from perdure.engine.budget import Spending
 from perdure.engine.desk import Desk
-from perdure.engine.persist import persist
+from perdure.engine.persist import persist, to_its_end
 from perdure.engine.prompts import Prompted
 from perdure.engine.replying import measured, reply_parts, with_files
 from perdure.engine.roster import Seat
@@ -398,17 +398,14 @@ class Runner:
             cost=self._spending.cost,
             is_reserved=self._desk.budgets.is_limited,
         )
-        settled = await asyncio.shield(
-            persist(
-                partial(self._desk.turns.settle, self._lease, final),
-                clock=self._desk.clock,
-                happened=self._find_settled,
-            )
+        settling = persist(
+            partial(self._desk.turns.settle, self._lease, final),
+            clock=self._desk.clock,
+            happened=self._find_settled,
         )
-        self.leaves_more = settled.has_more
-        self._took_effect(settled.recorded)
-        if parts or final.files or errand_of(queued.kind):  # an errand may have left a notice
-            self._desk.outbox_wake()
+        # An errand may have left a notice.
+        has_words = bool(parts or final.files or errand_of(queued.kind))
+        await to_its_end(settling, partial(self._is_settled, has_words=has_words))
         if seat is None or errand_of(queued.kind):
             return
         await self._desk.prompts.settled(seat, self._claimed, turn=self._events)
@@ -419,6 +416,12 @@ class Runner:
             outcome=final.outcome,
             context_tokens=final.context_tokens,
         )
+
+    def _is_settled(self, settled: Settled, *, has_words: bool) -> None:
+        self.leaves_more = settled.has_more
+        self._took_effect(settled.recorded)
+        if has_words:
+            self._desk.outbox_wake()
 
     async def _find_settled(self) -> Settled | None:
         new = await self._stored_since()

@@ -204,7 +204,10 @@ class PostgresDriver:
 
     async def write(self, make: MakeOp[T]) -> T:
         """Run an operation as one transaction. Cancelling the caller does not undo it."""
-        return await asyncio.shield(self._write(make))
+        writing = asyncio.ensure_future(self._write(make))  # noqa: TID251 - `close` waits for it
+        writing.add_done_callback(_hear)
+        await asyncio.wait({writing})
+        return writing.result()
 
     async def _write(self, make: MakeOp[T]) -> T:
         for _ in range(RETRIES):
@@ -255,6 +258,12 @@ class PostgresDriver:
                 # It was cut while nobody used it, and has not quite noticed: nobody gets it again.
                 connection.terminate()
                 raise
+
+
+def _hear(writing: "asyncio.Task[T]") -> None:
+    """Take note of how a write ended: whoever asked for it may be cancelled and not wait for it."""
+    if not writing.cancelled():
+        writing.exception()
 
 
 async def _nothing_to_reset(_: asyncpg.Connection) -> None:
