@@ -758,8 +758,6 @@ async def test_on_a_platform_what_there_is_of_it_is_sent_and_said_to_be_all(
     assert (reply.step, reply.text) == ("edit", f"So far so good, and more.\n\n⚠️ {told}")
     assert gone.step == "delete"
     assert [event.text for event in only(NoticePosted, record.events)] == [told]
-    await store.outbox.leave(accepted.session, turn_of(accepted), ["So far"])
-    assert len((await record_of(store, accepted.session)).parts) == 4
 
 
 async def test_what_went_ahead_is_not_sent_again(store: Store, post: Sender) -> None:

@@ -24,13 +24,21 @@ from perdure.domain.delivery import (
     Step,
     Streaming,
 )
+from perdure.domain.endings import (
+    CUT,
+    CUT_AT_ONCE,
+    FILTERED,
+    SILENT,
+    SILENT_AT_LAST,
+    STOPPED_MARK,
+)
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
 from perdure.domain.ids import PrincipalId
 from perdure.domain.markdown.units import Unit
 from perdure.domain.outcomes import Busy, StopReason
-from perdure.domain.prompt import Request
+from perdure.domain.prompt import Request, ResultBlock
 from perdure.domain.records import PartView
-from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.stream import AgentEvent, Call, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
@@ -39,7 +47,7 @@ from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.agent import CountingTools, Rule, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.stores import Person
 from perdure.testkit.system import SeededEntropy
@@ -356,10 +364,50 @@ async def test_a_stopped_answer_shows_all_that_is_kept(tmp_path: Path) -> None:
         async def is_whole() -> bool:
             record = await gateway.store.diagnostics.record(stopped.session)
             kept = [getattr(each.event, "text", "") for each in record.events]
-            return platform.visible[0].text.rstrip() in [text.rstrip() for text in kept]
+            marked = [[*text.split(), STOPPED_MARK] for text in kept]
+            return platform.visible[0].text.split() in marked
 
         await until(is_whole, "the bubble to show what is kept", seconds=5)
     assert platform.visible[-1].text == stopped.reply
+
+
+def tool_then(*events: AgentEvent, text: str = "") -> Rule:
+    """A tool is called first, after this text."""
+
+    def rule(request: Request) -> Sequence[AgentEvent]:
+        if any(isinstance(block, ResultBlock) for block in request.messages[-1].blocks):
+            return events
+        before = [Text(text)] if text else []
+        call = Call(id="c", name="look", arguments="{}")
+        return [*before, call, Stopped(reason=StopReason.TOOL_CALLS)]
+
+    return rule
+
+
+DONE = Stopped(reason=StopReason.STOP)
+LENGTH = Stopped(reason=StopReason.LENGTH)
+FILTER = Stopped(reason=StopReason.CONTENT_FILTER)
+NOT_WHOLE: dict[str, tuple[Rule, str]] = {
+    "silence": (lambda _: [DONE], SILENT),
+    "silence after a tool": (tool_then(DONE), SILENT),
+    "silence after words and a tool": (
+        tool_then(DONE, text="One moment."),
+        f"One moment.\n\n{SILENT_AT_LAST}",
+    ),
+    "an answer after a tool": (tool_then(Text("Blue."), DONE), "Blue."),
+    "a cut answer": (lambda _: [Text("Half"), LENGTH], f"Half\n\n{CUT}"),
+    "a cut thought": (lambda _: [LENGTH], CUT_AT_ONCE),
+    "a filtered answer": (lambda _: [Text("Half"), FILTER], f"Half\n\n{FILTERED}"),
+}
+
+
+@pytest.mark.parametrize(("rule", "told"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+async def test_an_answer_that_is_not_whole_looks_so(tmp_path: Path, rule: Rule, told: str) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    async with a_gateway(tmp_path, platform, ScriptedAgent(rule)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert [shown.text for shown in platform.visible] == [told]
 
 
 APPENDING = Capabilities(
@@ -423,7 +471,7 @@ async def test_a_stopped_answer_ends_where_it_was_stopped(tmp_path: Path, can_de
             record = await gateway.store.diagnostics.record(stopped.session)
             kept = [getattr(each.event, "text", "") for each in record.events]
             shown = [each.text for each in platform.visible if each.text != stopped.reply]
-            return " ".join(shown).split() in [text.split() for text in kept]
+            return " ".join(shown).split() in [[*text.split(), STOPPED_MARK] for text in kept]
 
         await until(is_whole, "what is kept to be shown", seconds=5)
 

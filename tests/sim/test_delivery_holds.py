@@ -21,6 +21,7 @@ from perdure.app.node import Parts, Surroundings, put_together, running_node
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
+from perdure.domain.endings import STOPPED_MARK
 from perdure.domain.errors import Ambiguous, Permanent, Transient
 from perdure.domain.events import AssistantSaid
 from perdure.domain.ids import PartId, PrincipalId
@@ -469,7 +470,7 @@ async def cut_short(node: Node, agent: Talker, platform: ScriptedPlatform) -> Ac
 async def shows_all(node: Node, accepted: Accepted, platform: ScriptedPlatform) -> None:
     async def is_whole() -> bool:
         kept = await node.kept(accepted)
-        return bool(kept) and platform.shown[0].text.strip() == kept
+        return bool(kept) and platform.shown[0].text.split() == [*kept.split(), STOPPED_MARK]
 
     await until(is_whole, "the bubble to show all that is kept")
     kept = await node.kept(accepted)

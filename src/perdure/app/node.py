@@ -169,7 +169,7 @@ def _outgoing(
     around: Surroundings, feed: Feed, start: Start, surfaces: Surfaces
 ) -> tuple[Stage, OutboxPump]:
     store, clock = around.store, around.clock
-    stage = Stage(store.outbox, feed, clock=clock, start=start)
+    stage = Stage(store.outbox, feed, clock=clock, start=start, is_shared=around.is_shared)
     outbox = OutboxPump(
         store.outbox,
         surfaces,

@@ -39,6 +39,8 @@ class StopReason(StrEnum):
     PROVIDER_REJECTED = "provider_rejected"
     PROVIDER_TIMEOUT = "provider_timeout"
     PROVIDER_UNREACHABLE = "provider_unreachable"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    INVALID_REQUEST = "invalid_request"
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
     TURN_TIMEOUT = "turn_timeout"

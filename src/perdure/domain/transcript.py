@@ -196,18 +196,3 @@ def reply_text(turn: Iterable[Recorded]) -> str:
 
 def joined(texts: Iterable[str]) -> str:
     return "\n\n".join(text for text in texts if text.strip())
-
-
-def ending_text(outcome: Outcome, detail: str, *, is_silent: bool) -> str:
-    """What people on a platform are told of a turn's end beside its text: over HTTP they see the
-    outcome itself. `is_silent`: it has no text."""
-    match outcome:
-        case Outcome.REFUSED:
-            return detail
-        case Outcome.FAILED:
-            lead = "There is no answer" if is_silent else "The answer ends here"
-            return f"⚠️ {lead}: {detail or 'the agent failed'}. /retry tries again."
-        case Outcome.DONE if is_silent:
-            return "(The agent has answered nothing.)"
-        case _:
-            return ""

@@ -73,8 +73,8 @@ class Door:
             self._fetch_wake()
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
         is_plain = accepted.effect is Effect.QUEUED and not accepted.queue_position
-        if has_notice or accepted.command or not is_plain:
-            self._outbox_wake()  # words of ours, or bubbles that are to go away
+        if has_notice or accepted.command or accepted.ended or not is_plain:
+            self._outbox_wake()  # words of ours, or bubbles that are to change or go away
         for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
             self._feed.moved(conversation, session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
@@ -91,6 +91,7 @@ class Door:
         recorded = await self._inbox.stop(turn, by=by)
         self._pump.abandon(turn)
         self._happened(recorded)
+        self._outbox_wake()  # what it has shown gets its mark
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
         self._happened(await self._inbox.amend(turn, text, by=by))

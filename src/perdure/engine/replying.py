@@ -6,21 +6,25 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.attachments import given_in
-from perdure.domain.events import Recorded
+from perdure.domain.endings import Audience, ending_text
+from perdure.domain.events import AssistantSaid, Recorded, ToolFinished
+from perdure.domain.ids import TurnId
 from perdure.domain.prefix import break_between, written
 from perdure.domain.tokens import tokens_of
-from perdure.domain.transcript import ending_text, joined, reply_text
+from perdure.domain.transcript import joined, reply_text
 from perdure.engine.prompts import Prompted
 from perdure.engine.surfaces import Surface
 from perdure.ports.turns import Settlement
 
 
-async def reply_parts(
+async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     surface: Surface | None,
     address: Address,
+    turn_id: TurnId,
     turn: Sequence[Recorded],
     settlement: Settlement,
     *,
+    audience: Audience,
     seconds: float,
 ) -> tuple[str, ...]:
     """The turn's whole text with how it ended, in parts that the platform takes. Over HTTP people
@@ -28,11 +32,33 @@ async def reply_parts(
     if surface is None:
         return ()
     said = joined([reply_text(turn), settlement.text])
-    is_silent = not said and not settlement.files
-    ending = ending_text(settlement.outcome, settlement.detail, is_silent=is_silent)
+    ending = ending_text(
+        settlement.outcome,
+        settlement.reason,
+        settlement.detail,
+        turn=turn_id,
+        audience=audience,
+        has_text=bool(said or settlement.files),
+        is_silent=_is_silent(turn, settlement),
+    )
     has_footer = surface.display.has_footer and not settlement.origin
     footer = _footer(settlement, seconds) if has_footer else ""
     return await surface.plan_reply(joined([said, ending, footer]), address)
+
+
+def _is_silent(turn: Sequence[Recorded], settlement: Settlement) -> bool:
+    """Whether nothing was said, and no file given, after the turn's last tool call."""
+    if settlement.text.strip() or settlement.attachments:
+        return False
+    for recorded in reversed(turn):
+        match recorded.event:
+            case ToolFinished():
+                return True
+            case AssistantSaid(text=text, attachments=files) if text.strip() or files:
+                return False
+            case _:
+                pass
+    return True
 
 
 def with_files(

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from perdure.domain.attachments import given_in
+from perdure.domain.endings import Audience
 from perdure.domain.errands import errand_of, is_watched
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
@@ -388,8 +389,10 @@ class Runner:
         parts = await reply_parts(
             surface,
             self._claimed.address,
+            self._lease.turn,
             self._events,
             settlement,
+            audience=Audience.OPERATORS,
             seconds=self._desk.clock.monotonic_s() - self._began_s,
         )
         final = msgspec.structs.replace(

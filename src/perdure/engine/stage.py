@@ -33,7 +33,6 @@ from perdure.domain.events import (
     TurnSettled,
 )
 from perdure.domain.ids import CallId, MessageId, PartId, TurnId
-from perdure.domain.outcomes import Outcome
 from perdure.domain.watching import Delta
 from perdure.engine.feed import Feed, Item
 from perdure.engine.pace import Rank
@@ -49,8 +48,6 @@ from perdure.ports.turns import Claimed
 QUIET_S: Final = 20.0
 DRAFT_S: Final = 20.0
 STREAMS_MAX: Final = 10_000
-# How turns end whose runner has put down the final words.
-_SAID: Final = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
 log = structlog.get_logger("stage")
 
 
@@ -71,8 +68,12 @@ class Bubble:
 class Stage:
     """`wake` is told when something was put into the outbox."""
 
-    def __init__(self, outbox: Outbox, feed: Feed, *, clock: Clock, start: Start) -> None:
+    def __init__(
+        self, outbox: Outbox, feed: Feed, *, clock: Clock, start: Start, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: other nodes work on the same store, and may end a turn that runs here."""
         self.outbox = outbox
+        self.is_shared = is_shared
         self.feed = feed
         self.clock = clock
         self.wake: Callable[[], None] = _nobody
@@ -154,7 +155,6 @@ class Act:
         self._not_before = 0.0
         self._typed_at = float("-inf")
         self._slowness = 1.0
-        self._ending: Outcome | None = None
         self._is_over = False
         self._has_ended = False
         self._is_thinking = False
@@ -178,8 +178,6 @@ class Act:
                 self.subscription.is_behind = False
                 self._is_blind = True
             self._is_over |= self._has_ended
-        if self._ending not in _SAID and not self._is_blind:
-            await self._leave()
 
     def think(self) -> None:
         self._is_thinking = True
@@ -207,10 +205,7 @@ class Act:
                 self._tools[call] = self._names.get(call, "a tool")
             case ToolFinished(call=call):
                 self._tools.pop(call, None)
-            case AttemptInterrupted():
-                self._is_over = True
-            case TurnSettled(outcome=outcome):
-                self._ending = outcome
+            case AttemptInterrupted() | TurnSettled():
                 self._is_over = True
             case _:
                 pass
@@ -277,6 +272,10 @@ class Act:
             if bubble is None:
                 await self._open(index, piece, streaming)
             else:
+                if self._stage.is_shared and streaming is not Streaming.DRAFT:
+                    # Raises `Fenced` when another node has ended the turn: what we show now would
+                    # take the mark from its final words.
+                    await self._put_down(index, piece)
                 await self._grow(bubble, piece, streaming)
             return self._pause(pace.preview_s * self._slowness)
         return DRAFT_S if streaming is Streaming.DRAFT else QUIET_S
@@ -431,17 +430,3 @@ class Act:
             await self._surface.adapter.typing(self._address)
         except (Transient, Ambiguous, Permanent, Rejected) as error:
             log.debug("typing was not shown", error=error.message)
-
-    async def _leave(self) -> None:
-        """Somebody else ended the turn, so no runner says the final words: what is kept is put into
-        the outbox now. If we die before that, people see less than is stored, never more."""
-        self._tools.clear()
-        self._is_thinking = False
-        if self._text:
-            parts = await self._surface.plan_reply(self._text, self._address)
-            lease = self._claimed.lease
-            await persist(
-                partial(self._stage.outbox.leave, lease.session, lease.turn, parts),
-                clock=self._stage.clock,
-            )
-            self._stage.wake()

@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import AHEAD, PartState, Step
-from perdure.domain.ids import MediaId, MessageId, PartId, SessionId, TurnId
+from perdure.domain.ids import MediaId, MessageId, PartId, TurnId
 from perdure.ports.turns import Lease
 
 
@@ -56,9 +56,8 @@ class Outbox(Protocol):
     for the ones before it), and gives each to one caller; an edit whose bubble never got a receipt
     is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the one
     that is there; `forget_bubble` says that this one, if it is ours, was never shown. `go_ahead`
-    puts down the leading parts of a running turn's reply, but for those that are there. `leave`
-    puts down the words of a turn that somebody else has ended, unless that was done. `record` moves
-    a part along the states of `domain/delivery.py`, and may be repeated, except that what was
+    puts down the leading parts of a running turn's reply, but for those that are there. `record`
+    moves a part along the states of `domain/delivery.py`, and may be repeated, except that what was
     withdrawn meanwhile expires where it would become pending; `post_instead` makes a pending post
     of an edit whose bubble is gone; `defer` gives back a part that was not tried, until its time
     comes; `divide` makes several parts of a text that is too long for its platform; `release` gives
@@ -88,8 +87,6 @@ class Outbox(Protocol):
     async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
 
     async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None: ...
-
-    async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None: ...
 
     async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None: ...
 

@@ -266,10 +266,6 @@ class StoredOutbox:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(replies.go_ahead, lease, parts, stamp))
 
-    async def leave(self, session: SessionId, turn: TurnId, parts: Sequence[str]) -> None:
-        stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(replies.leave, session, turn, parts, stamp))
-
     async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
         at = self._mint.now_ms()
         await self._driver.write(

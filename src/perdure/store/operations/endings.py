@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.domain.errands import is_watched
+from perdure.domain.endings import STOPPED_MARK
+from perdure.domain.errands import errand_of, is_watched
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -24,11 +25,11 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome, Repeat
 from perdure.domain.recovery import closing_text
 from perdure.store.dialect import Dialect
-from perdure.store.operations import attaching, errands, journal, search, spending
+from perdure.store.operations import attaching, errands, journal, replies, search, spending
 from perdure.store.operations.line import NOT_READY, make_ready, queue_rows
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, RaceLost, Row, row, rows, run
@@ -47,7 +48,9 @@ _PARTIALS = """
     ORDER BY attempt, message_id, start"""
 _SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
 _LOCK_SESSION = "SELECT principal_id, last_seq FROM sessions WHERE id = $1 FOR UPDATE"
-_TURN = "SELECT session_id, state, attempts, reason, kind FROM turns WHERE id = $1"
+_TURN = "SELECT session_id, state, attempts, reason, kind, node_id FROM turns WHERE id = $1"
+# A preview that another node has under way must not come after the final words.
+LATE_PREVIEW_MS = 1_000
 _MOVE_UPDATE = "UPDATE inbox SET turn_id = $1 WHERE message_id = $2"
 
 
@@ -59,18 +62,21 @@ class Locked(NamedTuple):
     attempts: int
     reason: str
     kind: str
+    node: NodeId | None
     principal: PrincipalId
     last_seq: int
 
 
 class Closing(NamedTuple):
-    """How a turn is settled; from outside, only by an outcome and a reason."""
+    """How a turn is settled; from outside, only by an outcome and a reason. `mark` is what people
+    on a platform then read under the words that were said."""
 
     outcome: Outcome
     reason: str
     detail: str = ""
     context_tokens: int = 0
     prefix: str = ""
+    mark: str = STOPPED_MARK
 
 
 def locked(turn: TurnId) -> Op[Locked | None]:
@@ -106,6 +112,11 @@ def end_turn(
         recorded = yield from journal.append(dialect, session, events, at=stamp.at)
         yield from end_row(turn, closing, stamp)
         yield from attaching.close(turn, stamp)
+    if attempts and errand_of(found.kind) is None:
+        # In this transaction: if the process dies behind it, nobody else would mark the words.
+        delay_ms = LATE_PREVIEW_MS if found.node not in (None, stamp.node) else 0
+        said = [*so_far, *recorded]
+        yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
     yield from run(NOT_READY, session)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     yield from make_ready(session, stamp)
@@ -131,7 +142,7 @@ def close_turn(
 
 def end_row(turn: TurnId, closing: Closing, stamp: Stamp) -> Op[None]:
     """The row beside a `TurnSettled`."""
-    outcome, reason, detail, tokens, prefix = closing
+    outcome, reason, detail, tokens, prefix, _ = closing
     yield from run(_END, outcome, reason, detail, tokens, prefix, stamp.at, turn)
     yield from search.wait(turn)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.delivery import LEGAL, WITHDRAWN, PartState, Step
+from perdure.domain.delivery import DELETIONS, LEGAL, REPLY, WITHDRAWN, PartState, Step
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.ports.outbox import Part
@@ -27,7 +27,7 @@ _PUT = """
                         place_in_line, step, target, text, choices, media_id, state, attempts,
                         node_id, due_at, receipt, error, created_at, changed_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, '', '',
-            $17, $17)
+            $18, $18)
     ON CONFLICT (conversation_id, place_in_line) DO NOTHING RETURNING id"""
 PART = """
     SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts, o.step, o.target, o.choices,
@@ -58,6 +58,13 @@ _WHOLE = """
     SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices,
            (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
     FROM outbox o WHERE o.id = $1"""
+# Bubbles of a turn that are to be taken away, and can show what does not fit elsewhere instead.
+_SPARE = """
+    SELECT d.id FROM outbox d JOIN outbox b ON b.id = d.target
+    WHERE d.message_id = $1 AND d.step = 'delete' AND d.state = 'pending' AND b.step = 'bubble'
+    ORDER BY b.part FOR UPDATE OF d"""
+_SHOW_IN = """
+    UPDATE outbox SET step = 'edit', text = $1, message_id = $2, part = $3 WHERE id = $4"""
 _SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
 _STRANDED = (
     PART
@@ -117,8 +124,10 @@ class Line(NamedTuple):
     message: str
 
 
-def put(line: Line, parts: Sequence[Words], stamp: Stamp, *, first: int = 0) -> Op[list[PartId]]:
-    """At the end of the line, in order; the parts of the message are counted from `first`."""
+def put(
+    line: Line, parts: Sequence[Words], stamp: Stamp, *, first: int = 0, delay_ms: int = 0
+) -> Op[list[PartId]]:
+    """Put parts at the end of the line, in order; those of the message are counted from `first`."""
     found = yield from row(_LINE, line.conversation)
     assert found is not None
     adapter, last = found
@@ -132,7 +141,7 @@ def put(line: Line, parts: Sequence[Words], stamp: Stamp, *, first: int = 0) -> 
             adapter, last + 1 + offset, words.step, words.target, words.text,
             msgspec.json.encode(words.choices).decode() if words.choices else "", words.media,
             PartState.ATTEMPTING if is_bubble else PartState.PENDING, int(is_bubble),
-            stamp.node if is_bubble else None, stamp.at,
+            stamp.node if is_bubble else None, stamp.at + delay_ms, stamp.at,
         )  # fmt: skip
         if placed is None:
             raise RaceLost  # another session of the same line was faster
@@ -279,8 +288,8 @@ def release(adapter: str, node: NodeId, *, keep: Sequence[PartId], at: int) -> O
 
 
 def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
-    """A text that turned out to be too long for its platform: what does not fit goes to the end of
-    the line, and takes the buttons along."""
+    """A text that turned out to be too long for its platform: what does not fit takes the place of
+    bubbles that would be taken away, or goes to the end of the line, with the buttons."""
     found = yield from row(_WHOLE, part)
     assert found is not None
     conversation, session, turn, message, choices, last = found
@@ -288,9 +297,17 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
     yield from record(
         part, PartState.PENDING, receipt="", error="", due_at=at, at=at, attempt=attempt
     )
+    now = yield from row(_STATE, part)
+    if now is None or now[0] != PartState.PENDING:
+        return  # it was withdrawn meanwhile
     yield from run(_SHORTEN, texts[0], part)
-    words = [Words(text) for text in texts[1:]]
-    if choices:
+    spare = (yield from rows(_SPARE, f"{turn}{DELETIONS}")) if message == f"{turn}{REPLY}" else []
+    rest = list(texts[1:])
+    for (bubble,) in spare[: len(rest)]:
+        last += 1
+        yield from run(_SHOW_IN, rest.pop(0), message, last, bubble)
+    words = [Words(text) for text in rest]
+    if choices and words:
         words[-1] = words[-1]._replace(choices=msgspec.json.decode(choices, type=tuple[str, ...]))
     yield from put(Line(conversation, session, turn, message), words, stamp, first=last + 1)
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from perdure.domain.address import is_shared
 from perdure.domain.attachments import is_unread
+from perdure.domain.endings import REPLACED_MARK
 from perdure.domain.errands import UNASKED
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
@@ -40,8 +41,8 @@ _WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
 # than so many events of it.
 ALBUM_MS: Final = 800
 ALBUM_EVENTS_MAX: Final = 100
-SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came")
-REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came")
+SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came", mark=REPLACED_MARK)
+REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came", mark=REPLACED_MARK)
 
 
 def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:

@@ -10,9 +10,20 @@ from collections.abc import Sequence
 from itertools import takewhile
 from operator import eq
 
-from perdure.domain.delivery import AHEAD, BUBBLES, DELETIONS, REPLY, WITHDRAWN, PartState, Step
+from perdure.domain.address import HTTP
+from perdure.domain.delivery import (
+    AHEAD,
+    BUBBLES,
+    DELETIONS,
+    REPLY,
+    WITHDRAWN,
+    PartState,
+    Step,
+    rest_of,
+)
+from perdure.domain.events import Recorded
 from perdure.domain.ids import MediaId, NodeId, SessionId, TurnId
-from perdure.domain.outcomes import Outcome
+from perdure.domain.transcript import joined, reply_text
 from perdure.ports.outbox import Bubble
 from perdure.ports.turns import Lease
 from perdure.store.operations import journal
@@ -36,18 +47,21 @@ _OF_MESSAGE = """
 _FORGET_BUBBLE = """
     UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
     WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
-_HEAD = "SELECT head_turn FROM sessions WHERE id = $1 FOR UPDATE"
-_PARENT = "SELECT parent_id FROM turns WHERE id = $1"
-_ENDED = "SELECT outcome FROM turns WHERE id = $1 AND outcome IS NOT NULL"
-# How turns end whose words their runner has put down.
-_SAID = (Outcome.DONE, Outcome.FAILED, Outcome.REFUSED)
-_JUST_ENDED = 8
+_ANSWERED_BY = """
+    SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
 # What may be, or become, visible to people.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
 
 def put_reply(
-    session: SessionId, turn: TurnId, parts: Sequence[str], files: Sequence[MediaId], stamp: Stamp
+    session: SessionId,
+    turn: TurnId,
+    parts: Sequence[str],
+    files: Sequence[MediaId],
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
 ) -> Op[None]:
     """The final words of a turn: each takes the place of the bubble that showed it so far, if there
     is one; bubbles that are left over go away, files come last. What went ahead stands."""
@@ -62,7 +76,7 @@ def put_reply(
         target = bubbles.pop(index, None)
         words.append(Words(text, Step.EDIT if target else Step.POST, target))
     words += [Words("", Step.UPLOAD, media=media) for media in files]
-    yield from put(line, words, stamp, first=len(ahead))
+    yield from put(line, words, stamp, first=len(ahead), delay_ms=delay_ms)
     surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
 
@@ -80,27 +94,42 @@ def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
     yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)
 
 
-def leave(session: SessionId, turn: TurnId, parts: Sequence[str], stamp: Stamp) -> Op[None]:
-    """The words that stay of a turn which somebody else has ended; once, and unless it was taken
-    back as well."""
-    head = yield from row(_HEAD, session)
-    ended = yield from row(_ENDED, turn)
-    assert head is not None
-    is_cut = ended is not None and ended[0] not in _SAID
-    if not is_cut or not (yield from _stands(turn, head[0])):
+def leave(
+    session: SessionId,
+    turn: TurnId,
+    said: Sequence[Recorded],
+    mark: str,
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
+) -> Op[None]:
+    """Put down the words that stay of a turn which somebody else than its runner has ended, with a
+    mark under them. Where nothing was said and nothing is shown, there is nothing to mark."""
+    text = reply_text(said)
+    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
+    if text or any(state in _MAY_SHOW for _, _, _, state, *_ in shown):
+        marked = joined([text, mark])
+        yield from put_whole(session, turn, marked, (), stamp, delay_ms=delay_ms)
+
+
+def put_whole(
+    session: SessionId,
+    turn: TurnId,
+    text: str,
+    files: Sequence[MediaId],
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
+) -> Op[None]:
+    """Put down the final words of a turn as one part, behind what went ahead: only the pump knows
+    what fits. Over HTTP people read the journal."""
+    answered_by = yield from row(_ANSWERED_BY, turn)
+    assert answered_by is not None
+    if answered_by[0] == HTTP:
         return
-    if not (yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")):
-        yield from put_reply(session, turn, parts, (), stamp)
-
-
-def _stands(turn: TurnId, head: TurnId | None) -> Op[bool]:
-    """Whether a turn that has just ended is among those that the session stands on."""
-    for _ in range(_JUST_ENDED):
-        if head is None or head == turn:
-            return head == turn
-        found = yield from row(_PARENT, head)
-        head = found[0] if found else None
-    return False
+    ahead = yield from went_ahead(turn)
+    parts = [*ahead, rest_of(text, ahead)]
+    yield from put_reply(session, turn, parts, files, stamp, delay_ms=delay_ms)
 
 
 def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:

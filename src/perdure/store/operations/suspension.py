@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from perdure.domain.address import HTTP
 from perdure.domain.attachments import given_in
-from perdure.domain.delivery import rest_of
 from perdure.domain.errands import UNASKED
 from perdure.domain.events import (
     SENT,
@@ -29,7 +27,7 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.ids import MediaId, MessageId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, Outcome, StopReason
 from perdure.domain.recovery import given_up_text
 from perdure.domain.transcript import joined, reply_text
@@ -61,9 +59,6 @@ _WAITING = """
     WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' ORDER BY queued_seq"""
 _MOVE = "UPDATE turns SET session_id = $1, queued_seq = $2 WHERE id = $3"
 _MOVE_UPDATE = "UPDATE inbox SET session_id = $1 WHERE message_id = $2 AND turn_id = $3"
-_ANSWERED_BY = """
-    SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
-    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
 SAID = Closing(Outcome.DONE, StopReason.STOP)
 
 
@@ -142,7 +137,7 @@ def _say(fallen: Fallen, queued: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]
     recorded = yield from close_turn(session, fallen.turn, events, SAID, stamp, last_seq)
     yield from queue_freed(recorded, stamp, places=arrivals(fallen.so_far))
     yield from make_ready(session, stamp)
-    yield from _deliver(fallen, recorded, queued.answer, stamp)
+    yield from replies.put_whole(session, fallen.turn, queued.answer, _files(recorded), stamp)
     return recorded
 
 
@@ -199,18 +194,10 @@ def _tell(
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=fallen.turn)
     recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
-    yield from _deliver(fallen, said, joined([reply_text(said), f"⚠️ {text}"]), stamp)
+    text = joined([reply_text(said), f"⚠️ {text}"])
+    yield from replies.put_whole(fallen.session, fallen.turn, text, _files(said), stamp)
     return recorded
 
 
-def _deliver(fallen: Fallen, said: Sequence[Recorded], text: str, stamp: Stamp) -> Op[None]:
-    """As one part, behind what went ahead: only the pump knows what fits. Over HTTP people read
-    the journal."""
-    answered_by = yield from row(_ANSWERED_BY, fallen.turn)
-    assert answered_by is not None
-    if answered_by[0] == HTTP:
-        return
-    ahead = yield from replies.went_ahead(fallen.turn)
-    files = [each.media for each in given_in(said) if each.media is not None]
-    parts = [*ahead, rest_of(text, ahead)]
-    yield from replies.put_reply(fallen.session, fallen.turn, parts, files, stamp)
+def _files(said: Sequence[Recorded]) -> list[MediaId]:
+    return [each.media for each in given_in(said) if each.media is not None]

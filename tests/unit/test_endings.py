@@ -1,0 +1,82 @@
+"""What people are told of how a turn ended, and what only operators are."""
+
+import pytest
+
+from perdure.domain.endings import Audience, ending_text, told
+from perdure.domain.ids import TurnId
+from perdure.domain.outcomes import Outcome, StopReason
+
+TURN = TurnId("trn_1")
+SECRET = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"
+FAILURES = [reason for reason in StopReason if not reason.is_finish]
+FOR_EVERYBODY = (StopReason.BUDGET, StopReason.INVALID_REQUEST)
+
+
+def ending(
+    outcome: Outcome,
+    reason: str,
+    *,
+    detail: str = "",
+    audience: Audience = Audience.PEOPLE,
+    has_text: bool = True,
+    is_silent: bool = False,
+) -> str:
+    return ending_text(
+        outcome,
+        reason,
+        detail,
+        turn=TURN,
+        audience=audience,
+        has_text=has_text,
+        is_silent=is_silent,
+    )
+
+
+@pytest.mark.parametrize("reason", [each for each in FAILURES if each not in FOR_EVERYBODY])
+def test_people_are_told_what_happened_and_no_internals(reason: StopReason) -> None:
+    text = ending(Outcome.FAILED, reason, detail=SECRET)
+
+    assert "http" not in text
+    assert "api_key" not in text
+    assert "main" not in text
+    assert "/retry" in text
+    assert TURN in text
+    assert told(Outcome.FAILED, reason, SECRET, Audience.PEOPLE)
+    assert SECRET in ending(Outcome.FAILED, reason, detail=SECRET, audience=Audience.OPERATORS)
+
+
+@pytest.mark.parametrize("reason", FOR_EVERYBODY)
+def test_what_a_person_has_asked_for_is_explained_to_them(reason: StopReason) -> None:
+    assert told(Outcome.FAILED, reason, "too much", Audience.PEOPLE) == "too much"
+    assert ending(Outcome.REFUSED, reason, detail="too much") == "too much"
+
+
+def test_a_reason_that_nobody_knows_is_told_to_operators_only() -> None:
+    assert SECRET not in told(Outcome.FAILED, "brand new", SECRET, Audience.PEOPLE)
+    assert told(Outcome.DONE, "stop", SECRET, Audience.PEOPLE) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "has_text", "is_silent", "words"),
+    [
+        ("stop", True, False, ""),
+        ("stop", False, True, "answered nothing."),
+        ("stop", True, True, "answered nothing more"),
+        ("length", True, False, "/continue"),
+        ("length", False, True, "/retry"),
+        ("content_filter", True, False, "held back the rest"),
+        ("content_filter", False, True, "held it back"),
+    ],
+)
+def test_an_answer_that_is_not_whole_says_so(
+    reason: str, *, has_text: bool, is_silent: bool, words: str
+) -> None:
+    text = ending(Outcome.DONE, reason, has_text=has_text, is_silent=is_silent)
+
+    assert (words in text) if words else not text
+
+
+def test_how_an_answer_failed_depends_on_whether_there_is_one() -> None:
+    cut = StopReason.PROVIDER_CUT
+    assert "The answer ends here" in ending(Outcome.FAILED, cut, detail="x")
+    assert "There is no answer" in ending(Outcome.FAILED, cut, detail="x", has_text=False)
