@@ -61,6 +61,20 @@ async def test_parts_leave_one_by_one_in_order(store: Store, eve: Person) -> Non
     assert (await store.diagnostics.counts()).outbox_pending == 0
 
 
+async def test_a_part_knows_where_the_one_before_it_arrived(store: Store, eve: Person) -> None:
+    """A platform may have opened a thread for the first one."""
+    await eve.is_answered("1", "abc", parts=("a", "b", "c"))
+    await eve.is_answered("2", "d", parts=("d",))
+    known = []
+    for state in (PartState.SENT, PartState.FAILED, PartState.SENT, PartState.SENT):
+        part = await take_one(store)
+        known.append((part.text, part.after))
+        receipt = f"r{part.text}" if state is PartState.SENT else ""
+        await store.outbox.record(part.id, state, receipt=receipt)
+
+    assert known == [("a", ""), ("b", "ra"), ("c", "ra"), ("d", "")]
+
+
 async def test_conversations_do_not_wait_for_each_other(store: Store, eve: Person) -> None:
     other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
     await eve.is_answered("1", "a", parts=("a",))

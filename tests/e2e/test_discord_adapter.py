@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from simcord.backend.models import Channel
+from simcord.enums import ChannelType
 
 from perdure.adapters.discord.adapter import make
+from perdure.adapters.discord.forums import TRIED_S
 from perdure.adapters.discord.manifest import DiscordSettings
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
@@ -571,6 +574,144 @@ class TestOut:
         for each in shown:
             assert len(each.text) <= 2000
             assert not each.raw["mention_everyone"]
+
+
+class TestForum:
+    """What is said into a forum opens a post there."""
+
+    @pytest.fixture
+    def forum(self, server: SimcordServer) -> Channel:
+        # A post's age is told by its id, so simcord's time must be ours.
+        now_s = SystemClock().now_ms() / 1000
+        server.world.advance_clock(now_s - server.world.clock.now().timestamp())
+        return server.channel("questions", type=ChannelType.FORUM)
+
+    def into(self, server: SimcordServer, forum: Channel) -> Address:
+        return Address(adapter="discord", account=server.bot, place=str(forum.id))
+
+    def posts(self, server: SimcordServer, forum: Channel) -> list[tuple[str, list[str]]]:
+        """The name of each post and the words in it."""
+        threads = [each for each in server.world.channels.values() if each.parent_id == forum.id]
+        return [(str(each.name), [shown.text for shown in server.shown(each)]) for each in threads]
+
+    async def test_a_text_opens_a_post_and_what_follows_goes_into_it(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        into = self.into(server, forum)
+        first = await bot.platform.perform(post(into, "## Tides\n\nHigh at **noon**.", "p1"))
+        more = post(into, "Low at six.", "p2", after=first.external_id)
+        second = await bot.platform.perform(more)
+        again = await bot.platform.perform(more)
+        file = Upload(
+            key=PartId("p3"),
+            address=into,
+            name="chart.txt",
+            mime="text/plain",
+            data=b"tide",
+            after=second.external_id,
+        )
+        await bot.platform.perform(file)
+
+        assert again == second
+        assert self.posts(server, forum) == [
+            ("Tides", ["## Tides\nHigh at **noon**.", "Low at six.", ""])
+        ]
+
+    async def test_a_receipt_of_a_post_can_be_changed(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        into = self.into(server, forum)
+        receipt = (await bot.platform.perform(post(into, "Tides"))).external_id
+        edit = Edit(key=PartId("e1"), address=into, receipt=receipt, text="High tide")
+        await bot.platform.perform(edit)
+        assert self.posts(server, forum) == [("Tides", ["High tide"])]
+
+    async def test_every_send_is_a_post_of_its_own(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        into = self.into(server, forum)
+        receipts = {
+            (await bot.platform.perform(post(into, "Stand-up", f"p{n}"))).external_id
+            for n in range(3)
+        }
+        assert len(receipts) == 3
+
+    async def test_a_file_opens_a_post_too(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        file = Upload(
+            key=PartId("p1"),
+            address=self.into(server, forum),
+            name="chart.txt",
+            mime="text/plain",
+            data=b"tide",
+        )
+        await bot.platform.perform(file)
+        assert self.posts(server, forum) == [("chart.txt", [""])]
+
+    async def test_a_post_whose_answer_was_lost_is_found_again(
+        self, server: SimcordServer, bot: Bot, forum: Channel, tmp_path: Path
+    ) -> None:
+        """Discord takes no nonce for a post, and another process may be the one that asks."""
+        into = self.into(server, forum)
+        await bot.platform.perform(post(into, "Other", "p0"))
+        server.fail("POST", f"/channels/{forum.id}/threads", 0)
+        with pytest.raises(Ambiguous):
+            await bot.platform.perform(post(into, "Tides\nHigh at noon.", "p1"))
+        other = platform_of(settings(server), tmp_path / "other")
+        await other.connect()
+        try:
+            repeat = post(into, "Tides\nHigh at noon.", "p1", is_repeat=True)
+            receipt = await other.perform(repeat)
+        finally:
+            await other.close()
+
+        assert self.posts(server, forum) == [
+            ("Other", ["Other"]),
+            ("Tides", ["Tides\nHigh at noon."]),
+        ]
+        thread, _, message = receipt.external_id.partition("/")
+        assert server.world.get_message(int(thread), int(message)).content.startswith("Tides")
+
+    async def test_an_old_post_with_the_same_words_is_another_one(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        into = self.into(server, forum)
+        first = await bot.platform.perform(post(into, "Stand-up", "p0"))
+        server.world.advance_clock(-2 * TRIED_S)
+        old = await bot.platform.perform(post(into, "Sit-down", "p1"))
+        server.world.advance_clock(2 * TRIED_S)
+        recent = await bot.platform.perform(post(into, "Stand-up", "p0", is_repeat=True))
+        fresh = await bot.platform.perform(post(into, "Sit-down", "p2", is_repeat=True))
+        assert recent == first
+        assert fresh != old
+
+    async def test_what_people_say_in_a_post_of_ours_is_said_to_us(
+        self, server: SimcordServer, bot: Bot, forum: Channel
+    ) -> None:
+        receipt = await bot.platform.perform(post(self.into(server, forum), "Which day?"))
+        thread = int(receipt.external_id.partition("/")[0])
+        server.write(server.alice, server.world.channels[thread], "Monday")
+
+        (arrival,) = await bot.inlet.until(1)
+
+        assert (arrival.place, arrival.thread) == (str(forum.id), str(thread))
+        assert arrival.is_addressed
+        answer = post(
+            Address(
+                adapter="discord",
+                account=server.bot,
+                place=arrival.place,
+                thread=arrival.thread,
+            ),
+            "Monday it is.",
+            "p2",
+            reply_to=arrival.external_id,
+        )
+        await bot.platform.perform(answer)
+        assert self.posts(server, forum) == [
+            ("Which day?", ["Which day?", "Monday", "Monday it is."])
+        ]
 
 
 class TestFailures:

@@ -5,9 +5,11 @@ import os
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from simcord.backend.models import Channel, User
+from simcord.enums import ChannelType
 
 from perdure.app.system import SystemClock
 from perdure.testkit.peers.shown import Shown
@@ -100,6 +102,32 @@ async def test_an_answer_is_typed_and_grows_in_one_message(
     assert answer.is_edited
     assert answer.raw["message_reference"]["message_id"] == asked
     assert server.requests("POST", f"/channels/{room.id}/typing") != []
+
+
+async def test_what_is_sent_into_a_forum_is_one_post_that_people_can_answer(
+    server: SimcordServer, gateway: GatewayProcess, ada: User
+) -> None:
+    forum = server.channel("questions", type=ChannelType.FORUM)
+    text = "Which day?\n\n" + "\n\n".join(f"Reason {number}. " + "x" * 90 for number in range(30))
+    async with aiohttp.ClientSession() as http:
+        body = {"to": f"discord:{forum.id}", "text": text, "id": "f1"}
+        headers = {"Authorization": f"Bearer {gateway.token}"}
+        async with http.post(f"{gateway.url}/api/send", json=body, headers=headers) as answer:
+            assert answer.status == 202, await answer.text()
+
+    def posts() -> list[Channel]:
+        return [each for each in server.world.channels.values() if each.parent_id == forum.id]
+
+    await until(lambda: bool(posts()) and len(server.shown(posts()[0])) == 2)
+    (post,) = posts()
+    assert post.name == "Which day?"
+    shown = server.shown(post)
+    assert all(f"Reason {number}." in shown[0].text + shown[1].text for number in range(30))
+
+    server.write(ada, post, "Monday")
+
+    await until(lambda: "Monday" in server.shown(post)[-1].text and len(answers(server, post)) == 3)
+    assert posts() == [post]
 
 
 async def test_a_message_that_comes_again_is_one_turn(server: SimcordServer, ada: User) -> None:

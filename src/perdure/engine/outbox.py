@@ -299,6 +299,8 @@ class OutboxPump:
             text=(text or part.text) + named,
             reply_to=part.reply_to,
             choices=part.choices if has_buttons else (),
+            after=part.after,
+            is_repeat=part.attempts > 1,
         )
 
     async def _upload(self, surface: Surface, part: Part) -> Effect:
@@ -318,6 +320,8 @@ class OutboxPump:
             mime=media.mime,
             data=await self._media.read(part.media),
             caption=part.text,
+            after=part.after,
+            is_repeat=part.attempts > 1,
         )
 
     async def _failed(

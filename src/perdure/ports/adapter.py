@@ -15,13 +15,17 @@ from perdure.domain.ids import PartId
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """One part to show, as markdown. `key` is the same at every try: where the platform takes one,
     it is the idempotency key. `reply_to` is the external id of the message that it answers;
-    `choices` are words to offer as buttons, a click on which arrives as a message of that word."""
+    `choices` are words to offer as buttons, a click on which arrives as a message of that word.
+    `after` is the receipt of the part before it, where it continues one. `is_repeat`: it was tried
+    before, and may have arrived."""
 
     key: PartId
     address: Address
     text: str
     reply_to: str = ""
     choices: tuple[str, ...] = ()
+    after: str = ""
+    is_repeat: bool = False
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """One file to show; the rest as in `Post`."""
+
     key: PartId
     address: Address
     name: str
@@ -51,6 +57,8 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     caption: str = ""
     reply_to: str = ""
+    after: str = ""
+    is_repeat: bool = False
 
 
 class React(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ from perdure.ports.turns import Lease
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """`receipt` is of what is to be edited or taken away; empty where nothing has arrived.
-    `reply_to` is the external id of the message that it answers, or that is to be marked."""
+    `reply_to` is the external id of the message that it answers, or that is to be marked. `after`
+    is the receipt of the last part before it in the same message that has arrived."""
 
     id: PartId
     message: MessageId
@@ -26,6 +27,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     step: Step = Step.POST
     receipt: str = ""
     reply_to: str = ""
+    after: str = ""
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
 

@@ -13,13 +13,15 @@ from perdure.adapters.discord.bodies import (
     new_message,
     offered_commands,
 )
+from perdure.adapters.discord.forums import Forums, name_of
 from perdure.adapters.discord.inbound import external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
-from perdure.adapters.discord.wire import File, Request, Rest, path
+from perdure.adapters.discord.wire import NOT_FOR_MESSAGES, File, Request, Rest, path
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent
 from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+from perdure.ports.clock import Clock
 
 
 def channel_of(address: Address) -> str:
@@ -27,8 +29,9 @@ def channel_of(address: Address) -> str:
 
 
 class Effects:
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: Rest, clock: Clock) -> None:
         self._rest = rest
+        self._forums = Forums(rest, clock)
 
     async def perform(self, effect: Effect) -> Receipt:
         match effect:
@@ -107,7 +110,7 @@ class Effects:
             reply_to=_answered(post.reply_to, post.address),
             choices=post.choices,
         )
-        shown = await self._send(post.address, body)
+        shown = await self._send(post, body, name=name_of(post.text))
         receipt = external_id(shown.channel_id, shown.id)
         if _words(shown.content) != _words(body.content):
             # The key was used before, for less text: Discord shows that and took nothing new.
@@ -119,22 +122,35 @@ class Effects:
             upload.caption, key=upload.key, reply_to=_answered(upload.reply_to, upload.address)
         )
         file = File(name=upload.name, mime=upload.mime, data=upload.data)
-        shown = await self._send(upload.address, body, file)
+        shown = await self._send(upload, body, file, name=name_of(upload.caption, upload.name))
         return external_id(shown.channel_id, shown.id)
 
-    async def _send(self, address: Address, body: NewMessage, file: File | None = None) -> Shown:
+    async def _send(
+        self, effect: Post | Upload, body: NewMessage, file: File | None = None, *, name: str
+    ) -> Shown:
+        channel = _goes_to(effect)
+        try:
+            if not self._forums.is_known(channel):
+                return await self._message_into(channel, body, file)
+        except NotFound as error:
+            raise Permanent(f"{error}; the channel is gone, so drop this part") from error
+        except Permanent as error:
+            if error.code != NOT_FOR_MESSAGES or not await self._forums.finds(channel):
+                raise
+        return await self._forums.open(
+            channel, body, name=name, file=file, is_repeat=effect.is_repeat
+        )
+
+    async def _message_into(self, channel: str, body: NewMessage, file: File | None) -> Shown:
         request = Request(
             verb="Discord, sending a message",
             method="POST",
-            path=path("channels", channel_of(address), "messages"),
+            path=path("channels", channel, "messages"),
             body=body,
             file=file,
             is_repeatable=False,
         )
-        try:
-            return await self._rest.ask(request, Shown)
-        except NotFound as error:
-            raise Permanent(f"{error}; the channel is gone, so drop this part") from error
+        return await self._rest.ask(request, Shown)
 
     async def _change(self, receipt: str, body: ChangedMessage) -> None:
         where = path("channels", *_at(receipt, "messages"))
@@ -181,6 +197,12 @@ class Effects:
         where = path("channels", channel, "messages", message)
         request = Request(verb="Discord, reading a message", method="GET", path=where)
         return await self._rest.ask(request, Message)
+
+
+def _goes_to(effect: Post | Upload) -> str:
+    """The channel for a part. Where the part before it has opened a post, it goes there too."""
+    before = message_at(effect.after) if not effect.address.thread else None
+    return before[0] if before else channel_of(effect.address)
 
 
 def _at(external: str, between: str) -> tuple[str, str, str]:

@@ -163,6 +163,7 @@ class Link(discord.Client):
             label=_label(found),
             own_role=str(own.id) if own else "",
             role_names=tuple(role.name for role in names if role),
+            opener=str(found.owner_id) if isinstance(found, discord.Thread) else "",
         )
 
     async def _hang_up(self) -> None:

@@ -177,6 +177,7 @@ class Hearing:
             place=found.parent_id or channel if is_thread else channel,
             thread=channel if is_thread else "",
             label=f"#{found.name}" if found.name else "",
+            opener=(found.owner_id or "") if is_thread else "",
         )
 
 

@@ -35,7 +35,8 @@ _CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a channel's messages belong. `own_role` is the role that Discord made for the bot: to
-    mention it is to mention the bot. `role_names` are those of the sender."""
+    mention it is to mention the bot. `role_names` are those of the sender. `opener` has opened the
+    thread: what is said in a post that the bot has opened answers the bot."""
 
     place: str
     thread: str = ""
@@ -43,6 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     own_role: str = ""
     role_names: tuple[str, ...] = ()
+    opener: str = ""
 
 
 def external_id(channel: str, message: str) -> str:
@@ -158,6 +160,7 @@ def _is_addressed(message: Message, *, account: str, place: Place) -> bool:
         _mention(account).search(message.content) is not None
         or (quoted is not None and quoted.author.id == account)
         or (place.own_role != "" and place.own_role in message.mention_roles)
+        or place.opener == account
     )
 
 

@@ -126,6 +126,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     guild_id: str = ""
     parent_id: str | None = None
+    owner_id: str | None = None
 
 
 OptionValue = str | int | float | bool | None

@@ -50,7 +50,11 @@ _ADVICE: Final[Mapping[int, str]] = {
     50007: "the person takes no direct messages from the bot; ask them to allow it",
     50013: "give the bot the permissions that docs/adapters/discord.md names",
     50083: "the thread is archived and locked; unlock it",
+    40067: "this forum wants a tag on every post; turn that off in the forum's settings",
 }
+# The codes of a refusal to put a message into a channel of this kind, and what we call it.
+_NOT_FOR_MESSAGES: Final = frozenset({50008, 50024})
+NOT_FOR_MESSAGES: Final = "not_for_messages"
 
 # A name goes into a header as it is.
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f"\\/]')
@@ -113,7 +117,8 @@ def refused(request: Request, status: int, retry_after: str, body: bytes) -> Per
         return Transient(words) if request.is_repeatable else Ambiguous(words)
     advice = _ADVICE.get(refusal.code)
     detail = bytes(refusal.errors).decode("utf-8", "replace")[:500]
-    return Permanent("; ".join(part for part in (words, detail, advice) if part))
+    code = NOT_FOR_MESSAGES if refusal.code in _NOT_FOR_MESSAGES else ""
+    return Permanent("; ".join(part for part in (words, detail, advice) if part), code=code)
 
 
 def _refusal(body: bytes) -> Refusal:

@@ -100,6 +100,9 @@ _ANSWERED = """
     SELECT i.external_id FROM inbox i
     WHERE i.message_id = COALESCE((SELECT t.message_id FROM turns t WHERE t.id = $1), $2)
       AND i.adapter = $3 AND i.account = $4"""
+_BEFORE = """
+    SELECT receipt FROM outbox
+    WHERE message_id = $1 AND part < $2 AND state = 'sent' ORDER BY part DESC LIMIT 1"""
 _NEXT_DUE = f"""
     SELECT o.due_at FROM outbox o WHERE o.state = 'pending' AND {_IS_FIRST}
     ORDER BY o.due_at LIMIT 1"""
@@ -199,9 +202,11 @@ def _completed(part: Part, target: PartId | None) -> Op[Part]:
 
 def with_answered(part: Part) -> Op[Part]:
     """With the message that it answers; only the first part of a reply does. It must have come from
-    where the part goes: what was sent from elsewhere answers nothing."""
+    where the part goes: what was sent from elsewhere answers nothing. A later part has the receipt
+    of the one before it instead."""
     if part.index and part.step is not Step.REACT:
-        return part
+        before = yield from row(_BEFORE, part.message, part.index)
+        return msgspec.structs.replace(part, after=before[0]) if before else part
     address = part.address
     found = yield from row(_ANSWERED, part.turn, part.message, address.adapter, address.account)
     return msgspec.structs.replace(part, reply_to=found[0]) if found else part

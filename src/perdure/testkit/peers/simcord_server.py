@@ -2,9 +2,9 @@
 
 simcord keeps a world (servers, members, permissions, messages, interactions) that obeys Discord's
 rules and answers with its error codes, but knows no network. Here that world gets one, so a client
-is tested with its own HTTP, and a whole gateway process can talk to it. Two rules that simcord
+is tested with its own HTTP, and a whole gateway process can talk to it. Rules that simcord
 leaves out are added as Discord publishes them: a nonce that must be unique brings back the message
-that used it, and a rate limit names the seconds to wait.
+that used it, a rate limit names the seconds to wait, and a forum takes posts only.
 """
 
 import fnmatch
@@ -234,6 +234,7 @@ class SimcordServer:
         if path == "/gateway/bot":
             return {"url": self.gateway.url, "shards": 1}
         body, files = await _read(request)
+        self._refuse_message_in_forum(request.method, path)
         nonce = body.get("nonce") if isinstance(body, dict) and body.get("enforce_nonce") else None
         if nonce in self._nonces:
             return router.dispatch(self.world, "GET", self._nonces[nonce])
@@ -243,6 +244,15 @@ class SimcordServer:
         if nonce is not None:
             self._nonces[nonce] = f"{path}/{answer['id']}"
         return answer
+
+    def _refuse_message_in_forum(self, method: str, path: str) -> None:
+        """Discord wants a post opened there; simcord would take the message."""
+        channel = path.removeprefix("/channels/").removesuffix("/messages")
+        if method != "POST" or not (path.endswith("/messages") and channel.isdecimal()):
+            return
+        found = self.world.channels.get(int(channel))
+        if found is not None and found.type == ChannelType.FORUM:
+            raise BackendError(400, 50008, "Cannot send messages in a non-text channel")
 
     def _fault(self, method: str, path: str) -> Fault | None:
         for fault in self.faults:

@@ -1,0 +1,125 @@
+"""Posts in forums and media channels.
+
+Nothing can be sent into such a channel itself: what is said there opens a post, a thread with a
+name and a first message, and what follows goes into that thread. Discord takes no nonce for a post.
+So before one is tried a second time, it is looked for among the newest ones that we have opened.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from perdure.adapters.discord.bodies import Mentions, NewMessage, Row, Shown
+from perdure.adapters.discord.payloads import Channel, Message
+from perdure.adapters.discord.wire import File, Request, Rest, path
+from perdure.domain.errors import NotFound
+from perdure.ports.clock import Clock
+
+NAME_MAX: Final = 100
+# A post of ours with the same words that is younger than this is the one that was tried before.
+TRIED_S: Final = 3_600
+_KINDS: Final = frozenset({15, 16})  # forum, media
+_EPOCH_MS: Final = 1_420_070_400_000
+_MARKS: Final = "#>*_~`-|= \t"
+
+
+class Starter(msgspec.Struct, frozen=True, kw_only=True):
+    """The first message of a post."""
+
+    content: str
+    allowed_mentions: Mentions = Mentions()
+    components: tuple[Row, ...] | UnsetType = UNSET
+
+
+class NewPost(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    message: Starter
+
+
+class _Opened(msgspec.Struct, frozen=True, kw_only=True):
+    message: Shown
+
+
+class _Threads(msgspec.Struct, frozen=True, kw_only=True):
+    threads: tuple[Channel, ...] = ()
+
+
+class Forums:
+    def __init__(self, rest: Rest, clock: Clock) -> None:
+        self._rest = rest
+        self._clock = clock
+        self._known: dict[str, Channel] = {}
+
+    def is_known(self, channel: str) -> bool:
+        return channel in self._known
+
+    async def finds(self, channel: str) -> bool:
+        """Ask whether a channel that takes no messages is a forum."""
+        where = path("channels", channel)
+        ask = Request(verb="Discord, reading a channel", method="GET", path=where)
+        found = await self._rest.ask(ask, Channel)
+        if found.type in _KINDS:
+            self._known[channel] = found
+        return self.is_known(channel)
+
+    async def open(
+        self, channel: str, body: NewMessage, *, name: str, file: File | None, is_repeat: bool
+    ) -> Shown:
+        """Open a post, unless an earlier try has. Returns its first message."""
+        post = NewPost(name=name, message=Starter(content=body.content, components=body.components))
+        if is_repeat and (before := await self._tried(channel, post)) is not None:
+            return before
+        request = Request(
+            verb="Discord, opening a post",
+            method="POST",
+            path=path("channels", channel, "threads"),
+            body=post,
+            file=file,
+            is_repeatable=False,
+        )
+        return (await self._rest.ask(request, _Opened)).message
+
+    async def _tried(self, channel: str, post: NewPost) -> Shown | None:
+        forum = self._known[channel]
+        where = path("guilds", forum.guild_id, "threads", "active")
+        ask = Request(verb="Discord, looking for a post", method="GET", path=where)
+        threads = (await self._rest.ask(ask, _Threads)).threads
+        oldest_ms = self._clock.now_ms() - TRIED_S * 1000
+        for thread in sorted(threads, key=lambda each: int(each.id), reverse=True):
+            is_alike = (thread.parent_id, thread.name) == (channel, post.name)
+            if is_alike and _opened_ms(thread.id) > oldest_ms:
+                shown = await self._first(thread.id, post.message)
+                if shown is not None:
+                    return shown
+        return None
+
+    async def _first(self, thread: str, starter: Starter) -> Shown | None:
+        """The first message of a post, if it says what we would say, and a bot has said it."""
+        ask = Request(
+            verb="Discord, looking for a post",
+            method="GET",
+            path=path("channels", thread, "messages"),
+            query={"after": "0", "limit": "1"},
+        )
+        try:
+            messages = await self._rest.ask(ask, list[Message])
+        except NotFound:
+            return None
+        for found in messages:
+            is_same = "".join(found.content.split()) == "".join(starter.content.split())
+            if found.author.bot and is_same:
+                return Shown(id=found.id, channel_id=found.channel_id, content=found.content)
+        return None
+
+
+def name_of(text: str, otherwise: str = "") -> str:
+    """What to call a post: the first line of its text that has words, without markdown's marks."""
+    lines = (" ".join(line.strip(_MARKS).split()) for line in text.splitlines())
+    name = next(filter(None, lines), "") or " ".join(otherwise.split()) or "Post"
+    return name if len(name) <= NAME_MAX else name[: NAME_MAX - 1].rstrip() + "…"
+
+
+def _opened_ms(thread: str) -> int:
+    """When Discord made an id."""
+    return (int(thread) >> 22) + _EPOCH_MS
