@@ -158,8 +158,6 @@ def choice(request: pytest.FixtureRequest) -> Choice:
 @pytest.fixture
 async def tell(request: pytest.FixtureRequest) -> Tell:
     """Keeps the point at which something broke for the test's report."""
-    # Tasks of a dead process die untidily; that is the point.
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     return lambda point: request.node.user_properties.append(("struck at", point))
 
 
