@@ -65,13 +65,23 @@ class _File(logging.handlers.RotatingFileHandler):
     has_complained = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
-        """A full disk: without this each line would print a traceback of its own."""
+        """Complain once about a full disk: each line would print a traceback of its own."""
+        why = sys.exc_info()[1]
+        self._let_go()
         if self.has_complained:
             return
         self.has_complained = True
         with contextlib.suppress(OSError, ValueError):
-            why = sys.exc_info()[1]
             print(f"the log file cannot be written ({why}); free some space", file=sys.stderr)  # noqa: T201
+
+    def _let_go(self) -> None:
+        """Close the file, and let the next line open it anew. What could not be written stays in
+        the file's buffer: it would be tried again with every line, and once more by whoever
+        collects the file at the end of the process, who prints a traceback."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
 
 
 def _terminal(shared: list[structlog.typing.Processor]) -> logging.Handler:
