@@ -33,10 +33,17 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import MediaId, SessionId, TurnId
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import TextBlock
 from perdure.domain.records import PartView, SessionRecord, TurnView
-from perdure.domain.recovery import Policy, Resume, acknowledgements, given_up_text
+from perdure.domain.recovery import (
+    HEARTBEAT_MS,
+    Policy,
+    Resume,
+    acknowledgements,
+    given_up_text,
+)
 from perdure.domain.updates import EDIT, Accepted, Effect
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed
@@ -59,6 +66,7 @@ from perdure.testkit.system import VirtualClock
 OpenStore = Callable[[], Awaitable[Store]]
 WAIT = Policy(resume=Resume.WAIT, freshness_ms=0)
 ASK = Policy(resume=Resume.ASK, freshness_ms=0)
+STALE = Policy(freshness_ms=1_000)
 PLANNED = [Interruption.SHUTDOWN, Interruption.RESTART]
 COUNTED = [Interruption.CRASH, Interruption.DRAIN_TIMEOUT]
 
@@ -94,6 +102,7 @@ class Sender:
         kind: str = "message",
         attachments: tuple[Attachment, ...] = (),
         target: str = "",
+        policy: Policy = GO_ON,
     ) -> Accepted:
         self.sent += 1
         update = message(
@@ -105,7 +114,7 @@ class Sender:
             kind=kind,
         )
         update = msgspec.structs.replace(update, busy=busy, attachments=attachments, target=target)
-        return await self._store.inbox.accept(update, queue_max=1000)
+        return await self._store.inbox.accept(update, queue_max=1000, menu=Menu(recovery=policy))
 
 
 @pytest.fixture
@@ -203,7 +212,7 @@ async def test_the_next_message_replaces_and_is_told_of_it(store: Store, send: S
     await flush(store, first.lease, "half an ans")
     await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
 
-    accepted = await send("what else?")
+    accepted = await send("what else?", policy=WAIT)
 
     assert accepted.session == first.lease.session
     assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
@@ -221,13 +230,13 @@ async def test_the_next_message_replaces_and_is_told_of_it(store: Store, send: S
 
 async def test_what_the_model_was_told_is_not_told_again(store: Store, send: Sender) -> None:
     await cut_after_message(store, send)
-    await send("what else?")
+    await send("what else?", policy=WAIT)
     second = await claim_one(store)
     told = acknowledgements(second.lease.turn, second.telling.interruptions)
     assert len(told) == 1
     await store.turns.append(second.lease, told)
     await store.turns.interrupt(second.lease, Interruption.SHUTDOWN, attempts_max=3)
-    await send("and now?")
+    await send("and now?", policy=WAIT)
 
     third = await claim_one(store)
 
@@ -339,14 +348,11 @@ async def test_what_is_stale_is_kept_for_the_next_message(
 ) -> None:
     first = await cut_after_message(store, send)
     clock.advance(3_600)
-    assert await resumed(store, Policy(freshness_ms=1_000)) == []
+    assert await resumed(store, STALE) == []
 
-    accepted = await send("hello again")
+    accepted = await send("hello again", policy=STALE)
 
     assert (accepted.session, accepted.ended) == (first.lease.session, (first.lease.turn,))
-
-
-STALE = Policy(freshness_ms=1_000)
 
 
 @pytest.mark.parametrize("policy", [WAIT, ASK, STALE], ids=["wait", "ask", "stale"])
@@ -531,7 +537,7 @@ async def test_the_words_are_text_where_nobody_asked(store: Store, send: Sender,
     first = await cut_after_message(store, send)
     await resumed(store, WAIT)
 
-    accepted = await send(word)
+    accepted = await send(word, policy=WAIT)
 
     assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
     assert await texts_waiting(store, accepted.session) == [word]
@@ -541,25 +547,148 @@ async def test_any_other_text_replaces_what_was_asked_about(store: Store, send: 
     first = await cut_after_message(store, send)
     await resumed(store, ASK)
 
-    accepted = await send("continue with the other one")
+    accepted = await send("continue with the other one", policy=ASK)
 
     assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
     assert await texts_waiting(store, accepted.session) == ["continue with the other one"]
 
 
-async def suspects(store: Store, send: Sender, places: Sequence[str]) -> dict[str, Claimed]:
-    """Conversations that have crashed twice, interrupted."""
+@pytest.mark.parametrize("busy", [Busy.QUEUE, Busy.STEER])
+@pytest.mark.parametrize("reason", list(Interruption))
+async def test_a_message_waits_behind_a_turn_that_goes_on_by_itself(
+    store: Store, send: Sender, reason: Interruption, busy: Busy
+) -> None:
+    """However long that is held back: it is the next to be answered, as if it ran."""
+    await send("work")
+    first = await cut(store, reason)
+
+    accepted = await send("and then?", busy=busy)
+
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert accepted.queue_position == 1
+    assert await store.turns.claim(limit=9) == []
+    assert await resumed(store) == [first.lease.turn]
+    assert await in_order(store, accepted.session) == ["work", "and then?"]
+    outcomes = [turn.outcome for turn in (await record_of(store, accepted.session)).turns]
+    assert outcomes == ["done", "done"]
+
+
+async def test_where_newer_messages_interrupt_they_supersede_it(store: Store, send: Sender) -> None:
+    first = await cut_after_message(store, send)
+
+    accepted = await send("rather this", busy=Busy.INTERRUPT)
+
+    assert (accepted.effect, accepted.ended) == (Effect.SUPERSEDED, (first.lease.turn,))
+    row = await turn_row(store, accepted.session, first.lease.turn)
+    assert (row.outcome, row.reason) == ("superseded", "a newer message came")
+
+
+@pytest.mark.parametrize("policy", [GO_ON, WAIT, ASK, STALE], ids=["on", "wait", "ask", "stale"])
+async def test_a_call_goes_on_whatever_comes_after_it(
+    store: Store, send: Sender, clock: VirtualClock, policy: Policy
+) -> None:
+    """Its caller repeats it under its key, and waits for the answer."""
+    call = await send("compute", kind="call")
+    first = await cut(store)
+    clock.advance(3_600)
+
+    accepted = await send("and then?", policy=policy)
+
+    assert accepted.ended == ()
+    assert await resumed(store, policy) == [first.lease.turn]
+    await settle(store, await claim_one(store), "42")
+    row = await turn_row(store, call.session, turn_of(call))
+    assert (row.state, row.outcome) == ("settled", "done")
+
+
+async def suspects(
+    store: Store, send: Sender, places: Sequence[str], clock: VirtualClock, lived_s: float = 0
+) -> dict[str, Claimed]:
+    """Conversations that have crashed twice, the first time after so many seconds. Interrupted."""
     found = {}
     for place in places:
         await send("poison?", place=place)
-        await cut(store, Interruption.CRASH)
+        claimed = await claim_one(store)
+        clock.advance(lived_s)
+        await store.nodes.beat()
+        await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=3)
         await resumed(store)
         found[place] = await cut(store, Interruption.CRASH)
     return found
 
 
-async def test_suspects_go_on_last_and_one_at_a_time(store: Store, send: Sender) -> None:
-    suspected = await suspects(store, send, ["s0", "s1"])
+@pytest.mark.parametrize(("lived_s", "alone_s"), [(0, 0), (2, 2), (3_000, 60)])
+async def test_a_suspect_is_alone_until_it_has_lived_longer_than_ever_before(
+    store: Store, send: Sender, clock: VirtualClock, lived_s: float, alone_s: float
+) -> None:
+    """Then the next one begins; so many of them do not wait for each other's ends."""
+    await suspects(store, send, ["s0", "s1"], clock, lived_s)
+    assert len(await resumed(store)) == 1
+    assert (await store.nodes.resume(GO_ON, limit=9)).look_again_ms is None  # it has not begun
+    first = await claim_one(store)
+    began = clock.now_ms()
+
+    clock.advance(alone_s)
+    held = await store.nodes.resume(GO_ON, limit=9)
+    assert (held.recorded, held.is_holding_back) == ([], True)
+    assert held.look_again_ms == began + alone_s * 1000 + 1
+    clock.advance(0.001)
+    following = await store.nodes.resume(GO_ON, limit=9)
+
+    (next_one,) = only(TurnRequeued, following.recorded)
+    assert next_one.turn != first.lease.turn
+    assert (following.is_holding_back, following.look_again_ms) == (False, None)
+
+
+async def test_nobody_knows_better_than_a_heartbeat_when_a_node_died(
+    store: Store, send: Sender, clock: VirtualClock, restart: OpenStore
+) -> None:
+    """However long nobody starts it again; it must not be taken for the time the turn has lived."""
+    for place in ("s0", "s1"):
+        await send(place=place)
+    for _ in range(2):
+        assert len(await store.turns.claim(limit=9)) == 2
+        clock.advance(2)
+        await store.nodes.beat()
+        clock.advance(1_000)
+        store = await restart()
+        await store.nodes.reap(attempts_max=3, limit=9)
+        while (await store.nodes.resume(GO_ON, limit=9)).recorded:
+            pass
+    await claim_one(store)
+
+    held = await store.nodes.resume(GO_ON, limit=9)
+
+    assert held.look_again_ms == clock.now_ms() + 2_000 + HEARTBEAT_MS + 1
+
+
+async def test_who_has_made_room_for_the_next_suspect_is_not_given_up_for_it(
+    store: Store, send: Sender, clock: VirtualClock, restart: OpenStore
+) -> None:
+    """It had lived longer than ever; the node died under the one that was on trial."""
+    await suspects(store, send, ["s0", "s1"], clock)
+    await resumed(store)
+    proved = await claim_one(store)
+    clock.advance(1)
+    await resumed(store)
+    on_trial = await claim_one(store)
+    store = await restart()
+
+    await store.nodes.reap(attempts_max=3, limit=9)
+
+    states = [
+        (await turn_row(store, each.lease.session, each.lease.turn)).state
+        for each in (proved, on_trial)
+    ]
+    assert states == ["interrupted", "settled"]
+    assert await resumed(store) == [proved.lease.turn]
+    await settle(store, await claim_one(store))
+
+
+async def test_suspects_go_on_last_and_one_at_a_time(
+    store: Store, send: Sender, clock: VirtualClock
+) -> None:
+    suspected = await suspects(store, send, ["s0", "s1"], clock)
     turns = {claimed.lease.turn for claimed in suspected.values()}
     bystanders = set()
     for n in range(3):
@@ -792,9 +921,9 @@ async def test_planned_endings_do_not_count(
     ("outcome", "left"), [(Outcome.DONE, 0), (Outcome.FAILED, 2), (Outcome.STOPPED, 2)]
 )
 async def test_only_a_turn_that_is_done_clears_the_count(
-    store: Store, send: Sender, outcome: Outcome, left: int
+    store: Store, send: Sender, clock: VirtualClock, outcome: Outcome, left: int
 ) -> None:
-    found = await suspects(store, send, ["home"])
+    found = await suspects(store, send, ["home"], clock)
     session = found["home"].lease.session
     await resumed(store)
     claimed = await claim_one(store)
@@ -1012,7 +1141,7 @@ async def _supersede(store: Store, send: Sender, running: Claimed) -> None:
 
 async def _replace(store: Store, send: Sender, running: Claimed) -> None:
     await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
-    await send("newer")
+    await send("newer", policy=WAIT)
 
 
 async def _make_way(store: Store, send: Sender, running: Claimed) -> None:

@@ -9,7 +9,7 @@ from perdure.domain.events import AssistantSaid, TurnQueued, TurnSettled
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, assert_sound, message, only, settle
+from perdure.testkit.stores import GO_ON, Person, assert_sound, message, only, settle
 
 
 def queued(claimed: Claimed) -> TurnQueued:
@@ -50,9 +50,11 @@ async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: 
 async def test_one_that_was_interrupted_is_not_lost_either(store: Store, ada: Person) -> None:
     result = await _brought(store, ada)
     await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=3)
-    await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
+    accepted = await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
 
-    assert await _next_answers(store) == ["", queued(result).answer]
+    assert accepted.ended == ()
+    assert await _next_answers(store) == [queued(result).answer, ""]
 
 
 @pytest.mark.parametrize("adapter", [HTTP, "chat"])

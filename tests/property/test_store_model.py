@@ -44,6 +44,8 @@ class ModelTurn:
     state: str = "queued"
     outcome: str | None = None
     attempts: int = 0
+    began: int = 0
+    longest: int = 0
     claimed: Claimed | None = None
     shown: str = ""
     said: list[str] = field(default_factory=list)
@@ -79,12 +81,15 @@ class ModelSession:
         is_free = all(turn.state == "queued" for turn in waiting)
         return waiting[0] if waiting and is_free else None
 
-    def interrupt(self, turn: ModelTurn, *, counts: bool) -> list[ModelTurn]:
+    def interrupt(
+        self, turn: ModelTurn, *, at: int, counts: bool, is_spared: bool = False
+    ) -> list[ModelTurn]:
         """The turns that move on to another session."""
         turn.end_attempt()
         turn.state = "interrupted"
+        turn.longest = max(turn.longest, at - turn.began)
         self.strikes += counts
-        if not counts or self.strikes < ATTEMPTS_MAX:
+        if not counts or self.strikes < ATTEMPTS_MAX or is_spared:
             return []
         turn.settle("suspended")
         self.is_suspended, self.head = True, turn.id
@@ -97,8 +102,6 @@ class ModelSession:
         started = next((turn for turn in self.open_turns if turn.attempts), None)
         if started is None:
             return None
-        if started.state == "interrupted":
-            return started, "interrupted"
         return (started, "superseded") if busy is Busy.INTERRUPT else None
 
     def end(self, turn: ModelTurn, outcome: str) -> None:
@@ -208,6 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert turn is not None
             assert each.parent == session.head
             turn.state, turn.claimed, turn.attempts = "running", each, turn.attempts + 1
+            turn.began = self.clock.now_ms()
             assert each.lease.attempt == turn.attempts
 
     @precondition(lambda self: self.at_work)
@@ -250,7 +254,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert turn.claimed is not None
         claimed = turn.claimed
         self.run(self.store.turns.interrupt(claimed.lease, reason, attempts_max=ATTEMPTS_MAX))
-        self.move_on(session, session.interrupt(turn, counts=reason.counts_towards_limit))
+        at, counts = self.clock.now_ms(), reason.counts_towards_limit
+        self.move_on(session, session.interrupt(turn, at=at, counts=counts))
         self.must_be_fenced(claimed)
 
     def move_on(self, session: ModelSession, turns: list[ModelTurn]) -> None:
@@ -272,23 +277,41 @@ class StoreMachine(RuleBasedStateMachine):
         self.run(self.store.close())
         self.run(self.begin())
         self.run(self.store.nodes.reap(attempts_max=ATTEMPTS_MAX, limit=100))
-        for session, turn in owned:
-            self.move_on(session, session.interrupt(turn, counts=True))
+        last = max(
+            (t.began for s, t in owned if t.attempts > 1 and s.strikes >= SUSPECT), default=0
+        )
+        for session, turn in sorted(owned, key=lambda each: each[1].began):
+            is_spared = turn.began < last
+            at = self.clock.now_ms()
+            moved = session.interrupt(turn, at=at, counts=True, is_spared=is_spared)
+            self.move_on(session, moved)
         for claimed in before:
             assert claimed is not None
             self.must_be_fenced(claimed)
 
+    @rule(seconds=st.sampled_from([0.05, 1, 100]))
+    def time_passes(self, seconds: float) -> None:
+        """While the node says that it lives."""
+        self.clock.advance(seconds)
+        assert self.run(self.store.nodes.beat())
+
     @rule()
     def resume(self) -> None:
-        """All at once, except sessions that crashed before: last, and one at a time."""
+        """All at once, except sessions that crashed before: last, and each of them alone until it
+        has lived longer than it ever did, a minute at most."""
         resumed = self.run(self.store.nodes.resume(GO_ON, limit=100))
         went_on = {event.turn for event in only(TurnRequeued, resumed.recorded)}
         waiting = [(s, t) for s, t in self.open_turns if t.state == "interrupted"]
         bystanders = {t.id for s, t in waiting if s.strikes < SUSPECT}
         suspects = {t.id for s, t in waiting if s.strikes >= SUSPECT}
-        is_suspect_at_work = any(
-            t.attempts and t.state != "interrupted" and s.strikes >= SUSPECT
+        at_work = [
+            t
             for s, t in self.open_turns
+            if t.attempts and t.state != "interrupted" and s.strikes >= SUSPECT
+        ]
+        now = self.clock.now_ms()
+        is_suspect_at_work = any(
+            t.state == "queued" or now <= t.began + min(t.longest, 60_000) for t in at_work
         )
         if bystanders or is_suspect_at_work:
             assert went_on == bystanders

@@ -21,6 +21,7 @@ from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
+from perdure.domain.recovery import Policy
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
@@ -339,6 +340,44 @@ async def test_a_settlement_that_a_drain_finds_under_way_is_waited_for(
             await draining
             assert await outcomes_of(store, accepted) == ["done"]
             assert [r for r in seen if isinstance(r.event, TurnSettled)]
+
+
+class MeetingAgent(ScriptedAgent):
+    """Answers nobody before so many ask at once."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._meeting = asyncio.Barrier(count)
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        yield Text("word ")
+        await self._meeting.wait()
+        async for event in super().run(request):
+            yield event
+
+
+async def test_suspects_do_not_wait_for_each_others_ends(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Two crashes, after a tenth of a second each. Then each is alone for that long, and no more;
+    nobody wakes the pump at that instant but itself."""
+    places = [f"p{n}" for n in range(4)]
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
+        await store.nodes.join(name="first")
+        sent = [
+            await store.inbox.accept(hello(person, place, place=place), queue_max=9)
+            for place in places
+        ]
+        for _ in range(2):
+            await store.nodes.resume(Policy(), limit=9)
+            assert len(await store.turns.claim(limit=9)) == len(places)
+            clock.advance(0.1)
+            await store.nodes.reclaim(known=(), attempts_max=3)
+        roster = Roster(seated(MeetingAgent(len(places))))
+        parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, roster=roster)
+        async with begun(parts):
+            for accepted in sent:
+                await until(partial(is_answered, store, accepted), "an answer", clock)
 
 
 class BrittlePlatform(ScriptedPlatform):

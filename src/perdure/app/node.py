@@ -257,6 +257,7 @@ def _menu(around: Surroundings) -> Menu:
         agents={seat.name: seat.offer for seat in around.roster.seats},
         personas=tuple(around.personas),
         idle_reset_ms=around.limits.idle_reset_ms,
+        recovery=around.limits.recovery,
     )
 
 

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.recovery import Policy
+
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as commands see it. `keep_tokens`: how much of the newest turns a compaction leaves
@@ -17,12 +19,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):
     """`agents` by name, the default first; `personas` by name. `idle_reset_ms` 0: only commands
-    reset. A new session's first turn waits `hold_ms` at most for the memories of the last one."""
+    reset. A new session's first turn waits `hold_ms` at most for the memories of the last one.
+    `recovery` says what becomes of an interrupted turn when a newer message comes."""
 
     agents: Mapping[str, Offer] = {}
     personas: tuple[str, ...] = ()
     idle_reset_ms: int = 0
     hold_ms: int = 10_000
+    recovery: Policy = Policy()
 
     @property
     def default(self) -> str:

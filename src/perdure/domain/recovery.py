@@ -31,6 +31,12 @@ from perdure.domain.prompt import Message, Note, Role, messages_of
 
 CONTINUE: Final = "continue"
 DROP: Final = "drop"
+# How often a node says that it lives while turns run there. So long after its last sign of life at
+# most it died, and with it whatever ran.
+HEARTBEAT_MS: Final = 500
+# A turn that has crashed before may be the reason. It is alone until it has lived longer than it
+# ever did, and no longer than this.
+ALONE_MS: Final = 60_000
 # Kinds of turns that nobody watches over: they are always resumed.
 PERSONAL: Final = "message"
 
@@ -70,6 +76,16 @@ def fate(policy: Policy, *, kind: str, age_ms: int, is_followed: bool) -> Fate:
     if is_followed:
         return Fate.MAKES_WAY
     return Fate.ASKS if policy.resume is Resume.ASK and not is_stale else Fate.WAITS
+
+
+def alone_until(attempt_at: int, longest_ms: int) -> int:
+    """Return the last instant at which a suspect that began at `attempt_at` must be alone."""
+    return attempt_at + min(longest_ms, ALONE_MS)
+
+
+def died_at(alive_at: int, found_at: int) -> int:
+    """Return the latest instant at which the attempt of a dead node can have ended."""
+    return min(found_at, alive_at + HEARTBEAT_MS)
 
 
 _CLOSING: Final = {

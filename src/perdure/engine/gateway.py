@@ -14,7 +14,7 @@ import structlog
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Interruption
-from perdure.domain.recovery import shutdown_text
+from perdure.domain.recovery import HEARTBEAT_MS, shutdown_text
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
@@ -29,7 +29,8 @@ from perdure.ports.clock import Clock
 from perdure.ports.turns import Nodes
 
 BEAT_SHARED_S = 4.0
-BEAT_ALONE_S = 30.0  # only how old an interruption is depends on it
+BEAT_ALONE_S = 30.0  # where nothing runs, nothing depends on it
+BEAT_AT_WORK_S = HEARTBEAT_MS / 1000
 SEND_S = 3.0
 log = structlog.get_logger("gateway")
 
@@ -71,6 +72,7 @@ class Gateway:
         self._name = ""
         self._is_serving = False
         self._stumbled_s = -math.inf
+        self._looked_s = -math.inf
         self.is_draining = False
         self.is_restarting = False
 
@@ -108,13 +110,30 @@ class Gateway:
             try:
                 if not await self._nodes.beat():
                     await self._live_again()
-                if self._is_shared and not self.is_draining and await self._reaper.step():
-                    self._turns.wake()
-                    self._outbox.wake()
+                if self._is_shared and not self.is_draining:
+                    await self._look_for_orphans()
             except (Transient, Ambiguous) as error:
                 log.warning("heartbeat failed", error=error.message)
-            beat_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
-            await happens(self._over, within_s=beat_s)
+            await self._rest()
+
+    async def _look_for_orphans(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._looked_s < BEAT_SHARED_S:
+            return
+        self._looked_s = now_s
+        if await self._reaper.step():
+            self._turns.wake()
+            self._outbox.wake()
+
+    async def _rest(self) -> None:
+        """Wait until it is time to say it again. While turns run that is soon: if we die, the next
+        start must know how long they have lived."""
+        if not self._turns.running:
+            self._turns.stirred.clear()
+            idle_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
+            if not await happens(self._turns.stirred, within_s=idle_s):
+                return
+        await happens(self._over, within_s=BEAT_AT_WORK_S)
 
     async def _live_again(self) -> None:
         """Our lease ran out (the machine slept, the database was away): others may have taken our
@@ -157,6 +176,7 @@ class Gateway:
             self._turns.interrupt_all(reason)
             await self._turns.finished()
         self._over.set()
+        self._turns.stirred.set()
         self._sweeper.stop()
         self._indexer.stop()
         await self._let_files_go()

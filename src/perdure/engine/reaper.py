@@ -12,13 +12,14 @@ REAP_MAX = 200
 
 class Reaper:
     """`is_holding_back`: turns of sessions that crashed before wait for each other; the pump comes
-    back when one of them is done."""
+    back when one of them is done, and at `look_again_ms`."""
 
     def __init__(self, nodes: Nodes, feed: Feed, *, policy: Policy) -> None:
         self._nodes = nodes
         self._feed = feed
         self._policy = policy
         self.is_holding_back = False
+        self.look_again_ms: int | None = None
 
     async def step(self) -> bool:
         """End attempts without an owner, then continue, ask or leave what is interrupted."""
@@ -35,5 +36,6 @@ class Reaper:
     async def resume(self) -> bool:
         resumed = await self._nodes.resume(self._policy, limit=REAP_MAX)
         self.is_holding_back = resumed.is_holding_back
+        self.look_again_ms = resumed.look_again_ms
         self._feed.publish_recorded(resumed.recorded)
         return bool(resumed.recorded)

@@ -49,6 +49,8 @@ class TurnPump:
         self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        # Set whenever a turn begins.
+        self.stirred = asyncio.Event()
         self._is_draining = False
         # Turns may be ours that we do not know of; they are looked for before more is claimed.
         self._is_unsure = False
@@ -90,10 +92,11 @@ class TurnPump:
             next_ms = await self._desk.turns.next_claim_ms()
         except (Transient, Ambiguous):
             return LOOK_AGAIN_S
-        if next_ms is None or self._is_full:
+        instants = [each for each in (next_ms, self._reaper.look_again_ms) if each is not None]
+        if not instants or self._is_full:
             return self._poll_s
         # Never at once: what we could not claim is another's for a moment.
-        left_s = max((next_ms - self._desk.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
+        left_s = max((min(instants) - self._desk.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
         return left_s if self._poll_s is None else min(left_s, self._poll_s)
 
     async def step(self) -> bool:
@@ -116,7 +119,9 @@ class TurnPump:
         for each in claimed:
             self.begin(each)
         self._abandoned.clear()
-        self._has_more = len(claimed) == room
+        # Of suspects that were held back, only those that have begun tell how long to wait.
+        is_to_ask = bool(claimed) and self._reaper.is_holding_back
+        self._has_more = len(claimed) == room or is_to_ask
         return bool(claimed)
 
     async def _look_for_lost(self) -> None:
@@ -174,6 +179,7 @@ class TurnPump:
         task = self._start(self._run(runner), name=turn)
         self._running[turn] = (runner, task)
         self._idle.clear()
+        self.stirred.set()
         # From outside: cancelled before its first step, a task runs no `finally` of its own, and
         # the drain would wait for it forever.
         task.add_done_callback(lambda _: self._ended(turn, runner))

@@ -120,10 +120,12 @@ class Turns(Protocol):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_holding_back`: suspects wait for the one that is at work; look again when it is done."""
+    """`is_holding_back`: suspects wait for the one that is at work. Look again when it is done, and
+    at `look_again_ms`, when it has lived long enough to be no suspect any more."""
 
     recorded: list[Recorded]
     is_holding_back: bool
+    look_again_ms: int | None = None
 
 
 class Nodes(Protocol):

@@ -19,6 +19,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Busy, Outcome
+from perdure.domain.recovery import Fate, fate
 from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect
 from perdure.ports.inbox import Reception
@@ -34,8 +35,9 @@ from perdure.store.statement import Op, run
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
 _RUN_TURN = """
     INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, reason, detail, attempts,
-                       node_id, queued_seq, queued_at, started_at, alive_at, via_id, principal_id)
-    VALUES ($1, $2, $3, $4, $5, 'running', '', '', 1, $6, $7, $8, $8, $8, $9, $10)"""
+                       node_id, queued_seq, queued_at, started_at, alive_at, attempt_at, via_id,
+                       principal_id)
+    VALUES ($1, $2, $3, $4, $5, 'running', '', '', 1, $6, $7, $8, $8, $8, $8, $9, $10)"""
 _WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
 # Platforms hand over an album piece by piece, within so many milliseconds; a turn takes no more
 # than so many events of it.
@@ -103,15 +105,23 @@ def _is_message_in_line(turn: OpenTurn) -> bool:
 
 
 def _closing(setting: Setting, started: OpenTurn | None) -> Closing | None:
-    """What the new message does to the turn that has started: replaces it if it only waits to be
-    resumed by someone, supersedes it if that is the mode, else leaves it alone."""
+    """Return how the new message ends the turn that has started, or None if it waits behind it. An
+    interrupted turn that only waited for the next message is replaced; one that goes on by itself
+    is like one that runs: it is superseded if that is the mode."""
     if started is None:
         return None
-    if started.state == State.INTERRUPTED:
+    if started.state == State.INTERRUPTED and _makes_way(setting, started):
         return REPLACED
     # What came too late to join is no reason to end what it belongs to.
     is_other = not _is_of_album(setting, started)
     return SUPERSEDED if setting.update.busy is Busy.INTERRUPT and is_other else None
+
+
+def _makes_way(setting: Setting, turn: OpenTurn) -> bool:
+    """Decide by the same rule as a start does, where this message would wait behind the turn."""
+    age_ms = setting.stamp.at - turn.alive_at
+    policy = setting.menu.recovery
+    return fate(policy, kind=turn.kind, age_ms=age_ms, is_followed=True) is Fate.MAKES_WAY
 
 
 def _is_of_album(setting: Setting, turn: OpenTurn) -> bool:

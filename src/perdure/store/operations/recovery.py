@@ -1,6 +1,7 @@
 """What becomes of turns whose attempt ended before they did."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from perdure.domain.errands import UNASKED
 from perdure.domain.events import (
@@ -8,14 +9,17 @@ from perdure.domain.events import (
     Recorded,
     TurnRequeued,
 )
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import NodeId, TurnId
 from perdure.domain.outcomes import Interruption
 from perdure.domain.recovery import (
+    ALONE_MS,
     CONTINUE,
     DROP,
     Fate,
     Policy,
     Resume,
+    alone_until,
+    died_at,
     fate,
     question_text,
     tail_key,
@@ -38,18 +42,27 @@ from perdure.store.operations.setting import Stamp
 from perdure.store.operations.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, row, rows, run
 
+NO_LIMIT: Final = 2**62
 _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
 _INTERRUPT = """
     UPDATE turns SET state = 'interrupted', reason = $1, alive_at = $2, node_id = NULL,
-                     asked_at = NULL
-    WHERE id = $3"""
+                     asked_at = NULL, told_at = NULL,
+                     longest_ms = CASE WHEN $3 - attempt_at > longest_ms THEN $3 - attempt_at
+                                       ELSE longest_ms END
+    WHERE id = $4"""
 _REQUEUE = "UPDATE turns SET state = 'queued' WHERE id = $1"
 _ORPHANS = """
-    SELECT t.id FROM turns t WHERE t.state IN ('running', 'waiting')
+    SELECT t.id, t.node_id, t.attempt_at FROM turns t WHERE t.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
                       AND n.lease_until > {now_ms})
-    ORDER BY t.queued_at LIMIT $1"""
+    ORDER BY t.attempt_at LIMIT $1"""
+# Of the suspects that a node has resumed, the one that began last: when it was let in, the others
+# had lived longer than ever before.
+_LAST_SUSPECTS = """
+    SELECT t.node_id, MAX(t.attempt_at) FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.state IN ('running', 'waiting') AND t.attempts > 1 AND s.strikes >= 2
+    GROUP BY t.node_id"""
 _OWNED = "SELECT id FROM turns WHERE node_id = $1 AND state IN ('running', 'waiting')"
 _LAST_BEAT = """
     SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
@@ -77,10 +90,10 @@ _TO_ASK = """
     WHERE state = 'interrupted' AND kind = 'message' AND asked_at IS NULL AND alive_at >= $1
     ORDER BY queued_at LIMIT $2"""
 _SINCE = f"SELECT t.alive_at, t.asked_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
-_SUSPECT_AT_WORK = """
-    SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session_id
+_SUSPECTS_AT_WORK = """
+    SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.outcome IS NULL AND t.state <> 'interrupted' AND t.attempts > 0 AND s.strikes >= 2
-    LIMIT 1"""
+      AND (t.state = 'queued' OR t.attempt_at >= $1)"""
 _ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
 _RUNNING_HERE = """
     SELECT t.id, t.session_id FROM turns t WHERE t.node_id = $1
@@ -97,12 +110,16 @@ def interrupt(
 
 
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
-    """End the attempts of turns whose owner is gone."""
+    """End the attempts of turns whose owner is gone. A suspect that had proved itself, and so made
+    room for the next one, is not given up for what that one may have done."""
     orphans = yield from rows(_ORPHANS.format(now_ms=dialect.now_ms), limit)
+    last_began: dict[NodeId, int] = dict((yield from rows(_LAST_SUSPECTS)))
     recorded: list[Recorded] = []
-    for (turn,) in orphans:
+    for turn, node, attempt_at in orphans:
         yield from lock_conversation(turn)
-        recorded += yield from _interrupt(dialect, turn, Interruption.CRASH, stamp, attempts_max)
+        has_proved_itself = attempt_at < last_began.get(node, 0)
+        limit_now = NO_LIMIT if has_proved_itself else attempts_max
+        recorded += yield from _interrupt(dialect, turn, Interruption.CRASH, stamp, limit_now)
     return recorded
 
 
@@ -138,7 +155,10 @@ def _interrupt(
     assert struck is not None
     yield from run(FORGET_PARTIALS, turn)
     yield from spending.release(turn)
-    yield from run(_INTERRUPT, reason, alive_at, turn)
+    # Our own attempts end now. Of others we only know when they were last seen alive.
+    is_found_dead = reason is Interruption.CRASH
+    ended_at = died_at(alive_at, stamp.at) if is_found_dead else stamp.at
+    yield from run(_INTERRUPT, reason, alive_at, ended_at, turn)
     if reason.counts_towards_limit and struck[0] >= attempts_max:
         fallen = Fallen(turn, found, so_far, events, struck[0], reason)
         return (yield from give_up(dialect, fallen, stamp))
@@ -152,21 +172,34 @@ def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
 
 def resume(dialect: Dialect, policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
     """Apply the policy to interrupted turns. Selection is by the turns' own state, never by recent
-    activity. Sessions that crashed before are suspects: they go last, and one at a time, so that a
-    culprit is found alone."""
+    activity. Sessions that crashed before are suspects: they go last, and each of them alone until
+    it has lived longer than ever before, so that a culprit is found alone."""
     oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
     goes_on = int(policy.resume is Resume.CONTINUE)
     found = yield from rows(_INTERRUPTED.format(suspects="<"), oldest, goes_on, limit)
     suspects = yield from rows(_INTERRUPTED.format(suspects=">="), oldest, goes_on, 2)
-    if not found and suspects and (yield from row(_SUSPECT_AT_WORK)) is None:
-        found, suspects = suspects[:1], suspects[1:]
+    look_again_ms = None
+    if not found and suspects:
+        is_free, look_again_ms = yield from _may_next_begin(stamp)
+        if is_free:
+            found, suspects = suspects[:1], suspects[1:]
     found += yield from rows(_OVERTAKEN, oldest, goes_on, limit)
     if policy.resume is Resume.ASK:
         found += yield from rows(_TO_ASK, oldest, limit)
     recorded: list[Recorded] = []
     for (turn,) in found:
         recorded += yield from _meet(dialect, turn, policy, stamp)
-    return Resumed(recorded=recorded, is_holding_back=bool(suspects))
+    return Resumed(recorded=recorded, is_holding_back=bool(suspects), look_again_ms=look_again_ms)
+
+
+def _may_next_begin(stamp: Stamp) -> Op[tuple[bool, int | None]]:
+    """Whether no suspect must be alone any more; if one must, from when on none does, as far as
+    that is known: of one that waits to be claimed it is not."""
+    at_work = yield from rows(_SUSPECTS_AT_WORK, stamp.at - ALONE_MS)
+    if any(state == State.QUEUED for state, _, _ in at_work):
+        return False, None
+    until = max((alone_until(began, longest) for _, began, longest in at_work), default=-1)
+    return (True, None) if until < stamp.at else (False, until + 1)
 
 
 def _meet(dialect: Dialect, turn: TurnId, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:

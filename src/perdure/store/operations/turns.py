@@ -52,7 +52,7 @@ _NEXT = """
     ORDER BY t.queued_seq LIMIT 1"""
 _START = """
     UPDATE turns SET state = 'running', attempts = attempts + 1, parent_id = $1, node_id = $2,
-                     started_at = COALESCE(started_at, $3), reason = ''
+                     started_at = COALESCE(started_at, $3), attempt_at = $3, reason = ''
     WHERE id = $4"""
 _LEASE = """
     UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
