@@ -26,6 +26,7 @@ from perdure.testkit.stores import (
 from perdure.testkit.system import VirtualClock
 
 CHAT = "chat"
+WAIT = Policy(resume=Resume.WAIT)
 
 
 @pytest.fixture
@@ -91,9 +92,9 @@ async def test_what_was_cut_by_a_crash_is_marked_when_something_newer_replaces_i
 ) -> None:
     claimed = await grows(store, eve, "So far")
     await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=9)
-    await store.nodes.resume(Policy(resume=Resume.WAIT), limit=9)
+    await store.nodes.resume(WAIT, limit=9)
 
-    await eve.says("something else")
+    await eve.says("something else", policy=WAIT)
 
     (part,) = await replies(store, claimed)
     assert (part.step, part.text) == (Step.EDIT, f"So far\n\n{REPLACED_MARK}")

@@ -74,6 +74,26 @@ async def test_tokens_come_in_pages_the_oldest_first(store: Store, clock: Virtua
     assert [*first, *rest] == in_order == await store.principals.tokens()
 
 
+async def test_a_token_is_revoked_by_its_name_too(store: Store, clock: VirtualClock) -> None:
+    carol = await store.principals.ensure("carol", role="member")
+    first = await store.principals.grant(carol.id, "one")
+    clock.advance(1)
+    second = await store.principals.grant(carol.id, "two")
+
+    with pytest.raises(Conflict, match=f"carol has 2 valid tokens.*{first.id}") as ambiguous:
+        await store.principals.revoke("carol")
+    assert ambiguous.value.code == "ambiguous_token"
+    assert second.id in ambiguous.value.message
+    assert await store.principals.by_token("one") == await store.principals.by_token("two") == carol
+
+    assert (await store.principals.revoke(first.id)).id == first.id
+    assert (await store.principals.revoke("carol")).id == second.id
+    assert await store.principals.by_token("two") is None
+    assert (await store.principals.revoke("carol")).revoked_at is not None
+    with pytest.raises(NotFound, match="no token has the id or the name dave"):
+        await store.principals.revoke("dave")
+
+
 async def test_the_same_token_again_is_the_same_grant(store: Store) -> None:
     carol = await store.principals.ensure("carol", role="member")
 

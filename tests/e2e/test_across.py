@@ -253,6 +253,19 @@ async def test_the_events_of_a_linked_conversation_are_those_of_the_other(rig: R
     assert "linked" not in conversation
 
 
+async def at_work(rig: Rig, conversation: str) -> str:
+    """The turn that runs there."""
+
+    async def look() -> dict[str, Any]:
+        _, found = await rig.client.call("GET", f"/api/conversations/{conversation}")
+        result: dict[str, Any] = found
+        return result
+
+    found = await wait_until(look, lambda each: each["state"] == "running", clock=CLOCK)
+    turn: str = found["turn"]
+    return turn
+
+
 async def test_a_stranger_is_let_in_and_out_again(rig: Rig) -> None:
     assert "nobody has asked" in (await rig.done("pair", "list")).out
     rig.api.write(STRANGER, "let me in")
@@ -270,9 +283,14 @@ async def test_a_stranger_is_let_in_and_out_again(rig: Rig) -> None:
     await rig.answered(STRANGER, "You are let in")
     rig.api.write(STRANGER, "thank you")
     before = await rig.answered(STRANGER, "thank you")
+    rig.api.write(STRANGER, "demo words=2000 delay_ms=20")
+    running = await at_work(rig, f"telegram:{STRANGER}")
 
     await rig.done("pair", "revoke", pairing["id"])
 
+    stopped = await rig.client.settled(running)
+    assert stopped["outcome"] == "stopped"
+    assert stopped["reason"] == f"access ended: {STRANGER} may not speak on telegram any more"
     rig.api.write(STRANGER, "are you there?")
     rig.api.write(BOB, "are you there?")
     await rig.answered(BOB, "are you there?")

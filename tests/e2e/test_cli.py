@@ -548,7 +548,11 @@ async def test_a_token_is_made_listed_and_revoked(
     made = (await perdure(gateway.home, "token", "add", "phone", "--json")).json
     text = await perdure(gateway.home, "token", "add", "tablet")
     listed = (await perdure(gateway.home, "token", "list", "--json")).json["tokens"]
-    revoked = await perdure(gateway.home, "token", "revoke", made["id"], "--json")
+    ambiguous = await perdure(gateway.home, "token", "add", "tablet")
+    several = await perdure(gateway.home, "token", "revoke", "tablet")
+    unknown = await perdure(gateway.home, "token", "revoke", "toaster")
+    other = await perdure(gateway.home, "token", "revoke", ambiguous.out.split()[0], "--json")
+    revoked = await perdure(gateway.home, "token", "revoke", "phone", "--json")
     last = await perdure(gateway.home, "token", "revoke", listed[0]["id"])
     if not is_running:
         await gateway.start()
@@ -561,7 +565,12 @@ async def test_a_token_is_made_listed_and_revoked(
         ("tablet", "member"),
     ]
     assert not any("token" in each for each in listed)
-    assert revoked.json["revoked_at"] is not None
+    assert (several.code, unknown.code) == (1, 1)
+    assert "tablet has 2 valid tokens" in several.err
+    assert ambiguous.out.split()[0] in several.err
+    assert "no token has the id or the name toaster" in unknown.err
+    assert other.json["principal"] == "tablet"
+    assert (revoked.json["id"], revoked.json["revoked_at"] is not None) == (made["id"], True)
     assert refused.code == 1
     assert "token" in refused.err
     assert taken.code == 0

@@ -51,6 +51,7 @@ from perdure.ports.history import Page
 from perdure.ports.tools import Caller, ToolResult
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 from perdure.testkit.wire_rules import (
     anthropic_violations,
@@ -220,7 +221,7 @@ class World:
             media=self._folder / "media",
         )
         await self.store.open()
-        self.person = (await self.store.principals.ensure("ada", role="member")).id
+        self.person = await admitted(self.store, "ada")
         self.parts = self._put_together()
         await self.store.nodes.join(name="test")
         while await self.parts.reaper.step():

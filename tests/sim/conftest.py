@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from perdure.app.node import Surroundings, put_together
+from perdure.domain.access import EVERYBODY, Rules, Terms
 from perdure.domain.ids import SessionId
 from perdure.domain.watching import Delta
 from perdure.engine.desk import Limits
@@ -69,6 +70,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
         limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
         adapters={PLATFORM: Fused(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
+        terms=lambda _: Terms(rules=Rules(allow=frozenset({EVERYBODY}))),
     )
 
 

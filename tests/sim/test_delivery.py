@@ -49,7 +49,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, Rule, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import Person
+from perdure.testkit.stores import Person, admitted
 from perdure.testkit.system import SeededEntropy
 
 NAME = "scripted"
@@ -150,7 +150,7 @@ async def a_gateway(
             )
             parts = put_together(around, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="sim")
-            person = (await store.principals.ensure("person", role="member")).id
+            person = await admitted(store, "person")
             try:
                 yield Gateway(store, parts, person)
             finally:

@@ -45,7 +45,7 @@ from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.receiver import ScriptedReceiver
-from perdure.testkit.stores import Person
+from perdure.testkit.stores import Person, admitted
 from perdure.testkit.system import SeededEntropy
 
 NAME = "scripted"
@@ -195,7 +195,7 @@ async def a_node(
         made = around(store, agent, *platforms, is_shared=is_shared)
         parts = put_together(made, supervisor.start, feed=Feed())
         await parts.gateway.begin(name="sim")
-        person = (await store.principals.ensure("person", role="member")).id
+        person = await admitted(store, "person")
         try:
             yield Node(store, parts, person)
         finally:
@@ -207,7 +207,7 @@ async def a_node(
 async def strand(store: Store, name: str) -> PartId:
     """A process of that name takes a part, and is never heard of again."""
     await store.nodes.join(name=name)
-    person = (await store.principals.ensure("person", role="member")).id
+    person = await admitted(store, "person")
     eve = Person(store, person, adapter=NAME, place="stranded")
     await eve.is_answered("hi", "left behind", parts=("left behind",))
     (part,) = await store.outbox.take(adapter=NAME, limit=1)
@@ -366,7 +366,7 @@ async def test_platforms_are_closed_after_the_last_call_has_ended(tmp_path: Path
     async with opened(on_disk(tmp_path), tmp_path) as store:
         made = around(store, Talker())
         made = msgspec.structs.replace(made, platforms={NAME: platform})
-        person = (await store.principals.ensure("person", role="member")).id
+        person = await admitted(store, "person")
         async with running_node(made, Config()) as running:
             accepted = await running.services.door.accept(written("go", person, "m1"))
             await until_so(lambda: bool(platform.happened), "the call")
@@ -551,7 +551,7 @@ async def test_the_last_sending_keeps_its_time(
     async with opened(on_disk(tmp_path), tmp_path) as store, Supervisor() as supervisor:
         parts = put_together(around(store, Talker(), platform), supervisor.start, feed=Feed())
         await store.nodes.join(name="sim")
-        person = (await store.principals.ensure("person", role="member")).id
+        person = await admitted(store, "person")
         for number in range(60):
             eve = Person(store, person, adapter=NAME, place=f"r{number}")
             await eve.is_answered("hi", "hello", parts=("hello",))

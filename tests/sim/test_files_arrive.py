@@ -36,7 +36,7 @@ from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.file_server import FileServer
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import only
+from perdure.testkit.stores import admitted, only
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 FILE = Attachment(reference="r1", name="report.txt")
@@ -114,13 +114,13 @@ class Place:
         await self.store.nodes.join(name="test")
 
     async def say(self, text: str, *attachments: Attachment) -> Accepted:
-        person = await self.store.principals.ensure("ada", role="member")
+        person = await admitted(self.store, "ada")
         self._updates += 1
         update = Update(
             address=Address(adapter="scripted", account="bot", place="room"),
             external_id=f"u{self._updates}",
             kind="message",
-            principal=person.id,
+            principal=person,
             text=text,
             attachments=attachments,
         )

@@ -21,6 +21,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import SimulatedCrash
+from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 LIVES = 20
@@ -65,12 +66,12 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
                 await store.nodes.join(name="sim")
                 while await parts.reaper.step():
                     pass
-                person = await store.principals.ensure("ada", role="member")
+                person = await admitted(store, "ada")
                 update = Update(
-                    address=Address(adapter="http", account=person.id, place="main"),
+                    address=Address(adapter="http", account=person, place="main"),
                     external_id="u1",
                     kind="message",
-                    principal=person.id,
+                    principal=person,
                     text="pay",
                 )
                 session = (await parts.door.accept(update)).session

@@ -6,6 +6,7 @@ A whole engine with a scripted platform. Time is the test's own and flows while 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -265,6 +266,40 @@ async def test_changed_terms_count_from_the_next_message_on(world: World) -> Non
         world.platform.write("four")
         await world.is_shown("heard: four")
     assert heard_by(world.agent) == ["two", "four"]
+
+
+STAFF = Sender(id="carol", name="Carol", roles=("guest", "staff"))
+
+
+@pytest.mark.parametrize(
+    ("sender", "settings"),
+    [
+        (STAFF, AdapterSettings(allow_roles=("staff",), busy="queue")),
+        (ROBOT, AdapterSettings(allow_bots=(ROBOT.id,), busy="queue")),
+        (BOB, AdapterSettings(allow_places=(CLUB,), busy="queue")),
+    ],
+)
+@pytest.mark.parametrize("may_still_speak", [True, False])
+async def test_what_let_them_in_is_asked_again_when_their_turn_begins(
+    world: World, sender: Sender, settings: AdapterSettings, *, may_still_speak: bool
+) -> None:
+    world.serve(settings)
+    async with world.life() as life:
+        world.agent.go_on.clear()
+        world.platform.write("first", sender=sender, place=CLUB, is_addressed=True)
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        world.platform.write("second", sender=sender, place=CLUB, is_addressed=True)
+        await world.is_taken()
+        if not may_still_speak:
+            world.serve(AdapterSettings(allow=("*",) if sender is ROBOT else ()))
+        world.agent.go_on.set()
+        await world.until_seen(partial(is_settled, life), "the end of both")
+    assert len(world.agent.requests) == 1 + may_still_speak
+
+
+async def is_settled(life: Life) -> bool:
+    records = [await life.store.diagnostics.record(each) for each in await life.sessions()]
+    return all(turn.outcome for record in records for turn in record.turns)
 
 
 async def test_a_full_line_is_told(world: World) -> None:

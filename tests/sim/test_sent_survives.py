@@ -10,6 +10,7 @@ from perdure.domain.checker import violations
 from perdure.domain.updates import Update
 from perdure.ports.places import Sending
 from perdure.testkit.crash import Fuse, Nemesis
+from perdure.testkit.stores import admitted
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import PLATFORM, Life, World, patiently, rest
 
@@ -36,6 +37,7 @@ async def says(life: Life, place: str, text: str) -> str:
 
 async def sends(life: Life, to: str, text: str) -> None:
     root = await life.store.principals.ensure("root", role="operator")
+    await admitted(life.store, "root", role="operator")
     sending = Sending(to=to, text=text, external_id=text, by=root, accounts={PLATFORM: "bot"})
     await patiently(partial(life.parts.door.send, sending))
 

@@ -38,7 +38,7 @@ from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import Fuse, FusedStore, Nemesis
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import OwnedDatabase, turn_of
+from perdure.testkit.stores import OwnedDatabase, admitted, turn_of
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -105,7 +105,7 @@ async def inhabited(
     driver: SqliteDriver | PostgresDriver, media: Path, clock: VirtualClock
 ) -> AsyncIterator[tuple[Store, Supervisor, PrincipalId]]:
     async with opened(driver, media, clock) as store, Supervisor() as supervisor:
-        yield store, supervisor, (await store.principals.ensure("person", role="member")).id
+        yield store, supervisor, await admitted(store, "person")
 
 
 def hello(
@@ -623,7 +623,7 @@ async def test_a_delivery_that_another_node_finished_stops_no_other(
                 await put_up(other, platform, supervisor, clock=clock).outbox.recover()
 
         platform = SlowPlatform(take_over)
-        person = (await store.principals.ensure("person", role="member")).id
+        person = await admitted(store, "person")
         async with begun(put_up(store, platform, supervisor, clock=clock)) as parts:
             first = await parts.door.accept(hello(person, "u1"))
             await until(partial(is_answered, store, first), "the first answer", clock)

@@ -18,6 +18,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.store.writing import StoredInbox
 from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -103,12 +104,12 @@ async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: 
 
 
 async def _accept(store: Store, parts: Parts, text: str) -> TurnId:
-    person = await store.principals.ensure("ada", role="member")
+    person = await admitted(store, "ada")
     update = Update(
-        address=Address(adapter="http", account=person.id, place="main"),
+        address=Address(adapter="http", account=person, place="main"),
         external_id="u1",
         kind="message",
-        principal=person.id,
+        principal=person,
         text=text,
     )
     accepted = await parts.door.accept(update)

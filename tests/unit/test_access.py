@@ -4,8 +4,18 @@ from itertools import product
 
 import pytest
 
-from perdure.domain.access import Rules, Verdict, decide
+from perdure.domain.access import (
+    ACCESS_ENDED,
+    Rules,
+    Speaker,
+    Verdict,
+    decide,
+    is_access_ended,
+    refusal,
+)
+from perdure.domain.address import HTTP
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.events import SenderTraits
 from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
 NOBODY = Rules()
@@ -128,3 +138,86 @@ def test_no_rule_lets_anyone_in_whom_it_does_not_name() -> None:
             or (not sender.is_bot and bool(rules.roles & set(sender.roles)))
         )
         assert verdict is not WELCOME or is_named, (rules, said)
+
+
+CLOSED = Rules(allow=frozenset({"*", "ada"}), places=frozenset({"lab"}), is_closed=True)
+
+
+def speaker(
+    sender: Sender,
+    *,
+    adapter: str = "chat",
+    place: str = "somewhere",
+    has_token: bool = False,
+    is_paired: bool = False,
+) -> Speaker:
+    return Speaker(
+        name=f"chat:{sender.id}",
+        adapter=adapter,
+        place=place,
+        has_token=has_token,
+        is_paired=is_paired,
+        traits=SenderTraits(roles=sender.roles, is_bot=sender.is_bot),
+    )
+
+
+ON_A_PLATFORM = [
+    (NOBODY, speaker(ADA), False),
+    (LISTED, speaker(ADA), True),
+    (LISTED, speaker(EVE), False),
+    (OPEN, speaker(EVE), True),
+    (OPEN, speaker(ROBO), False),
+    (BOT, speaker(ROBO), True),
+    (BOT, speaker(OTHER_BOT, is_paired=True), False),
+    (PLACE, speaker(EVE, place="lab"), True),
+    (PLACE, speaker(EVE, place="street"), False),
+    (ROLE, speaker(STAFF), True),
+    (ROLE, speaker(EVE), False),
+    (PAIRING, speaker(EVE), False),
+    (PAIRING, speaker(EVE, is_paired=True), True),
+    (NOBODY, speaker(EVE, is_paired=True), True),
+    (CLOSED, speaker(ADA, place="lab", is_paired=True), False),
+    # A token is no way in on a platform.
+    (NOBODY, speaker(ADA, has_token=True), False),
+]
+WITH_A_TOKEN = [
+    # Over HTTP only a token counts, whatever the name looks like.
+    (OPEN, speaker(ADA, adapter=HTTP, is_paired=True), False),
+    (NOBODY, speaker(ADA, adapter=HTTP, has_token=True), True),
+    # Someone of another platform, or of none, who speaks on this one: an operator over HTTP.
+    (OPEN, speaker(ADA, adapter="other", is_paired=True), False),
+    (CLOSED, speaker(ADA, adapter="other", has_token=True), True),
+    (LISTED, Speaker(name="ada", adapter="chat", place="", has_token=False, is_paired=True), False),
+    (LISTED, Speaker(name="ada", adapter="chat", place="", has_token=True, is_paired=False), True),
+]
+
+
+@pytest.mark.parametrize(("rules", "who", "may_begin"), ON_A_PLATFORM + WITH_A_TOKEN)
+def test_the_decision_table_when_a_turn_begins(rules: Rules, who: Speaker, may_begin: bool) -> None:
+    why_not = refusal(rules, who)
+    assert (why_not == "") is may_begin
+    assert is_access_ended(why_not) is not may_begin
+
+
+def test_a_refusal_says_why() -> None:
+    assert refusal(NOBODY, speaker(ADA)) == f"{ACCESS_ENDED}: ada may not speak on chat any more"
+    assert refusal(CLOSED, speaker(ADA)) == f"{ACCESS_ENDED}: nobody is served on chat any more"
+    by_token = refusal(OPEN, speaker(ADA, adapter=HTTP))
+    assert by_token == f"{ACCESS_ENDED}: no token of chat:ada is valid any more"
+
+
+def test_a_turn_may_begin_exactly_where_its_message_is_welcome() -> None:
+    """One decision, over every configuration, sender and place: asked when the message comes, and
+    again when its turn begins."""
+    every = product(
+        [NOBODY, LISTED, PAIRING, OPEN, PLACE, ROLE, BOT, HALL, CLOSED],
+        [ADA, EVE, NAMESAKE, STAFF, ROBO, OTHER_BOT],
+        PlaceKind,
+        ["lab", "street"],
+        [False, True],
+    )
+    for rules, sender, kind, place, is_paired in every:
+        said = arrival(sender, kind, place=place)
+        is_welcome = decide(rules, said, is_paired=is_paired, is_engaged=False) is WELCOME
+        again = refusal(rules, speaker(sender, place=place, is_paired=is_paired))
+        assert (again == "") is is_welcome, (rules, said)

@@ -179,8 +179,8 @@ class NodeClient:
         body = wire.TokenIn(name=name)
         return await self._ask(wire.TokenOut, _path("tokens"), method="POST", body=body)
 
-    async def revoke(self, token_id: str) -> wire.TokenOut:
-        return await self._ask(wire.TokenOut, _path("tokens", token_id), method="DELETE")
+    async def revoke(self, which: str) -> wire.TokenOut:
+        return await self._ask(wire.TokenOut, _path("tokens", which), method="DELETE")
 
     async def transcript(self, conversation: str, *, limit: int) -> wire.TranscriptOut:
         path = _path("conversations", conversation, "transcript", limit=limit)

@@ -19,6 +19,7 @@ from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
 from perdure.domain.recovery import Policy, Resume
+from perdure.engine.admission import Admission, Review
 from perdure.engine.budget import Budgets
 from perdure.engine.desk import Desk, Limits
 from perdure.engine.errands import Afterwards
@@ -86,6 +87,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     outbox: OutboxPump
     fetching: FetchPump
     reaper: Reaper
+    review: Review
     gateway: Gateway
     door: Door
     watchers: Watchers
@@ -119,9 +121,17 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         display=lambda name: around.displays.get(name, Display()),
     )
     stage, outbox = _outgoing(around, feed, start, surfaces)
-    reaper = Reaper(store.nodes, feed, policy=limits.recovery)
+    admission = Admission(around.terms)
+    review = Review(
+        store.turns,
+        admission,
+        feed,
+        abandon=lambda turn: turns.abandon(turn),  # noqa: PLW0108 - not yet
+        wake=lambda: _wake(turns, outbox),
+    )
+    reaper = Reaper(store.nodes, feed, policy=limits.recovery, review=review.step)
     turns = TurnPump(
-        _desk(around, feed, outbox, start, wake=lambda: turns.wake()),  # noqa: PLW0108 - not yet
+        _desk(around, feed, outbox, start, admission, wake=lambda: turns.wake()),  # noqa: PLW0108
         reaper=reaper,
         start=start,
         surfaces=surfaces,
@@ -148,6 +158,7 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         outbox=outbox,
         fetching=fetching,
         reaper=reaper,
+        review=review,
         gateway=gateway,
         door=Door(
             store.inbox,
@@ -163,6 +174,11 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         watchers=Watchers(feed, store.conversations, store.archive),
         receivers=_receivers(around, start, surfaces),
     )
+
+
+def _wake(*pumps: TurnPump | OutboxPump) -> None:
+    for pump in pumps:
+        pump.wake()
 
 
 def _outgoing(
@@ -227,6 +243,7 @@ def _desk(
     feed: Feed,
     outbox: OutboxPump,
     start: Start,
+    admission: Admission,
     *,
     wake: Callable[[], None],
 ) -> Desk:
@@ -235,6 +252,7 @@ def _desk(
     around.roster.when_gone(prompts.forget)
     return Desk(
         turns=store.turns,
+        admission=admission,
         conversations=store.conversations,
         prompts=prompts,
         files=Files(store.media, clock=clock, bytes_max=around.limits.media_bytes),
@@ -290,6 +308,7 @@ class Node:
         self._gateway = parts.gateway
         self._turns = parts.turns
         self._receivers = parts.receivers
+        self._review = parts.review
         self.roster = roster
 
     @property
@@ -320,6 +339,9 @@ class Node:
 
     async def take_again(self, adapter: str, payload: str) -> None:
         await self._receivers.take_again(adapter, payload)
+
+    async def review_access(self) -> None:
+        await self._review.step()
 
     def resolve_agent(self, name: str) -> str:
         return self.roster.resolve(name)

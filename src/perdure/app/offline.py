@@ -179,8 +179,8 @@ class StoreAnswers:
         view = await self._store.principals.grant(principal.id, token)
         return token_out(view, token=token)
 
-    async def revoke(self, token_id: str) -> wire.TokenOut:
-        return token_out(await self._store.principals.revoke(token_id))
+    async def revoke(self, which: str) -> wire.TokenOut:
+        return token_out(await self._store.principals.revoke(which))
 
 
 def _cursor(after: str) -> tuple[int, str]:

@@ -5,7 +5,7 @@ restart, and refused whole where it is invalid: then everything stays as it was.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from perdure.app.platforms import Hosts
 from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
 from perdure.engine.patience import happens
+from perdure.engine.persist import persist
 from perdure.engine.roster import Roster
 
 LOOK_S = 2.0
@@ -37,6 +38,7 @@ class Reloading:
         roster: Roster,
         seating: agents.Seating,
         hosts: Hosts,
+        review: Callable[[], Awaitable[None]],
         environ: Mapping[str, str],
         shown: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -45,6 +47,7 @@ class Reloading:
         self._roster = roster
         self._seating = seating
         self._hosts = hosts
+        self._review = review
         self._environ = environ
         self._shown = shown
         self._seen = _stamp(path)
@@ -90,6 +93,8 @@ class Reloading:
         self._current = changed
         await self._roster.replace(seats)
         self._hosts.replace(changed.adapters)
+        # Whoever may not speak any more has no turn that goes on.
+        await persist(self._review, clock=self._seating.clock)
         warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)
 

@@ -109,6 +109,7 @@ async def _life(
             roster=roster,
             seating=seating,
             hosts=hosts,
+            review=running.node.review_access,
             environ=environ,
             shown=notifier.reloading,
         )

@@ -208,7 +208,7 @@ def _add_pair(verbs: Verbs) -> None:
     text = "Let in who got this code from the bot."
     approve = pairs.add("approve", text, _approve_pairing, example="perdure pair approve K7WQ2MZR")
     approve.add_argument("code", type=_given, metavar="CODE", help="as the person got it")
-    revoke = pairs.add("revoke", "Let somebody in no more.", _revoke_pairing)
+    revoke = pairs.add("revoke", "Revoke a person's access and end their work.", _revoke_pairing)
     revoke.add_argument("id", type=_given, metavar="ID", help="as in the list")
 
 
@@ -218,8 +218,9 @@ def _add_token(verbs: Verbs) -> None:
     text = "Make a token and print it, this once."
     add = tokens.add("add", text, _add_named_token, example="perdure token add phone")
     add.add_argument("name", type=_given, metavar="NAME", help="who or what it is for")
-    revoke = tokens.add("revoke", "Make a token useless.", _revoke_token)
-    revoke.add_argument("id", type=_given, metavar="ID", help="as in the list")
+    text = "Revoke a token and end the work of whoever has no other."
+    revoke = tokens.add("revoke", text, _revoke_token, example="perdure token revoke phone")
+    revoke.add_argument("which", type=_given, metavar="ID_OR_NAME", help="as in the list")
 
 
 def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
@@ -427,4 +428,4 @@ def _add_named_token(arguments: Arguments) -> NoReturn:
 def _revoke_token(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
-    _ask(arguments, partial(records.revoke_token, token_id=arguments.id))
+    _ask(arguments, partial(records.revoke_token, which=arguments.which))

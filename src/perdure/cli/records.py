@@ -200,9 +200,9 @@ async def add_token(place: Place, *, name: str) -> None:
         print(token.token)
 
 
-async def revoke_token(place: Place, *, token_id: str) -> None:
+async def revoke_token(place: Place, *, which: str) -> None:
     async with answering(place) as answers:
-        token = await answers.revoke(token_id)
+        token = await answers.revoke(which)
     if place.is_json:
         print_json(msgspec.structs.replace(token, token=""))
     else:

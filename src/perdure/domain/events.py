@@ -45,6 +45,17 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     seconds: int = 0
 
 
+class SenderTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What only the platform knows of a sender, as it told when the message came: the `roles` that
+    let them in, and whether they are a bot. Kept so that it can be asked again who may speak."""
+
+    roles: tuple[str, ...] = ()
+    is_bot: bool = False
+
+
+NO_TRAITS: Final = SenderTraits()
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call as the model asked for it. `arguments` is the JSON text exactly as it came."""
 
@@ -109,7 +120,8 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     turn it repeats or the errand whose result it brings; `answer` is that result, or what was sent
     here from elsewhere (`SENT`), said without asking a model, and `files` come with it. `by` is its
     sender, the session's own principal if None; `sender` is what the platform calls them, where
-    several people talk; `via` is the conversation it was said in, where that is linked to this one.
+    several people talk; `via` is the conversation it was said in, where that is linked to this one;
+    `traits` are the sender's.
     """
 
     turn: TurnId
@@ -129,6 +141,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     sender: str = ""
     via: ConversationId | None = None
     files: tuple[Attachment, ...] = ()
+    traits: SenderTraits = NO_TRAITS
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -196,6 +209,7 @@ class SteerAccepted(Event, frozen=True, kw_only=True):
     by: PrincipalId | None = None
     sender: str = ""
     via: ConversationId | None = None
+    traits: SenderTraits = NO_TRAITS
 
 
 class SteerTaken(Event, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from perdure.domain.events import (
     ToolFinished,
     TurnQueued,
 )
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.ids import CallId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption
 from perdure.domain.prompt import Message, Note, Role, messages_of
 
@@ -142,9 +142,9 @@ def given_up_text(times: int, *, goes_on: bool) -> str:
     )
 
 
-def closing_text(ending: Ending) -> str:
-    """The result that stands for a call that never returned."""
-    return _CLOSING[ending]
+def closed(turn: TurnId, call: CallId, ending: Ending) -> ToolFinished:
+    """Return the result that stands for a call which never returned."""
+    return ToolFinished(turn=turn, call=call, ending=ending, result=_CLOSING[ending])
 
 
 def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:

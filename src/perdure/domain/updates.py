@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.events import Attachment, Recorded
+from perdure.domain.events import NO_TRAITS, Attachment, Recorded, SenderTraits
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Busy
@@ -65,6 +65,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     album: str = ""
     is_forwarded: bool = False
+    traits: SenderTraits = NO_TRAITS
 
     @property
     def takes_commands(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.domain.recovery import Policy
+from perdure.engine.admission import Admission
 from perdure.engine.budget import Budgets
 from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
@@ -32,6 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
     turns: Turns
+    admission: Admission
     conversations: Conversations
     prompts: Prompts
     files: Files

@@ -18,7 +18,7 @@ from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.commands import given
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
-from perdure.domain.events import Attachment
+from perdure.domain.events import Attachment, SenderTraits
 from perdure.domain.forwards import quoted, told
 from perdure.domain.ids import PrincipalId
 from perdure.domain.text import one_line, storable
@@ -165,6 +165,10 @@ class Inlet:
             label=storable(arrival.label)[:NAME_MAX],
             album=arrival.album,
             is_forwarded=bool(arrival.forwards),
+            traits=SenderTraits(
+                roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
+                is_bot=arrival.sender.is_bot,
+            ),
         )
         try:
             await self._door.accept(update)

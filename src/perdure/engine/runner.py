@@ -35,7 +35,7 @@ from perdure.domain.ids import CallId, MessageId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
 from perdure.domain.recovery import (
     acknowledgements,
-    closing_text,
+    closed,
     has_untaken_steers,
     may_have_happened,
 )
@@ -65,12 +65,15 @@ class Runner:
         surface: Surface | None,
         *,
         thinks: Callable[[], None] = lambda: None,
+        refusal: str = "",
     ) -> None:
-        """`thinks` is told while the model is at work and says nothing."""
+        """`thinks` is told while the model is at work and says nothing. With a `refusal` the turn
+        ends before it begins: no model is asked and nobody is told."""
         self._desk = desk
         self._claimed = claimed
-        self._surface = surface
+        self._surface = None if refusal else surface
         self._thinks = thinks
+        self._refusal = refusal
         self._began_s = desk.clock.monotonic_s()
         self._lease = claimed.lease
         self._events: list[Recorded] = list(claimed.events)
@@ -102,6 +105,9 @@ class Runner:
             log.info("turn was taken from us", turn=self._lease.turn)
 
     async def _run_in_time(self) -> None:
+        if self._refusal:
+            await self._commit(Settlement(outcome=Outcome.REFUSED, reason=self._refusal), None)
+            return
         try:
             async with (
                 asyncio.timeout(self._desk.limits.turn_timeout_s),
@@ -282,13 +288,7 @@ class Runner:
         """The call is a fact before it runs, its result before the next model call. One that may
         already have happened in this turn is not made again: only a person can know."""
         if may_have_happened(call, [recorded.event for recorded in self._events]):
-            unknown = ToolFinished(
-                turn=self._lease.turn,
-                call=call.id,
-                ending=Ending.UNKNOWN,
-                result=closing_text(Ending.UNKNOWN),
-            )
-            await self._append([unknown])
+            await self._append([closed(self._lease.turn, call.id, Ending.UNKNOWN)])
             return
         await self._append([ToolStarted(turn=self._lease.turn, call=call.id)])
         caller = Caller(

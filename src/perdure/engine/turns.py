@@ -171,8 +171,15 @@ class TurnPump:
             return
         surface = self._surfaces.of(claimed.address)
         turn = claimed.lease.turn
-        runner = Runner(self._desk, claimed, surface, thinks=partial(self._stage.think, turn))
-        if surface is not None and not is_errand(claimed.events):
+        why_not = self._desk.admission.refusal(claimed.speaker) if claimed.speaker else ""
+        runner = Runner(
+            self._desk,
+            claimed,
+            surface,
+            thinks=partial(self._stage.think, turn),
+            refusal=why_not,
+        )
+        if surface is not None and not why_not and not is_errand(claimed.events):
             self._stage.begin(surface, claimed)
         started = claimed.events[-1:]
         self._desk.feed.publish(claimed.lease.session, started)

@@ -110,6 +110,7 @@ class Control(Protocol):
 
     Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
     the process comes back after it. `take_again` offers a letter of that adapter's once more.
+    `review_access` ends the turns of people who may not speak any more, before it returns.
     Requires: nothing.
     Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
     After a crash: nothing is kept.
@@ -129,6 +130,8 @@ class Control(Protocol):
     def platforms(self) -> list[PlatformView]: ...
 
     async def take_again(self, adapter: str, payload: str) -> None: ...
+
+    async def review_access(self) -> None: ...
 
     def resolve_agent(self, name: str) -> str: ...
 

@@ -39,9 +39,11 @@ class Principals(Protocol):
 
     Guarantees: a token is stored as a digest only; `by_token` returns None for unknown and revoked
     ones. `ensure` makes the principal if it is not there; `appoint` does so too, and gives it this
-    role whatever it was. `tokens` is in the order in which they were made.
+    role whatever it was. `revoke` takes a token's id, or the name of a principal who has one valid
+    token. `tokens` is in the order in which they were made.
     Requires: tokens of at least 128 random bits, made by the caller.
-    Raises: `Conflict` when a principal of that name exists; `NotFound` for an unknown token id.
+    Raises: `Conflict` when a principal of that name exists, for a name with several valid tokens
+    and for the operator's last token; `NotFound` for an unknown token id or name.
     After a crash: a token that was shown is valid.
     """
 
@@ -53,6 +55,6 @@ class Principals(Protocol):
 
     async def grant(self, principal: PrincipalId, token: str) -> TokenView: ...
 
-    async def revoke(self, token_id: str) -> TokenView: ...
+    async def revoke(self, which: str) -> TokenView: ...
 
     async def tokens(self, page: Page = LONGEST) -> list[TokenView]: ...

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.domain.access import Speaker
 from perdure.domain.address import Address
 from perdure.domain.events import AnyEvent, Attachment, Recorded, ToolCall, Usage
 from perdure.domain.ids import ConversationId, MediaId, MessageId, PrincipalId, SessionId, TurnId
@@ -29,7 +30,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     model has to be told of interruptions; `view` changes whenever the same turns are told in
     another way; `prefix` is what the last request began with; `memories` is what is kept about
     the person, for here and for everywhere; `has_title` is the session's. `principal` is the
-    sender, `address` where the answer goes; `is_shared`: several people read it there.
+    sender, `address` where the answer goes; `is_shared`: several people read it there. `speaker` is
+    for the decision who may speak, to be asked before it begins; None where that was decided with
+    the message that has just come.
     """
 
     lease: Lease
@@ -44,6 +47,14 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     memories: tuple[Memory, ...] = ()
     has_title: bool = True
+    speaker: Speaker | None = None
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is not settled, and whom it is for."""
+
+    turn: TurnId
+    speaker: Speaker
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +104,10 @@ class Turns(Protocol):
     Guarantees: one running turn per session; `claim` gives each queued turn to one node, in arrival
     order per session, and `next_claim_ms` says from when on there is one; what `flush`, `append`
     and `settle` return from is durable; pieces of one `flush` are independent, and the answer names
-    those that were stale; `take_steers` puts waiting steers into the turn.
+    those that were stale; `take_steers` puts waiting steers into the turn. `unfinished` are the
+    turns that are not settled, on whichever node, in the order of their ids behind `after`.
+    `turn_away` ends one whose person may not speak any more: stopped if it is at work, else
+    refused; nothing happens to one that has ended.
     Requires: a lease from `claim`; pieces of a message in order and without gaps.
     Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
     that is unknown.
@@ -117,6 +131,10 @@ class Turns(Protocol):
     async def interrupt(
         self, lease: Lease, reason: Interruption, *, attempts_max: int
     ) -> list[Recorded]: ...
+
+    async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]: ...
+
+    async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]: ...
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,15 @@ from perdure.ports.history import Page
 from perdure.ports.inbox import Reception
 from perdure.ports.outbox import Bubble, Part
 from perdure.ports.principals import LONGEST, Principal, TokenView
-from perdure.ports.turns import Claimed, Lease, Piece, Resumed, Settled, Settlement
+from perdure.ports.turns import (
+    Claimed,
+    Lease,
+    Piece,
+    Resumed,
+    Settled,
+    Settlement,
+    Unfinished,
+)
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations import (
@@ -34,6 +42,7 @@ from perdure.store.operations import (
     recovery,
     replies,
     search,
+    speakers,
     turns,
 )
 from perdure.store.operations.setting import Fresh, Stamp
@@ -155,6 +164,15 @@ class StoredTurns:
                 stamp,
                 attempts_max=attempts_max,
             )
+        )
+
+    async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]:
+        return await self._driver.read(partial(speakers.unfinished, after=after, limit=limit))
+
+    async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(turns.turn_away, self._driver.dialect, turn, reason, stamp)
         )
 
 
@@ -324,10 +342,8 @@ class StoredPrincipals:
             partial(principals.grant, token_id, principal, token, at=at)
         )
 
-    async def revoke(self, token_id: str) -> TokenView:
-        return await self._driver.write(
-            partial(principals.revoke, token_id, at=self._mint.now_ms())
-        )
+    async def revoke(self, which: str) -> TokenView:
+        return await self._driver.write(partial(principals.revoke, which, at=self._mint.now_ms()))
 
     async def tokens(self, page: Page = LONGEST) -> list[TokenView]:
         return await self._driver.read(partial(principals.tokens, page))

@@ -10,12 +10,14 @@ from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
 from perdure.domain.recovery import Policy, messages_with_notes
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Conversations, Diagnostics
 from perdure.ports.inbox import Inbox
+from perdure.ports.principals import Principals
 from perdure.ports.turns import Claimed, Lease, Piece, Settlement, Turns
 
 E = TypeVar("E", bound=AnyEvent)
@@ -38,6 +40,13 @@ class Ports(Protocol):
     def diagnostics(self) -> Diagnostics: ...
 
 
+class Admitting(Protocol):
+    """What it takes to give someone a token."""
+
+    @property
+    def principals(self) -> Principals: ...
+
+
 def message(
     principal: PrincipalId,
     text: str = "hello",
@@ -51,6 +60,13 @@ def message(
     return Update(
         address=address, external_id=external_id, kind=kind, principal=principal, text=text
     )
+
+
+async def admitted(store: Admitting, name: str, *, role: str = "member") -> PrincipalId:
+    """Someone with a token: whose turns an engine lets begin, wherever they speak."""
+    principal = await store.principals.ensure(name, role=role)
+    await store.principals.grant(principal.id, f"the token of {name}")
+    return principal.id
 
 
 class OwnedDatabase(Protocol):
@@ -81,7 +97,9 @@ class Person:
         self._adapter = adapter
         self._sent = 0
 
-    async def says(self, text: str = "hello", *, queue_max: int = 1000) -> Accepted:
+    async def says(
+        self, text: str = "hello", *, queue_max: int = 1000, policy: Policy = GO_ON
+    ) -> Accepted:
         self._sent += 1
         update = message(
             self.id,
@@ -90,7 +108,8 @@ class Person:
             place=self._place,
             adapter=self._adapter,
         )
-        return await self._store.inbox.accept(update, queue_max=queue_max)
+        menu = Menu(recovery=policy)
+        return await self._store.inbox.accept(update, queue_max=queue_max, menu=menu)
 
     async def is_answered(
         self, question: str, answer: str, *, parts: tuple[str, ...] = ()

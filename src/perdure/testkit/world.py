@@ -49,6 +49,7 @@ from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.crash import Fuse, SimulatedCrash
 from perdure.testkit.node import Process
 from perdure.testkit.platform import ScriptedPlatform, Sent
+from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ class Life:
 
     async def recover(self) -> None:
         """What a process does before it takes anything."""
-        self.person = (await self.store.principals.ensure("person", role="member")).id
+        self.person = await admitted(self.store, "person")
         await patiently(partial(self._nodes.join, name="sim"))
         while await patiently(self.parts.reaper.step):
             pass

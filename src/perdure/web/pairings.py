@@ -45,4 +45,5 @@ class PairingsApi:
     async def revoke(self, request: web.Request) -> web.Response:
         by = operator_of(request)
         view = await self._services.access.revoke(request.match_info["id"], by=by.id)
+        await self._services.control.review_access()
         return json_response(pairing_out(view))

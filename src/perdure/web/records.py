@@ -251,4 +251,5 @@ class RecordsApi:
         operator_of(request)
         view = await self._services.principals.revoke(request.match_info["id"])
         self._access.forget()
+        await self._services.control.review_access()
         return json_response(token_out(view))

@@ -30,7 +30,8 @@ def answer(adapter: str, external_id: str) -> Op[Answer | None]:
     said = reply_text((yield from journal.of_turn(turn)))
     if outcome == Outcome.DONE:
         return Answer(state="done", text=said)
-    why = "" if outcome == Outcome.REFUSED else detail or reason
+    # What a budget refuses says so itself.
+    why = "" if outcome == Outcome.REFUSED and detail else detail or reason
     return Answer(state="failed", text=joined([said, why]))
 
 

@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from perdure.domain.access import is_access_ended
 from perdure.domain.endings import STOPPED_MARK
 from perdure.domain.errands import errand_of, is_watched
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
+    HeadMoved,
     Recorded,
     SteerAccepted,
     SteerTaken,
@@ -24,10 +26,11 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
     TurnSettled,
+    TurnStarted,
 )
 from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome, Repeat
-from perdure.domain.recovery import closing_text
+from perdure.domain.recovery import closed
 from perdure.store.dialect import Dialect
 from perdure.store.operations import attaching, errands, journal, replies, search, spending
 from perdure.store.operations.line import NOT_READY, make_ready, queue_rows
@@ -103,6 +106,7 @@ def end_turn(
     so_far = yield from journal.of_turn(turn)
     events = yield from closing_events(turn, attempts, so_far, is_interrupted=False)
     events.append(TurnSettled(turn=turn, outcome=closing.outcome, reason=closing.reason))
+    events += steps_aside([*(recorded.event for recorded in so_far), *events])
     events += free_steers(so_far, stamp)
     if attempts:
         yield from run(FORGET_PARTIALS, turn)
@@ -116,7 +120,9 @@ def end_turn(
         # In this transaction: if the process dies behind it, nobody else would mark the words.
         delay_ms = LATE_PREVIEW_MS if found.node not in (None, stamp.node) else 0
         said = [*so_far, *recorded]
-        yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
+        # Whoever may not speak any more gets nothing new, as strangers do.
+        if not is_access_ended(closing.reason) or (yield from replies.is_shown(turn)):
+            yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
     yield from run(NOT_READY, session)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     yield from make_ready(session, stamp)
@@ -132,9 +138,11 @@ def close_turn(
     stamp: Stamp,
     last_seq: int,
 ) -> Op[list[Recorded]]:
-    """Append the last events of a turn that had started: it becomes the session's head."""
+    """Append the last events of a turn that had started: it becomes the session's head, unless it
+    steps aside."""
     keeps_strikes = int(closing.outcome is not Outcome.DONE)
-    yield from run(_MOVE_HEAD, last_seq + len(events), turn, keeps_strikes, session)
+    head = next((each.head for each in events if isinstance(each, HeadMoved)), turn)
+    yield from run(_MOVE_HEAD, last_seq + len(events), head, keeps_strikes, session)
     recorded = yield from journal.write(session, events, after=last_seq, at=stamp.at)
     yield from end_row(turn, closing, stamp)
     return recorded
@@ -183,10 +191,23 @@ def open_call_endings(turn: TurnId, events: Sequence[AnyEvent]) -> list[AnyEvent
                 continue
             may_have_happened = call.repeat is Repeat.ONCE and call.id in started
             ending = Ending.UNKNOWN if may_have_happened else Ending.INTERRUPTED
-            endings.append(
-                ToolFinished(turn=turn, call=call.id, ending=ending, result=closing_text(ending))
-            )
+            endings.append(closed(turn, call.id, ending))
     return endings
+
+
+def steps_aside(turn: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """Take a turn off the chain that was refused because its person's access ended, if nothing was
+    said in it: what they wanted is told to no model, in no later turn either. `turn` are its events
+    up to its end."""
+    queued, settled = turn[0], turn[-1]
+    started = [event for event in turn if isinstance(event, TurnStarted)]
+    assert isinstance(settled, TurnSettled)
+    is_refused = settled.outcome is Outcome.REFUSED and is_access_ended(settled.reason)
+    is_said = any(isinstance(event, AssistantSaid) for event in turn)
+    if not started or not is_refused or is_said or not isinstance(queued, TurnQueued):
+        return []
+    by = queued.by or PrincipalId("")
+    return [HeadMoved(by=by, reason=Outcome.REFUSED, head=started[-1].parent)]
 
 
 def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
@@ -217,6 +238,7 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[TurnQueued]:
             by=steer.by,
             sender=steer.sender,
             via=steer.via,
+            traits=steer.traits,
         )
         for steer in waiting_steers(so_far)
     ]

@@ -10,12 +10,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from perdure.domain.access import is_access_ended
+from perdure.domain.address import is_shared
 from perdure.domain.attachments import as_fetched, given_in, places_of
 from perdure.domain.errands import RESULT, UNASKED, Errand, clean_title, errand_of
 from perdure.domain.events import (
+    NO_TRAITS,
     AssistantSaid,
     Attachment,
     Recorded,
+    SenderTraits,
     SessionOpened,
     TitleSet,
     TurnQueued,
@@ -29,7 +33,7 @@ from perdure.store.operations import compaction, journal
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
 from perdure.store.operations.sessions import make_live, open_session, open_successor
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.setting import Setting, Stamp
 from perdure.store.statement import Op, row, run
 
 _SERVED = """
@@ -64,6 +68,7 @@ class Order(NamedTuple):
     persona: str = ""
     attachments: tuple[Attachment, ...] = ()
     reason: str = "automatic"
+    traits: SenderTraits = NO_TRAITS
 
 
 class Back(NamedTuple):
@@ -82,6 +87,11 @@ class Back(NamedTuple):
     @property
     def is_done(self) -> bool:
         return self.settled.outcome is Outcome.DONE
+
+    @property
+    def is_untold(self) -> bool:
+        """Its person may not speak any more: they are told as little as strangers are."""
+        return is_access_ended(self.settled.reason)
 
 
 def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
@@ -107,8 +117,18 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         attachments=order.attachments,
         persona=order.persona,
         by=order.principal,
+        traits=order.traits,
     )
     return (yield from queue_turn(dialect, session, queued, stamp))
+
+
+def person_of(setting: Setting) -> PrincipalId:
+    """For whom an errand about a whole session is run: the session's own person. Where several
+    people talk it is the one who asked, for whoever opened the place may be gone."""
+    update = setting.update
+    if is_shared(update.address, update.place_kind):
+        return update.principal
+    return setting.place.principal
 
 
 def is_running(session: SessionId, errand: Errand) -> Op[bool]:
@@ -153,6 +173,8 @@ def _title(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     """The result is a turn of the live session, in its line like any other: it is said in order, on
     every surface, and the model knows of it afterwards."""
+    if back.is_untold:
+        return []
     live, opened = yield from _live(dialect, back, stamp)
     line = back.queued.text.strip().splitlines()[0][:80]
     said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
@@ -166,6 +188,7 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         files=given_in(back.events),
         origin=back.turn,
         by=back.principal,
+        traits=back.queued.traits,
         answer=f"In the background: {line}\n\n{said}",
     )
     return opened + (yield from bring(dialect, live, event, stamp))
@@ -221,7 +244,7 @@ def _memory(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     live = yield from row(_LIVE, back.conversation)
     assert live is not None
     yield from run(_RELEASE, stamp.at, live[0], back.served)
-    if back.is_done:
+    if back.is_done or back.is_untold:
         return []
     text = f"The memories of the last session could not be saved: it {_failure(back.settled)}."
     return (yield from notice(dialect, live[0], None, text, stamp))
@@ -243,7 +266,7 @@ def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         cost=back.settled.cost,
     )
     recorded = yield from compaction.apply(dialect, summary, stamp)
-    if opened.reason == "automatic":
+    if opened.reason == "automatic" or back.is_untold:
         return recorded
     text = compaction.told(recorded)
     return recorded + (yield from notice(dialect, live[0], None, text, stamp))

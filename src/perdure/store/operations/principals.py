@@ -29,6 +29,7 @@ _TOKENS = """
     SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
     FROM tokens t JOIN principals p ON p.id = t.principal_id """
 _TOKEN = _TOKENS + "WHERE t.id = $1"
+_TOKENS_OF = _TOKENS + "WHERE p.name = $1 ORDER BY t.created_at DESC, t.id DESC"
 _TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
 _PAGE = (
     _TOKENS
@@ -85,17 +86,31 @@ def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[T
     return _token(found)
 
 
-def revoke(token_id: str, *, at: int) -> Op[TokenView]:
-    found = yield from row(_TOKEN, token_id)
-    if found is None:
-        raise NotFound(f"there is no token {token_id}; `perdure token list` shows them")
-    view = _token(found)
+def revoke(which: str, *, at: int) -> Op[TokenView]:
+    """Revoke a token by its id, or by the name of the one it stands for."""
+    found = yield from row(_TOKEN, which)
+    view = (yield from _only_token_of(which)) if found is None else _token(found)
     if view.revoked_at is not None:
         return view
     if view.role == "operator":
-        yield from _keep_an_operator(token_id)
-    yield from run(_REVOKE, at, token_id)
+        yield from _keep_an_operator(view.id)
+    yield from run(_REVOKE, at, view.id)
     return msgspec.structs.replace(view, revoked_at=at)
+
+
+def _only_token_of(name: str) -> Op[TokenView]:
+    """The one token of this name that is not revoked; if all are, the newest."""
+    views = [_token(found) for found in (yield from rows(_TOKENS_OF, name))]
+    valid = [view for view in views if view.revoked_at is None]
+    if not views:
+        raise NotFound(f"no token has the id or the name {name}; `perdure token list` shows them")
+    if len(valid) > 1:
+        ids = ", ".join(view.id for view in valid)
+        raise Conflict(
+            f"{name} has {len(valid)} valid tokens ({ids}); give the id of the one to revoke",
+            code="ambiguous_token",
+        )
+    return valid[0] if valid else views[0]
 
 
 def _keep_an_operator(token_id: str) -> Op[None]:

@@ -163,6 +163,7 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
         by=update.principal,
         sender=update.sender,
         via=setting.place.via,
+        traits=update.traits,
     )
     recorded = yield from journal.append(
         setting.dialect, setting.session, [event], at=setting.stamp.at
@@ -223,6 +224,7 @@ def _queued(setting: Setting) -> TurnQueued:
         by=update.principal,
         sender=update.sender,
         via=setting.place.via,
+        traits=update.traits,
     )
 
 

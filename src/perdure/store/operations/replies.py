@@ -106,10 +106,15 @@ def leave(
     """Put down the words that stay of a turn which somebody else than its runner has ended, with a
     mark under them. Where nothing was said and nothing is shown, there is nothing to mark."""
     text = reply_text(said)
-    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    if text or any(state in _MAY_SHOW for _, _, _, state, *_ in shown):
+    if text or (yield from is_shown(turn)):
         marked = joined([text, mark])
         yield from put_whole(session, turn, marked, (), stamp, delay_ms=delay_ms)
+
+
+def is_shown(turn: TurnId) -> Op[bool]:
+    """Tell whether people may see something of a turn that is not over."""
+    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
+    return any(state in _MAY_SHOW for _, _, _, state, *_ in shown)
 
 
 def put_whole(

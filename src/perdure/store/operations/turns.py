@@ -20,7 +20,7 @@ from perdure.domain.recovery import telling_own
 from perdure.domain.turn import State
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, history, journal, replies, spending
+from perdure.store.operations import errands, history, journal, replies, speakers, spending
 from perdure.store.operations.endings import (
     FORGET_PARTIALS,
     Closing,
@@ -31,6 +31,7 @@ from perdure.store.operations.endings import (
     locked,
     open_call_endings,
     queue_freed,
+    steps_aside,
     waiting_steers,
 )
 from perdure.store.operations.line import make_ready
@@ -43,11 +44,12 @@ _READY = """
     SELECT id FROM sessions WHERE ready_at <= $1
     ORDER BY ready_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 _NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
-_NEXT = """
+_NEXT = f"""
     SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
-           t.fetching, t.kind, t.told_seq, c.kind, c.adapter, c.account, c.place, c.thread, c.person
+           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.kind, c.adapter, c.account, c.place,
+           c.thread, c.person
     FROM turns t JOIN sessions s ON s.id = t.session_id
-    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
     WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
     ORDER BY t.queued_seq LIMIT 1"""
 _START = """
@@ -79,8 +81,8 @@ def next_claim() -> Op[int | None]:
 def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
     found = yield from row(_NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    (turn, attempts, head, principal, conversation, view, title, fetching, kind, told_seq,
-     place_kind, *address) = found  # fmt: skip
+    (turn, attempts, head, principal, conversation, view, title, fetching, kind, told_seq, name,
+     has_token, is_paired, place_kind, *address) = found  # fmt: skip
     assert not fetching, f"{session} is marked ready and {turn} waits for files"
     leased = yield from row(_LEASE, session)
     assert leased is not None
@@ -92,6 +94,7 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
     events = tuple((yield from journal.of_turn(turn)))
     where = _address(address)
     person = Person(principal, conversation, is_shared=is_shared(where, place_kind))
+    facts = speakers.Facts(name, where.adapter, where.place, has_token, is_paired)
     return Claimed(
         lease=lease,
         conversation=conversation,
@@ -105,6 +108,7 @@ def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed
         memories=tuple((yield from recall(person))),
         events=events,
         telling=telling_own(events, before.telling, told_seq=told_seq),
+        speaker=speakers.speaker(facts, events[0].event),
     )
 
 
@@ -170,6 +174,7 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
             prefix_break=settlement.prefix_break,
         )
     )
+    events += steps_aside([*(recorded.event for recorded in so_far), *events])
     events += free_steers(so_far, stamp)
     closing = Closing(
         settlement.outcome,
@@ -240,6 +245,17 @@ def stop(
     if found.state == State.SETTLED:
         raise Conflict(f"turn {turn} has already finished", code="already_finished")
     return (yield from end_turn(dialect, turn, found, STOPPED, stamp))
+
+
+def turn_away(dialect: Dialect, turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """End a turn whose person may not speak any more: it is stopped if it is at work, else refused.
+    Nothing happens to one that has ended meanwhile."""
+    found = yield from locked(turn)
+    if found is None or found.state == State.SETTLED:
+        return []
+    is_at_work = found.state in (State.RUNNING, State.WAITING)
+    closing = Closing(Outcome.STOPPED if is_at_work else Outcome.REFUSED, reason)
+    return (yield from end_turn(dialect, turn, found, closing, stamp))
 
 
 def amend(

@@ -97,6 +97,7 @@ def background(setting: Setting, given: Given) -> Op[Taken]:
         persona=place.persona,
         attachments=setting.update.attachments,
         reason="command",
+        traits=setting.update.traits,
     )
     recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
     queued = recorded[-1].event

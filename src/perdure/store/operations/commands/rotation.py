@@ -149,10 +149,11 @@ def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:
         Errand.MEMORY,
         setting.session,
         setting.conversation,
-        place.principal,
+        errands.person_of(setting),
         head,
         setting.fresh.message,
         agent=place.agent,
+        traits=setting.update.traits,
     )
     return (yield from errands.begin(setting.dialect, order, setting.stamp))
 

@@ -25,12 +25,13 @@ def compact(setting: Setting, given: Given) -> Op[Taken]:
         Errand.SUMMARY,
         setting.session,
         setting.conversation,
-        place.principal,
+        errands.person_of(setting),
         upto,
         setting.fresh.message,
         text=given.arguments,
         agent=offer.compact_agent or place.agent,
         reason="command",
+        traits=setting.update.traits,
     )
     recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
     queued = recorded[-1].event
