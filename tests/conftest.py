@@ -29,6 +29,7 @@ from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.commits import Commits, CountedDriver
 from perdure.testkit.crash import SimulatedCrash
 from perdure.testkit.peers.peer import Site
 from perdure.testkit.process import GatewayProcess
@@ -325,14 +326,15 @@ class Lives:
         self._entropy = SeededEntropy()
         self._media = media
         self.alive: list[Store] = []
+        self.commits = Commits()
 
     async def begin(self) -> Store:
         """One more process: alone where the database has one owner, else beside the others."""
         if not self._home.is_shared:
             await self.end_all()
-        store = Store(
-            self._home.driver(), clock=self._clock, entropy=self._entropy, media=self._media
-        )
+        driver: Any = CountedDriver(self._home.driver(), self.commits)
+        store = Store(driver, clock=self._clock, entropy=self._entropy, media=self._media)
+        self.commits.count_in(store)
         await store.open()
         self.alive.append(store)
         await store.nodes.join(name="test")
@@ -364,6 +366,7 @@ async def lives(home: Home, clock: VirtualClock, tmp_path: Path) -> AsyncIterato
         yield lives
     finally:
         await lives.end_all()
+    assert lives.commits.split == [], "a port call made more than one commit"
 
 
 @pytest.fixture

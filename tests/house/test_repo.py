@@ -1,5 +1,6 @@
 """The repository keeps its own house rules: it names no machine, and its rooms stay small."""
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -75,3 +76,29 @@ def test_every_module_name_says_what_is_inside() -> None:
 def test_every_module_can_be_read_in_one_sitting(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines < LINES_MAX, f"{path.name} has {lines} lines; split it by what it is about"
+
+
+class _Writes(ast.NodeVisitor):
+    """Finds who asks a driver of the store to write."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._inside: list[str] = []
+
+    def visit(self, node: ast.AST) -> None:
+        is_scope = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        self._inside += [node.name] if is_scope else []  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("driver.write"):
+            self.found.add(".".join(self._inside))
+        self.generic_visit(node)
+        del self._inside[len(self._inside) - is_scope :]
+
+
+def test_only_ports_of_the_store_write() -> None:
+    """Whoever else wrote would be counted by no test, and struck by none."""
+    writes = _Writes()
+    for path in modules():
+        if "testkit" not in path.parts:
+            writes.visit(ast.parse(path.read_text(encoding="utf-8")))
+    assert "StoredTurns.settle" in writes.found
+    assert [name for name in writes.found if not name.startswith("Stored")] == []

@@ -1,7 +1,7 @@
 """Wires the real gateway into the worlds of the crash simulator (`perdure.testkit.world`).
 
 A test asks for `simulator` (SQLite) or `simulator_on_postgres`. Fuses are put around every port
-of the store, the platform, the model and the files' source.
+of the store, or into its driver, and around the platform, the model and the files' source.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.commits import CountedDriver, FusedDriver
 from perdure.testkit.crash import PORTS, Fuse, Fused, FusedAgent, FusedFetcher, FusedStore
 from perdure.testkit.node import Process
 from perdure.testkit.stores import OwnedDatabase
@@ -62,6 +64,8 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
     )
     deliveries = fuse if setup.strikes_deliveries else Fuse()
     ports = [port for port in PORTS if port != "outbox" or setup.strikes_deliveries]
+    if setup.strikes_commits:
+        ports = []
     return Surroundings(
         store=FusedStore(store, fuse, ports),  # type: ignore[arg-type]
         roster=Roster({"main": seat}),
@@ -79,7 +83,10 @@ async def a_process(
     world: World, fuse: Fuse, *, driver: Callable[[], Driver], media: Path
 ) -> AsyncIterator[Process]:
     """Put the real gateway together on the world's database. Its pumps are the test's to drive."""
-    store = Store(driver(), clock=world.clock, entropy=world.entropy, media=media)
+    within: Any = FusedDriver(driver(), fuse) if world.setup.strikes_commits else driver()
+    counted: Any = CountedDriver(within, world.commits)
+    store = Store(counted, clock=world.clock, entropy=world.entropy, media=media)
+    world.commits.count_in(store)
     await store.open()
     try:
         async with Supervisor() as supervisor:

@@ -49,6 +49,10 @@ from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.turn import State
 from perdure.domain.updates import EDIT
+from perdure.ports.turns import Lease, Settled, Settlement
+from perdure.store.operations import replies, turns
+from perdure.store.writing import StoredTurns
+from perdure.testkit import commits
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.crash import (
     Fuse,
@@ -609,12 +613,15 @@ def _lengths(record: SessionRecord) -> dict[TurnId, int]:
     }
 
 
-def on(simulator: Simulator, name: str, can: Capabilities = KEY) -> Run:
+def on(
+    simulator: Simulator, name: str, can: Capabilities = KEY, *, strikes_commits: bool = False
+) -> Run:
     """How one scenario is run on one platform."""
     scenario = SCENARIOS[name]
+    setup = msgspec.structs.replace(scenario.setup, strikes_commits=strikes_commits)
 
     async def run(*fuses: Fuse) -> list[str]:
-        world = await simulator.world(setup=scenario.setup)
+        world = await simulator.world(setup=setup)
         world.platform.can = can
         if can.streaming is Streaming.APPEND:
             world.agent = ScriptedAgent(in_paragraphs)
@@ -631,6 +638,18 @@ async def test_no_instant_breaks_a_promise(
 ) -> None:
     every = 4 if nemesis is Nemesis.DIE else 16
     await simulator.strike(on(simulator, name), nemesis, every=every)
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("nemesis", NEMESES)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_no_commit_breaks_a_promise(
+    simulator: Simulator, name: str, nemesis: Nemesis
+) -> None:
+    """In the driver: when a transaction is complete and not committed, and when it is."""
+    every = 4 if nemesis is Nemesis.DIE else 16
+    run = on(simulator, name, strikes_commits=True)
+    await simulator.strike(run, nemesis, every=every)
 
 
 @pytest.mark.timeout(100)
@@ -712,3 +731,31 @@ async def test_the_harness_catches_a_repeated_reply(simulator: Simulator) -> Non
 
     with pytest.raises(AssertionError, match="shown twice"):
         await simulator.strike(run)
+
+
+async def _settle_in_two(self: StoredTurns, lease: Lease, settlement: Settlement) -> Settled:
+    """The turn ends, and then its answer is put into the outbox."""
+    driver, stamp = self._driver, self._mint.stamp(self._node)
+    bare = msgspec.structs.replace(settlement, parts=(), files=())
+    settled = await driver.write(partial(turns.settle, driver.dialect, lease, bare, stamp))
+    parts, files = settlement.parts, settlement.files
+    await driver.write(partial(replies.put_reply, lease.session, lease.turn, parts, files, stamp))
+    return settled
+
+
+async def test_the_harness_names_a_settlement_of_two_commits(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoredTurns, "settle", _settle_in_two)
+    with pytest.raises(AssertionError, match="more than one commit"):
+        await simulator.strike(on(simulator, "talk"))
+
+
+async def test_the_harness_strikes_between_two_commits(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody counts them here, so that only what a death leaves behind can show it."""
+    monkeypatch.setattr(StoredTurns, "settle", _settle_in_two)
+    monkeypatch.setattr(commits, "IN_STEPS", {"StoredTurns.settle"})
+    with pytest.raises(AssertionError, match="was never answered"):
+        await simulator.strike(on(simulator, "talk", strikes_commits=True))

@@ -439,9 +439,10 @@ SCENARIOS = {
 }
 
 
-def run(simulator: Simulator, name: str) -> Run:
+def run(simulator: Simulator, name: str, *, strikes_commits: bool = False) -> Run:
     """How one scenario is run."""
     scenario = SCENARIOS[name]
+    scenario = replace(scenario, setup=replace(scenario.setup, strikes_commits=strikes_commits))
 
     async def run_scenario(fuse: Fuse) -> list[str]:
         world = await a_world(simulator, scenario)
@@ -520,6 +521,13 @@ def misheard(world: World, records: Sequence[SessionRecord]) -> list[str]:
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_death_breaks_an_errand(simulator: Simulator, name: str) -> None:
     await simulator.strike(run(simulator, name), every=4)
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_no_commit_breaks_an_errand(simulator: Simulator, name: str) -> None:
+    """A death in the driver: before a commit, and after it."""
+    await simulator.strike(run(simulator, name, strikes_commits=True), every=6)
 
 
 @pytest.mark.timeout(100)

@@ -23,7 +23,8 @@ def texts(world: World, place: str) -> list[str]:
 
 async def says(life: Life, place: str, text: str) -> str:
     """Under an id that is the same in every life. Returns the reply."""
-    person = await life.store.principals.ensure(f"scripted:{place}", role="member")
+    ensure = partial(life.store.principals.ensure, f"scripted:{place}", role="member")
+    person = await patiently(ensure)
     update = Update(
         address=Address(adapter=PLATFORM, account="bot", place=place),
         external_id=f"{place}: {text}",

@@ -76,15 +76,28 @@ class Fuse:
         """A moment between calls: there is nothing to refuse and no answer to lose."""
         await self._is_struck(name)
 
+    async def inside(self, name: str) -> bool:
+        """The moment before a commit. True: the transaction must break off, and the caller tells
+        of it as the nemesis says."""
+        if not await self._reaches(name):
+            return False
+        if self.nemesis is Nemesis.PAUSE:
+            await self._strike(name)
+        return self.nemesis in (Nemesis.DIE, Nemesis.REFUSE)
+
     async def _is_struck(self, point: str) -> bool:
+        is_struck = await self._reaches(point)
+        if is_struck:
+            await self._strike(point)
+        return is_struck
+
+    async def _reaches(self, point: str) -> bool:
         await self._awake.wait()
         if self.is_dead or self.is_killed:
             raise SimulatedCrash(point)
         is_struck = self._strikes_at is not None and len(self.passed) == self._strikes_at
         self.passed.append(point)
-        if is_struck:
-            self.has_struck = True
-            await self._strike(point)
+        self.has_struck |= is_struck
         return is_struck
 
     async def _strike(self, point: str) -> None:

@@ -46,6 +46,7 @@ from perdure.domain.watching import Delta
 from perdure.ports.history import Page
 from perdure.ports.tools import Caller, ToolResult
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.commits import Commits
 from perdure.testkit.crash import Fuse, SimulatedCrash
 from perdure.testkit.node import Process
 from perdure.testkit.platform import ScriptedPlatform, Sent
@@ -58,13 +59,14 @@ KEY = Capabilities(takes_key=True, can_delete=True, upload_bytes_max=10_000)
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """How the gateway of a world is configured, and what of it can be struck."""
+    """How the gateway of a world is configured, and where it can be struck."""
 
     recovery: Policy = Policy(freshness_ms=0, attempts_max=5)
     has_titles: bool = False
     has_memory: bool = False
     context_tokens: int = 128_000
     strikes_deliveries: bool = True
+    strikes_commits: bool = False  # in the database's driver, instead of around the store's ports
 
 
 Begin = Callable[["World", Fuse], AbstractAsyncContextManager[Process]]
@@ -115,6 +117,7 @@ class World:
         self.tools_ran: list[str] = []
         self.shown: dict[str, str] = {}
         self.modes: dict[str, Busy] = {}
+        self.commits = Commits()
 
     def say(
         self,
@@ -185,6 +188,7 @@ class World:
             records.extend(await life.records())
 
         await self.live(act_and_read)
+        assert self.commits.split == [], "a port call made more than one commit"
         return records
 
     async def play(
@@ -216,7 +220,7 @@ class Life:
 
     async def recover(self) -> None:
         """What a process does before it takes anything."""
-        self.person = await admitted(self.store, "person")
+        self.person = await patiently(partial(admitted, self.store, "person"))
         await patiently(partial(self._nodes.join, name="sim"))
         while await patiently(self.parts.reaper.step):
             pass
