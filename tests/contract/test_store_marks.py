@@ -8,6 +8,7 @@ from msgspec import structs
 
 from perdure.domain.delivery import PartState, Step
 from perdure.domain.endings import REPLACED_MARK, STOPPED_MARK
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Interruption
 from perdure.domain.records import PartView
 from perdure.domain.recovery import Policy, Resume
@@ -94,7 +95,8 @@ async def test_what_was_cut_by_a_crash_is_marked_when_something_newer_replaces_i
     await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=9)
     await store.nodes.resume(WAIT, limit=9)
 
-    await eve.says("something else", policy=WAIT)
+    update = message(eve.id, "something else", external_id="else", place="room", adapter=CHAT)
+    await store.inbox.accept(update, queue_max=9, menu=Menu(recovery=WAIT))
 
     (part,) = await replies(store, claimed)
     assert (part.step, part.text) == (Step.EDIT, f"So far\n\n{REPLACED_MARK}")

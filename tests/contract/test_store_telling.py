@@ -25,7 +25,7 @@ from perdure.domain.ids import MediaId, MessageId, TurnId
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
-from perdure.domain.recovery import Telling, acknowledgements
+from perdure.domain.recovery import Policy, Resume, Telling, acknowledgements
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
@@ -34,7 +34,6 @@ from perdure.testkit.stores import (
     Person,
     claim_one,
     flush,
-    message,
     next_request,
     only,
     piece,
@@ -59,6 +58,15 @@ async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None
     sessions = await now.archive.sessions(principal=None, page=page)
     records = [await now.diagnostics.record(session.id) for session in sessions]
     assert [problem for record in records for problem in violations(record)] == []
+
+
+@pytest.fixture
+async def ada(store: Store) -> Person:
+    """Her next message takes the place of an answer that was cut; her agent has a memory."""
+    principal = await store.principals.ensure("ada", role="member")
+    policy = Policy(resume=Resume.WAIT, freshness_ms=0)
+    menu = Menu(recovery=policy, agents={"main": Offer(has_memory=True)})
+    return Person(store, principal.id, menu=menu)
 
 
 async def cut(store: Store, ada: Person, text: str = "work") -> Claimed:
@@ -158,6 +166,24 @@ async def test_it_is_told_with_the_first_words_that_are_shown(store: Store, ada:
     assert turns_told(third) == [second.lease.turn], "the second one's own is told, the first's was"
 
 
+async def test_a_turn_that_is_cut_twice_tells_each_time_of_the_last(
+    store: Store, ada: Person
+) -> None:
+    """The model heard of the first while it went on; of the second it has not."""
+    await cut(store, ada)
+    await store.nodes.resume(GO_ON, limit=9)
+    second = await claim_one(store)
+    told = acknowledgements(second.lease.turn, second.telling.interruptions)
+    await store.turns.append(second.lease, told, piece=piece(second.lease, "And"))
+    recorded = await store.turns.interrupt(second.lease, Interruption.CRASH, attempts_max=9)
+    await store.nodes.resume(GO_ON, limit=9)
+
+    third = await claim_one(store)
+
+    assert third.telling.interruptions == (recorded[-1],)
+    await reach(store, third)
+
+
 async def test_what_never_reached_the_model_is_told_by_the_next(store: Store, ada: Person) -> None:
     first = await cut(store, ada)
     second = await next_turn(store, ada, "what else?")
@@ -229,9 +255,7 @@ async def errand(store: Store, ada: Person, kind: Errand) -> Claimed:
             await ada.says("/stop")
             await store.errands.entitle(first.lease.session, at=first.lease.turn, agent="")
         case Errand.MEMORY:
-            remembering = message(ada.id, "/new", external_id="n")
-            menu = Menu(agents={"main": Offer(has_memory=True)})
-            await store.inbox.accept(remembering, queue_max=9, menu=menu)
+            await ada.says("/new")
         case Errand.SUMMARY:
             await reach(store, await next_turn(store, ada, "told"), Outcome.FAILED)
             await reach(store, await next_turn(store, ada, "more"), Outcome.FAILED)

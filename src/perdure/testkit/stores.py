@@ -10,7 +10,7 @@ from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
-from perdure.domain.menu import Menu
+from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
 from perdure.domain.recovery import Policy, messages_with_notes
@@ -86,20 +86,25 @@ class OwnedDatabase(Protocol):
 
 
 class Person:
-    """Someone who sends messages, each under an id of its own."""
+    """Someone who sends messages, each under an id of its own, to a node with this menu."""
 
     def __init__(
-        self, store: Ports, principal: PrincipalId, *, place: str = "home", adapter: str = HTTP
+        self,
+        store: Ports,
+        principal: PrincipalId,
+        *,
+        place: str = "home",
+        adapter: str = HTTP,
+        menu: Menu = PLAIN,
     ) -> None:
         self._store = store
         self.id = principal
         self._place = place
         self._adapter = adapter
+        self._menu = menu
         self._sent = 0
 
-    async def says(
-        self, text: str = "hello", *, queue_max: int = 1000, policy: Policy = GO_ON
-    ) -> Accepted:
+    async def says(self, text: str = "hello", *, queue_max: int = 1000) -> Accepted:
         self._sent += 1
         update = message(
             self.id,
@@ -108,8 +113,7 @@ class Person:
             place=self._place,
             adapter=self._adapter,
         )
-        menu = Menu(recovery=policy)
-        return await self._store.inbox.accept(update, queue_max=queue_max, menu=menu)
+        return await self._store.inbox.accept(update, queue_max=queue_max, menu=self._menu)
 
     async def is_answered(
         self, question: str, answer: str, *, parts: tuple[str, ...] = ()
