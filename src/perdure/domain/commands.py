@@ -79,6 +79,11 @@ _ALL: Final = (
     Command(name="reset", usage="/reset", help="begin a new session, as /new does"),
     Command(name="retry", usage="/retry", help="ask the last message again"),
     Command(
+        name="continue",
+        usage="/continue",
+        help="go on with an answer that was cut",
+    ),
+    Command(
         name="undo",
         usage="/undo [N]",
         help="take back the last message, or the last N, with their answers",

@@ -5,10 +5,11 @@ gateway. Everybody else is told in a sentence what happened and what they can do
 place that decides between the two; whatever leaves the gateway with a reason in it asks here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
 
@@ -71,6 +72,17 @@ def told(outcome: Outcome | None, reason: str, detail: str, audience: Audience) 
     if outcome is not Outcome.FAILED:
         return "" if outcome is Outcome.DONE else detail
     return _HAPPENED.get(reason, "the agent failed")
+
+
+def is_cut(turn: Sequence[Recorded]) -> bool:
+    """Whether a turn's answer has a beginning and was cut before its end, by the model's limit or
+    by a failure."""
+    settled = next((r.event for r in turn if isinstance(r.event, TurnSettled)), None)
+    if settled is None:
+        return False
+    is_short = settled.outcome is Outcome.DONE and settled.reason == StopReason.LENGTH
+    has_text = any(isinstance(r.event, AssistantSaid) and r.event.text.strip() for r in turn)
+    return has_text and (is_short or settled.outcome is Outcome.FAILED)
 
 
 def ending_text(  # noqa: PLR0913 - all that the words depend on

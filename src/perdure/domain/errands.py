@@ -52,6 +52,12 @@ _INSTRUCTIONS: Final = {
 }
 
 
+_GO_ON: Final = (
+    "[Your last answer was cut off. Go on exactly where it ends, in the same language: do not"
+    " repeat anything of it, do not greet, and do not speak of the cut.]"
+)
+
+
 def errand_of(kind: str) -> Errand | None:
     """The errand that turns of this kind run, if it is one."""
     return _BY_KIND.get(kind)
@@ -81,6 +87,8 @@ def instruction(queued: TurnQueued) -> Note | None:
     was: it is the turn's text."""
     errand = errand_of(queued.kind)
     text = _INSTRUCTIONS.get(errand) if errand else None
+    if queued.continues:
+        text = _GO_ON
     return Note(text) if text else None
 
 

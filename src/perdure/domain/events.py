@@ -121,7 +121,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     here from elsewhere (`SENT`), said without asking a model, and `files` come with it. `by` is its
     sender, the session's own principal if None; `sender` is what the platform calls them, where
     several people talk; `via` is the conversation it was said in, where that is linked to this one;
-    `traits` are the sender's.
+    `traits` are the sender's. `continues` is the turn whose answer was cut and goes on in this one.
     """
 
     turn: TurnId
@@ -142,6 +142,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     via: ConversationId | None = None
     files: tuple[Attachment, ...] = ()
     traits: SenderTraits = NO_TRAITS
+    continues: TurnId | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):

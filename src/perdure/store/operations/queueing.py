@@ -225,6 +225,7 @@ def _queued(setting: Setting) -> TurnQueued:
         sender=update.sender,
         via=setting.place.via,
         traits=update.traits,
+        continues=setting.continues,
     )
 
 

@@ -62,7 +62,7 @@ class OpenTurn(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """An update and where it has come to."""
+    """An update and where it has come to. `continues` is the cut answer that it goes on with."""
 
     dialect: Dialect
     stamp: Stamp
@@ -73,6 +73,7 @@ class Setting(NamedTuple):
     menu: Menu
     queue_max: int
     may_begin: bool
+    continues: TurnId | None = None
 
     @property
     def conversation(self) -> ConversationId:

@@ -32,6 +32,7 @@ const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
   discard: (id) => outbox.drop(id),
   retry: () => send('/retry', []),
+  goOn: () => send('/continue', []),
   approve,
   say: (word) => send(word, []),
 });

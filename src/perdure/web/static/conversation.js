@@ -143,8 +143,8 @@ export class Conversation {
     if (transcript.outcomes.get(last.turn)?.reason) return;
     this.#asked.add(last.turn);
     try {
-      const { outcome, reason } = await api.turn(last.turn);
-      if (outcome) transcript.outcomes.set(last.turn, { outcome, reason });
+      const { outcome, reason, detail } = await api.turn(last.turn);
+      if (outcome) transcript.outcomes.set(last.turn, { outcome, reason, detail });
       this.#changed('outcome');
     } catch {
       // The badge says "failed" without saying why.

@@ -140,16 +140,18 @@ const DRAW = {
     );
   },
 
-  outcome(node, { outcome, text, canRetry }, acts) {
+  outcome(node, { outcome, text, canContinue, canRetry }, acts) {
     node.dataset.outcome = outcome;
     const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
-    if (canRetry) {
-      const again = button('Retry', 'link', () => {
-        again.disabled = true;
-        acts.retry();
+    const offer = (label, act) => {
+      const offered = button(label, 'link', () => {
+        offered.disabled = true;
+        act();
       });
-      parts.push(again);
-    }
+      parts.push(offered);
+    };
+    if (canContinue) offer('Continue', acts.goOn);
+    if (canRetry) offer('Retry', acts.retry);
     node.replaceChildren(...parts.filter(Boolean));
   },
 

@@ -13,20 +13,23 @@ function turnFacts(transcript) {
   const facts = new Map();
   for (const entry of transcript.entries) {
     if (entry.turn === null || entry.role === 'notice' || entry.role === 'approval') continue;
-    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, outcome: null, reason: null };
+    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '' };
     fact.last = entry;
     if (entry.role !== 'user') {
       fact.isAnswered = true;
+      fact.hasText ||= entry.role === 'assistant' && entry.text.trim() !== '';
       fact.outcome = entry.outcome;
       fact.reason = entry.reason;
+      fact.detail = entry.detail;
     }
     facts.set(entry.turn, fact);
   }
-  for (const [turn, { outcome, reason }] of transcript.outcomes) {
+  for (const [turn, { outcome, reason, detail }] of transcript.outcomes) {
     const fact = facts.get(turn);
     if (!fact) continue;
     fact.outcome = outcome;
     fact.reason = reason ?? fact.reason;
+    fact.detail = detail || fact.detail;
   }
   return facts;
 }
@@ -83,10 +86,12 @@ function entryRow(entry, transcript, { waiting, facts }) {
   return base;
 }
 
-function outcomeRow(key, turn, outcome, reason, { canRetry = false, ...circumstances }) {
+function outcomeRow(key, turn, outcome, reason, { canRetry = false, hasText = false, ...circumstances }) {
   const text = outcomeWords(outcome, reason, circumstances);
   if (!text) return [];
-  return [{ key, kind: 'outcome', turn, outcome, text, canRetry: canRetry && CAN_RETRY.has(outcome) }];
+  const isCut = outcome === 'failed' || (outcome === 'done' && reason === 'length');
+  const canContinue = canRetry && hasText && isCut;
+  return [{ key, kind: 'outcome', turn, outcome, text, canContinue, canRetry: canRetry && CAN_RETRY.has(outcome) }];
 }
 
 function endRows(entry, transcript, { facts, lastTurn, unseen }) {
@@ -101,7 +106,9 @@ function endRows(entry, transcript, { facts, lastTurn, unseen }) {
   }
   if (fact.last !== entry || !fact.outcome) return [];
   const canRetry = isLastTurn && !unseen.length && !isActive(transcript);
-  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, isContinuing, isAsked });
+  const { hasText, detail } = fact;
+  const isSilent = entry.role !== 'assistant' || (entry.text.trim() === '' && !entry.attachments.length);
+  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, hasText, detail, isSilent, isContinuing, isAsked });
 }
 
 function statusRow(transcript, facts) {

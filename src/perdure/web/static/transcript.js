@@ -26,6 +26,7 @@ function entryOf(raw, tick) {
     length: codePoints(text),
     outcome: raw.outcome ?? null,
     reason: raw.reason ?? null,
+    detail: raw.detail ?? '',
     calls: callsOf(raw.tool_calls),
     name: raw.name || null,
     state: raw.state ?? null,
@@ -49,7 +50,7 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'name', 'state', 'origin'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
   JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
@@ -244,8 +245,8 @@ export class Transcript {
     return false;
   }
 
-  #outcome({ turn, outcome, reason = null }) {
-    this.outcomes.set(turn, { outcome, reason });
+  #outcome({ turn, outcome, reason = null, detail = '' }) {
+    this.outcomes.set(turn, { outcome, reason, detail });
     return outcome !== 'done';
   }
 

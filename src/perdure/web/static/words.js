@@ -8,6 +8,8 @@ const REASONS = {
   provider_rejected: 'the model’s server rejected the request',
   provider_timeout: 'the model did not answer in time',
   provider_unreachable: 'the model’s server could not be reached',
+  context_exceeded: 'the conversation is too long for the model',
+  invalid_request: 'the request cannot be put to this model',
   agent_error: 'the agent reported an error',
   steps_exceeded: 'it took more steps than one answer may take',
   turn_timeout: 'it took longer than one answer may take',
@@ -29,13 +31,14 @@ const withReason = (lead, reason) => {
   return words ? `${lead}: ${words.replace(/\.$/, '')}.` : `${lead}.`;
 };
 
-export function outcomeWords(outcome, reason, { isContinued = false, isContinuing = false, isAsked = false } = {}) {
+// `detail` says more than the reason: to operators all that is known, to others what concerns them.
+export function outcomeWords(outcome, reason, { detail = '', isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
   switch (outcome) {
     case 'done':
       if (reason === 'length') return 'The answer reached the model’s length limit.';
       if (reason === 'content_filter') return 'The model’s provider filtered part of this answer.';
-      return '';
-    case 'failed': return withReason('This answer failed', reason);
+      return isSilent ? 'The agent has answered nothing.' : '';
+    case 'failed': return withReason('This answer failed', detail || reason);
     case 'refused': return withReason('Not answered', reason);
     case 'stopped': return 'Stopped.';
     case 'superseded': return 'Replaced by the next message.';

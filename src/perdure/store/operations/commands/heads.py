@@ -140,6 +140,7 @@ def ask_again(
         sender=first.sender,
         via=setting.place.via,
         traits=first.traits,
+        continues=first.continues,
     )
     recorded = yield from move(setting, reason, stands[0], then=[queued])
     places = {queued.message: waiting[0] - 1} if waiting else AT_THE_END

@@ -3,13 +3,14 @@
 from typing import Final
 
 from perdure.domain.commands import Given
+from perdure.domain.endings import is_cut
 from perdure.domain.errands import Errand
 from perdure.domain.events import TurnQueued
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Busy
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
-from perdure.store.operations import errands, queueing
+from perdure.store.operations import errands, journal, queueing
 from perdure.store.operations.commands.given import (
     Taken,
     end,
@@ -18,6 +19,7 @@ from perdure.store.operations.commands.given import (
     ids,
     started,
 )
+from perdure.store.operations.recovery import requeue
 from perdure.store.operations.setting import Setting
 from perdure.store.operations.turns import STOPPED
 from perdure.store.statement import Op, rows
@@ -27,6 +29,9 @@ _ERRANDS = """
     WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
     ORDER BY s.opened_at DESC, s.id DESC"""
 
+# What a turn that goes on with a cut answer says for its person.
+GO_ON: Final = "Continue."
+NOT_CUT: Final = "Nothing to continue: the last answer here was not cut. /retry asks again."
 # Commands whose words are a message.
 SAYING: Final = ("queue", "steer")
 # Which is meant first.
@@ -80,6 +85,36 @@ def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
         effect=accepted.effect,
         claimed=received.claimed,
     )
+
+
+def go_on(setting: Setting, given: Given) -> Op[Taken]:
+    """Continue an answer that was cut: an interrupted turn itself, else by a turn of its own that
+    asks the model to go on. That turn is like any other, and can be retried and undone."""
+    if setting.open_turns:
+        return (yield from _resume_first(setting))
+    head = setting.place.head
+    events = (yield from journal.of_turn(head)) if head else []
+    if head is None or not is_cut(events):
+        return Taken(NOT_CUT)
+    asking = setting.saying(GO_ON, Busy.QUEUE)._replace(continues=head)
+    received = yield from queueing.take(asking)
+    accepted = received.accepted
+    return Taken(
+        "Going on.",
+        list(accepted.recorded),
+        accepted.ended,
+        turn=accepted.turn,
+        effect=accepted.effect,
+        claimed=received.claimed,
+    )
+
+
+def _resume_first(setting: Setting) -> Op[Taken]:
+    first = setting.open_turns[0]
+    if first.state != State.INTERRUPTED:
+        return Taken("An answer is on its way here. Say /continue when it is there, and cut.")
+    recorded = yield from requeue(setting.dialect, first.id, setting.stamp)
+    return Taken("Going on.", recorded, turn=first.id)
 
 
 def background(setting: Setting, given: Given) -> Op[Taken]:

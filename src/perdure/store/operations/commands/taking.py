@@ -42,6 +42,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
     "background": line.background,
     "agent": choices.agent,
     "persona": choices.persona,
+    "continue": line.go_on,
     "home": choices.home,
     "link": linking.link,
     "compact": views.compact,
