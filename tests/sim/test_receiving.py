@@ -17,7 +17,7 @@ import structlog
 from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.errors import Conflict, Permanent, Rejected, Transient
+from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.domain.events import TurnQueued
 from perdure.domain.forwards import Forward, Origin
 from perdure.domain.ids import PartId, SessionId
@@ -31,6 +31,8 @@ from perdure.engine.feed import Feed
 from perdure.engine.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
+from perdure.ports.access import Letter
+from perdure.ports.adapter import Inlet
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.history import Page
 from perdure.ports.inbox import Reception
@@ -770,4 +772,89 @@ async def test_a_message_that_breaks_us_is_put_aside_and_can_be_taken_later(
         await world.is_shown("heard: and then")
         assert await life.store.parked.page(Page()) == []
     assert heard_by(world.agent) == ["hello", "poison \u00e4", "and then"]
+    assert world.platform.connects == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_stored"), [(Ambiguous, True), (Ambiguous, False), (Transient, False)]
+)
+@pytest.mark.parametrize(
+    ("port", "method"),
+    [
+        ("inbox", "accept_and_start"),
+        ("principals", "appoint"),
+        ("access", "standing"),
+    ],
+)
+async def test_an_arrival_whose_taking_failed_is_offered_again(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Ambiguous | Transient],
+    port: str,
+    method: str,
+    is_stored: bool,
+) -> None:
+    """Put aside and acknowledged, it would wait for a person to look at it, or be there twice."""
+    async with world.life() as life:
+        real = getattr(getattr(life.store, port), method)
+        failures = [kind("the store went away")]
+
+        async def fails_once(*given: object, **named: object) -> object:
+            if not failures:
+                return await real(*given, **named)
+            if is_stored:
+                await real(*given, **named)
+            raise failures.pop()
+
+        monkeypatch.setattr(getattr(life.store, port), method, fails_once)
+        first = world.platform.write("hello")
+        world.platform.write("and then")
+        await world.is_shown("heard: and then")
+
+        assert await life.store.parked.page(Page()) == []
+        assert await life.turns() == 2
+    assert world.platform.offered.count(first) == 2
+    assert heard_by(world.agent) == ["hello", "and then"]
+
+
+async def test_a_letter_that_could_not_be_put_aside_is_offered_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.life() as life:
+        park = life.store.access.park
+        failures = [Transient("the disk is full")]
+
+        async def breaks(update: Update, *, queue_max: int, menu: Menu) -> Reception:
+            raise KeyError("a bug of ours")
+
+        async def fails_once(letter: Letter) -> None:
+            if failures:
+                raise failures.pop()
+            await park(letter)
+
+        monkeypatch.setattr(life.store.inbox, "accept_and_start", breaks)
+        monkeypatch.setattr(life.store.access, "park", fails_once)
+        poison = world.platform.write("poison")
+        await world.is_taken()
+
+        (view,) = await life.store.parked.page(Page())
+        assert view.message == poison
+    assert world.platform.offered.count(poison) == 2
+
+
+class LostWhenStopped(Timed):
+    """Loses its connection at the very moment at which it is told to stop."""
+
+    async def receive(self, inlet: Inlet) -> None:
+        try:
+            await super().receive(inlet)
+        except asyncio.CancelledError:
+            raise Transient("the connection was cut") from None
+
+
+async def test_a_connection_that_is_lost_at_the_stop_does_not_hold_it_up(world: World) -> None:
+    world.platform = LostWhenStopped(world.clock)
+    async with world.life():
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
     assert world.platform.connects == 1

@@ -128,7 +128,7 @@ class Gateway:
     async def _rest(self) -> None:
         """Wait until it is time to say it again. While turns run that is soon: if we die, the next
         start must know how long they have lived."""
-        if not self._turns.running:
+        if not self._turns.running and not self._over.is_set():
             self._turns.stirred.clear()
             idle_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
             if not await happens(self._turns.stirred, within_s=idle_s):

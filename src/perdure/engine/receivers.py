@@ -43,6 +43,7 @@ class Receiver:
         self._was_lost = False
         self._failures = 0
         self._pause_s = 0.0
+        self._is_stopping = False
 
     def heard(self) -> None:
         """Something came: only that proves that a connection is worth anything."""
@@ -62,10 +63,17 @@ class Receiver:
 
     async def run(self, inlet: Inlet, *, opened: Callable[[], None]) -> None:
         self.inlet = inlet
-        while True:
+        while not self._is_stopping:
             await attempt(self._receive(inlet, opened), self._unforeseen)
             self._failures += 1
-            await self._clock.sleep(self._pause_s)
+            if not self._is_stopping:
+                await self._clock.sleep(self._pause_s)
+
+    def stop(self) -> None:
+        """End after the connection that is open. Its task is cancelled too, which is not enough:
+        before Python 3.13 a task group that is failing swallows a cancellation, and a receiver that
+        lost its connection at that moment would connect again, while the stop waits for its end."""
+        self._is_stopping = True
 
     async def _receive(self, inlet: Inlet, opened: Callable[[], None]) -> None:
         """One connection, from its making to its loss."""
@@ -128,6 +136,8 @@ class Receivers:
 
     async def stop(self) -> None:
         """Nothing more is taken; what was not acknowledged is offered again after the restart."""
+        for receiver in self._receivers.values():
+            receiver.stop()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
