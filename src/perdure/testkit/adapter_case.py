@@ -37,8 +37,9 @@ class NotHere(SkipTest):
 class Heard:
     """The `Inlet` port: keeps what it is given, each id once, as the gateway does.
 
-    `offered` is everything, repeats included. The `failures` are raised first, one at each offer.
-    `spoilt` is what no arrival could be made of, as it came.
+    `offered` is everything, repeats included. The `failures` are raised first, one at each offer;
+    while there is an `outage`, it is raised at every offer. `spoilt` is what no arrival could be
+    made of, as it came.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class Heard:
         self.offered: list[Arrival] = []
         self.spoilt: dict[str, str] = {}
         self.failures: list[PerdureError] = []
+        self.outage: PerdureError | None = None
         self.signs_of_life = 0
         self._changed = asyncio.Condition()
 
@@ -55,6 +57,8 @@ class Heard:
             self._changed.notify_all()
             if self.failures:
                 raise self.failures.pop(0)
+            if self.outage is not None:
+                raise self.outage
             if all(_identity(each) != _identity(arrival) for each in self.taken):
                 self.taken.append(arrival)
 
@@ -114,6 +118,7 @@ class AdapterCase:
         self.heard = Heard()
         self.account = ""
         self.lost = 0
+        self._is_hearing = False
         self.was_open = Opened(0, 0)
 
     async def private(self, *, is_stranger: bool = False) -> Address:
@@ -194,6 +199,14 @@ class AdapterCase:
         """The same platform with credentials that are wrong."""
         self._has_no("credentials")
 
+    def anew(self) -> Platform:
+        """The same platform as the next process makes it: from the same settings and folder."""
+        self._has_no("second process")
+
+    async def quiet_week(self) -> None:
+        """So much time passes without a word that the platform counts what happens anew."""
+        self._has_no("counting that begins anew")
+
     async def ready(self) -> None:
         """Return once what people do reaches the adapter."""
         await self.until(lambda: self.heard.signs_of_life > 0, "the first sign of life")
@@ -233,15 +246,24 @@ class AdapterCase:
         finally:
             await self.platform.close()
 
+    async def restart(self, successor: Platform) -> None:
+        """The process ends, and another one takes its place."""
+        await self.platform.close()
+        self.platform = successor
+        self.heard.signs_of_life = 0
+        assert await self.platform.connect() == self.account
+
     @asynccontextmanager
     async def hearing(self) -> AsyncIterator[Heard]:
         """What people do is heard until the block ends; as in the gateway, a connection that is
         lost is made again."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                self._is_hearing = True
                 receiving = tasks.create_task(self._receive())
                 await self.ready()
                 yield self.heard
+                self._is_hearing = False
                 receiving.cancel()
         except BaseExceptionGroup as group:
             # The test's own failure, or the adapter's: one is enough to know.
@@ -253,6 +275,9 @@ class AdapterCase:
                 await self.platform.receive(self.heard)
             except (Transient, Ambiguous):
                 self.lost += 1
+                if not self._is_hearing:
+                    return  # as in the gateway: the loss has swallowed the cancellation
+                await self.clock.sleep(LOOK_S)
                 await self.platform.connect()
 
 

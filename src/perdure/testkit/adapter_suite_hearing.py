@@ -65,6 +65,10 @@ async def answered(case: AdapterCase, request: HookRequest) -> HookResponse:
         return HookResponse(status=400)
 
 
+async def _said(case: AdapterCase, text: str, *, place: str) -> str:
+    return await (case.say_in_group(text, mention=True) if place == "group" else case.say(text))
+
+
 class ComingIn:
     """What people do."""
 
@@ -118,6 +122,35 @@ class ComingIn:
                     lambda: heard.times_offered(said) > 1 or case.lost > 0,
                     "a second offer, or the end of the connection",
                 )
+
+    @pytest.mark.parametrize("place", ["private", "group"])
+    async def test_what_was_not_taken_is_offered_to_the_next_process(
+        self, case: AdapterCase, place: str
+    ) -> None:
+        """The process dies before it has taken a message. Whatever says how far the platform was
+        heard, a cursor on the disk or an acknowledgement, must stand before that message."""
+        second, third = case.anew(), case.anew()
+        async with case.hearing() as heard:
+            await heard.named(await _said(case, "before", place=place))
+        await case.restart(second)
+        async with case.hearing() as heard:
+            heard.outage = Ambiguous("the store is away")
+            lost = await _said(case, "do not lose me", place=place)
+            await case.until(lambda: heard.times_offered(lost) > 1, "the second offer")
+        await case.restart(third)
+        heard.outage = None
+        async with case.hearing() as heard:
+            await heard.named(lost)
+            await heard.named(await _said(case, "after", place=place))
+        assert [each.text for each in heard.taken] == ["before", "do not lose me", "after"]
+
+    async def test_after_a_quiet_week_messages_still_arrive(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            await heard.named(await case.say("before"))
+            await case.quiet_week()
+            await heard.named(await case.say("after"))
+            await heard.named(await case.say("and then"))
+        assert [each.text for each in heard.taken] == ["before", "after", "and then"]
 
     async def test_what_can_never_be_taken_holds_up_nothing(self, case: AdapterCase) -> None:
         async with case.hearing() as heard:

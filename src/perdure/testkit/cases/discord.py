@@ -107,6 +107,9 @@ class DiscordCase(AdapterCase):
     def impostor(self) -> Platform:
         return self._make(self._section("not-the-token"))
 
+    def anew(self) -> Platform:
+        return self._make(self.settings)
+
     async def ready(self) -> None:
         """The bot puts its commands on the menu once it hears."""
         server = self._server

@@ -142,6 +142,9 @@ class MatrixCase(AdapterCase):
     def impostor(self) -> Platform:
         return self._make(self._section("not-the-token"))
 
+    def anew(self) -> Platform:
+        return self._make(self.settings)
+
 
 async def together(bot: MatrixPerson, first: MatrixPerson, *others: MatrixPerson) -> str:
     """A room that everybody has joined."""

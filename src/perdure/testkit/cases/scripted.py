@@ -3,7 +3,7 @@
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Sender
 from perdure.domain.forwards import Forward, Origin
-from perdure.ports.adapter import HookRequest
+from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
@@ -65,6 +65,10 @@ class ScriptedCase(AdapterCase):
 
     async def marks(self, external_id: str) -> list[str]:
         return self._scripted.marked(external_id)
+
+    def anew(self) -> Platform:
+        """What has happened here is the platform's to remember."""
+        return self._scripted
 
     def forged(self) -> HookRequest:
         headers = {SECRET_HEADER: "a guess"}

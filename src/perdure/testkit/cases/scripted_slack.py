@@ -106,6 +106,9 @@ class ScriptedSlackCase(AdapterCase):
         self._slack.script["auth.test"] = [_REFUSED]
         return self._make(self.settings)
 
+    def anew(self) -> Platform:
+        return self._make(self.settings)
+
     async def ready(self) -> None:
         await self.until(lambda: bool(self._slack.connections), "the socket")
 

@@ -124,6 +124,9 @@ class SlackCase(AdapterCase):
     def impostor(self) -> Platform:
         self._has_no("check of tokens in local-slack")
 
+    def anew(self) -> Platform:
+        self._has_no("second delivery by local-slack")
+
     async def ready(self) -> None:
         await self._control.wait_connected()
 

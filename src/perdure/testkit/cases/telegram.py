@@ -103,6 +103,13 @@ class TelegramCase(AdapterCase):
     def impostor(self) -> Platform:
         return self._make(self._section("700:NOT-THE-TOKEN"))
 
+    def anew(self) -> Platform:
+        return self._make(self.settings)
+
+    async def quiet_week(self) -> None:
+        await self.until(lambda: not self._api.updates, "the acknowledgement of what came")
+        self._api.pass_a_quiet_week()
+
     async def ready(self) -> None:
         """A long poll says nothing until something comes."""
         await self.until(lambda: bool(self._api.made("getUpdates")), "the first poll")

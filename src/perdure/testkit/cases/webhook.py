@@ -13,7 +13,7 @@ from aiohttp import web
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Rejected, Transient
-from perdure.ports.adapter import HookRequest, HookResponse
+from perdure.ports.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.cases.section import MakePlatform, section
@@ -63,7 +63,9 @@ class WebhookCase(AdapterCase):
 
     def __init__(self, callback: Callback, make: MakePlatform, *, clock: Clock) -> None:
         self._callback = callback
+        self._make = make
         self._numbers = count(1)
+        self._unanswered: list[tuple[str, str]] = []
         self.settings = section(
             f"adapters.webhook.routes.{ROUTE}",
             secrets=[_SECRET],
@@ -85,16 +87,21 @@ class WebhookCase(AdapterCase):
         """Sent again until it is taken, as senders do."""
         await self.private(is_stranger=is_stranger)
         name = f"msg_{next(self._numbers)}"
+        if not await self._is_sent(name, text):
+            self._unanswered.append((name, text))
+        return f"{ROUTE}/{name}"
+
+    async def _is_sent(self, name: str, text: str) -> bool:
         for _ in range(_TRIES):
             try:
                 answer = await self.send(self._request(name, text))
             except (Transient, Ambiguous):
                 continue
             except Rejected:
-                break
+                return True
             if answer.status < 500:
-                break
-        return f"{ROUTE}/{name}"
+                return True
+        return False
 
     def _request(self, name: str, text: str, signature: str = "") -> HookRequest:
         at, body = self.clock.now_ms() // 1000, text.encode()
@@ -110,6 +117,16 @@ class WebhookCase(AdapterCase):
 
     async def pings(self) -> list[str]:
         self._has_no("one to notify: a callback is a program")
+
+    def anew(self) -> Platform:
+        return self._make(self.settings)
+
+    async def ready(self) -> None:
+        """Senders come back later with what nobody has answered."""
+        await super().ready()
+        unanswered, self._unanswered = self._unanswered, []
+        for name, text in unanswered:
+            assert await self._is_sent(name, text), f"{name} was not taken"
 
     def forged(self) -> HookRequest:
         return self._request("msg_forged", "let me in", "v1," + base64.b64encode(_KEY).decode())

@@ -70,6 +70,7 @@ class BotApi:
         self._numbers = Counter({"update": 1000})
         self._news = asyncio.Event()
         self._poll = 0
+        self._weeks = 0
         self._wait_until_s = 0.0
         self._hook: dict[str, Any] = {}
         self._stack = AsyncExitStack()
@@ -133,6 +134,12 @@ class BotApi:
         """A person presses stop under the draft that is shown."""
         stopped = {"chat": self.chats.chat(chat), "draft_id": self.chats.drafts[chat].id}
         self.push(stopped_message_generation=stopped)
+
+    def pass_a_quiet_week(self) -> None:
+        """The poll under way ends without a word, and updates are numbered anew, from below."""
+        self._numbers["update"] //= 2
+        self._weeks += 1
+        self._wake()
 
     def fail(self, method: str, fault: Fault) -> None:
         """The next call of this method fails so; after it the one put in next."""
@@ -215,11 +222,14 @@ class BotApi:
         while self.updates and self.updates[0]["update_id"] < offset:
             self.updates.popleft()
         self._poll += 1
-        mine = self._poll
+        mine, week = self._poll, self._weeks
         self._wake()
         try:
             async with asyncio.timeout(timeout_s):
-                while not (told := self._told(params)) and self._poll == mine:
+                while not (told := self._told(params)) and (self._poll, self._weeks) == (
+                    mine,
+                    week,
+                ):
                     await self._news.wait()
         except TimeoutError:
             return []
@@ -228,8 +238,14 @@ class BotApi:
         return told[: params.get("limit", 100)]
 
     def _told(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What is new from the offset on: below it nothing is ever told."""
         kinds = set(params.get("allowed_updates") or ()) | {"update_id"}
-        return [update for update in self.updates if set(update) <= kinds]
+        since = params.get("offset", 0)
+        return [
+            update
+            for update in self.updates
+            if set(update) <= kinds and update["update_id"] >= since
+        ]
 
     def _wake(self) -> None:
         """Everyone who waits looks again; who comes later waits for the next."""
