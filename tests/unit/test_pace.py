@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.delivery import Pace, Rate
+from perdure.domain.address import Address
+from perdure.domain.delivery import Display, Pace, Rate
+from perdure.domain.errors import Transient
 from perdure.engine.pace import Pacer, Rank
+from perdure.engine.surfaces import Surface
+from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import VirtualClock
 
 PACE = Pace(account=Rate(5, 1), place=Rate(2, 1))
@@ -54,6 +59,39 @@ def test_the_servers_wait_is_for_its_place_or_for_all(clock: VirtualClock) -> No
     clock.advance(10)
     assert not pacer.wait_s("b", PACE, Rank.FINAL)
     assert pacer.wait_s("a", PACE, Rank.FINAL) == pytest.approx(20)
+
+
+@pytest.mark.parametrize("place", ["a", None], ids=["place", "account"])
+def test_a_shorter_wait_does_not_end_a_longer_one(clock: VirtualClock, place: str | None) -> None:
+    pacer = Pacer(clock)
+    pacer.hold(place, 30)
+    pacer.hold(place, 2)
+    clock.advance(5)
+    assert pacer.wait_s("a", PACE, Rank.FINAL) == pytest.approx(25)
+    pacer.hold(place, 60)
+    assert pacer.wait_s("a", PACE, Rank.FINAL) == pytest.approx(60)
+
+
+@pytest.mark.parametrize("rank", Rank)
+def test_an_account_wide_wait_holds_every_place(clock: VirtualClock, rank: Rank) -> None:
+    """Also one that nobody has written to yet, and whatever kind of request it is."""
+    surface = Surface(ScriptedPlatform(), Display(), clock=clock)
+    here = Address(adapter="scripted", account="bot", place="here")
+
+    surface.heed(Transient("too many requests", retry_after_s=30, code=ACCOUNT_WAIT), here)
+
+    for place in ("here", "elsewhere"):
+        assert surface.pacer.wait_s(place, PACE, rank) == pytest.approx(30)
+
+
+def test_the_wait_of_a_place_holds_no_other(clock: VirtualClock) -> None:
+    surface = Surface(ScriptedPlatform(), Display(), clock=clock)
+    here = Address(adapter="scripted", account="bot", place="here")
+
+    surface.heed(Transient("too many requests", retry_after_s=30), here)
+
+    assert surface.pacer.wait_s("here", PACE, Rank.FINAL) == pytest.approx(30)
+    assert not surface.pacer.wait_s("elsewhere", PACE, Rank.FINAL)
 
 
 def test_previews_leave_room_for_the_finals_that_wait(clock: VirtualClock) -> None:
