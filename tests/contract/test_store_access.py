@@ -1,5 +1,6 @@
 """Pairings and refusals, on both databases."""
 
+import msgspec
 import pytest
 
 from perdure.domain.address import Address
@@ -18,7 +19,9 @@ from perdure.testkit.system import VirtualClock
 CHAT = "scripted"
 
 
-def caller(number: int, sender: str = "eve", *, thread: str = "", target: str = "") -> Caller:
+def caller(
+    number: int, sender: str = "eve", *, thread: str = "", target: str = "", bot: str = "bot"
+) -> Caller:
     said = Arrival(
         external_id=f"m{number}",
         place=f"with {sender}",
@@ -28,7 +31,7 @@ def caller(number: int, sender: str = "eve", *, thread: str = "", target: str = 
         text="let me in",
         target=target,
     )
-    address = Address(adapter=CHAT, account="bot", place=said.place, thread=thread)
+    address = Address(adapter=CHAT, account=bot, place=said.place, thread=thread)
     return Caller(address=address, arrival=said)
 
 
@@ -51,6 +54,47 @@ async def test_a_code_lets_in_the_one_who_got_it(store: Store) -> None:
     assert (pairing.sender, pairing.name, pairing.state) == ("eve", "Eve", "approved")
     assert await is_paired(store)
     assert not await is_paired(store, "mallory")
+
+
+async def test_a_pairing_counts_for_its_account_alone(store: Store) -> None:
+    """The same id on another bot, or on another platform, may be somebody else."""
+    await store.access.ask(caller(1), "ABCD2345")
+    await store.access.approve("ABCD2345", by="operator")
+    other_bot = caller(2, bot="another bot")
+    here = caller(3)
+    elsewhere = msgspec.structs.replace(here.address, adapter="another platform")
+    other_platform = Caller(address=elsewhere, arrival=here.arrival)
+
+    standings = [await store.access.standing(each) for each in (here, other_bot, other_platform)]
+
+    assert [each.is_paired for each in standings] == [True, False, False]
+
+
+async def test_what_one_account_heard_means_nothing_to_another(store: Store, ada: Person) -> None:
+    """External ids are unique on one account only."""
+    mine = caller(1, thread="t1")
+    update = Update(
+        address=mine.address, external_id="m1", kind="message", principal=ada.id, text="hi"
+    )
+    await store.inbox.accept(update, queue_max=9)
+    await store.access.refuse(caller(7), "stranger")
+
+    async def standing(bot: str) -> list[bool]:
+        speaks_of = await store.access.standing(caller(2, target="m1", bot=bot))
+        in_thread = await store.access.standing(caller(3, thread="t1", bot=bot))
+        refused = await store.access.standing(caller(7, bot=bot))
+        return [speaks_of.is_engaged, in_thread.is_engaged, refused.is_refused]
+
+    assert await standing("bot") == [True, True, True]
+    assert await standing("another bot") == [False, False, False]
+
+
+async def test_requests_of_one_account_silence_no_other(store: Store) -> None:
+    assert await store.access.ask(caller(1), "ABCD2345")
+    assert not await store.access.ask(caller(2), "BCDE2345"), "she was just given one"
+    assert await store.access.ask(caller(1, bot="another bot"), "CDEF2345")
+    for code in ("ABCD2345", "CDEF2345"):
+        await store.access.approve(code, by="operator")
 
 
 async def test_the_person_is_told_and_the_code_is_forgotten(store: Store) -> None:
