@@ -1,5 +1,6 @@
 """Budgets, days, prices and the words of a refusal."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -79,8 +80,17 @@ def test_money_is_told_with_as_many_digits_as_it_needs(millionths: int, text: st
         (ms(2028, 2, 29, 12), 20280229),
     ],
 )
-def test_a_day_is_that_of_utc(at: int, day: int) -> None:
-    assert day_of(at) == day
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+def test_a_day_is_that_of_utc_wherever_the_machine_stands(
+    monkeypatch: pytest.MonkeyPatch, at: int, day: int, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert day_of(at) == day
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
