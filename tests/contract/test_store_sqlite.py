@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.domain.errors import PerdureError, Rejected, Transient
+from perdure.domain.errors import Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import NodeId
 from perdure.domain.outcomes import Interruption
 from perdure.store.mint import Mint
@@ -160,6 +160,43 @@ async def test_a_failed_operation_does_not_fail_its_neighbours(driver: SqliteDri
 
     assert sum(isinstance(result, Rejected) for result in results) == 20
     assert await driver.read(count) == 40
+
+
+class SecondThoughts:
+    """An operation that undoes the whole transaction, as a full disk does, the first few times."""
+
+    def __init__(self, name: str, *, times: int) -> None:
+        self._name = name
+        self._left = times
+
+    def __call__(self) -> Op[str]:
+        self._left -= 1
+        if self._left >= 0:
+            yield from run(
+                "INSERT OR ROLLBACK INTO principals (id, name, role, created_at) "
+                "VALUES ('there', 'there', 'member', 1)"
+            )
+        yield from insert(self._name)
+        return self._name
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_what_was_committed_in_the_end_is_no_error(driver: SqliteDriver, times: int) -> None:
+    """A batch is run up to three times: as a whole, with savepoints, and one by one. Only how the
+    last run ended counts, for each operation alone."""
+    await driver.write(partial(insert, "there"))
+
+    first, second, third = await asyncio.gather(
+        driver.write(SecondThoughts("first", times=0)),
+        driver.write(SecondThoughts("second", times=times)),
+        driver.write(SecondThoughts("third", times=0)),
+        return_exceptions=True,
+    )
+
+    is_refused = times > 2
+    assert (first, third) == ("first", "third")
+    assert isinstance(second, Conflict) if is_refused else second == "second"
+    assert await driver.read(count) == 1 + 3 - is_refused
 
 
 class Unforeseen(Exception):
