@@ -22,7 +22,7 @@ from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
 from perdure.domain.endings import STOPPED_MARK
-from perdure.domain.errors import Ambiguous, Permanent, Transient
+from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.events import AssistantSaid
 from perdure.domain.ids import PartId, PrincipalId
 from perdure.domain.outcomes import StopReason
@@ -256,6 +256,38 @@ async def test_a_search_that_breaks_at_recovery_does_not_end_the_sending(tmp_pat
 
         assert await state_of(node.store, stranded) == "unknown", "and somebody can see that"
     assert [shown.text for shown in platform.visible] == ["hello"]
+
+
+class SearchFails(ScriptedPlatform):
+    """Shows what it is told to and does not answer; asked for it later, it fails."""
+
+    def __init__(self, failure: PerdureError) -> None:
+        super().__init__(capabilities=Capabilities(can_find=True))
+        self._failure = failure
+
+    async def find(self, key: PartId, address: Address) -> Receipt | None:
+        raise self._failure
+
+
+@pytest.mark.parametrize("kind", [Transient, Ambiguous, Permanent, Rejected])
+async def test_what_could_not_be_looked_for_is_not_sent_again(
+    tmp_path: Path, kind: type[PerdureError]
+) -> None:
+    """Whether it was left by a process that died, or its answer was lost just now."""
+    async with opened(on_disk(tmp_path), tmp_path) as store:
+        stranded = await strand(store, "dead")
+    platform = SearchFails(kind("the search is down"))
+    platform.failures = [Ambiguous("no answer")]
+    async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
+        (part,) = await node.delivered(await node.hears("go"))
+        node.parts.outbox.wake()
+        await node.delivered(await node.hears("and again", place="elsewhere"))
+
+        for unknown in (part.id, stranded):
+            view = await node.store.parked.part(PartId(unknown))
+            assert (view.state, view.error) == ("unknown", "the search is down")
+    shown = [(each.place, each.text) for each in platform.shown]
+    assert shown == [("room", "hello"), ("elsewhere", "hello")], "the stranded part was not sent"
 
 
 async def test_what_a_node_left_is_recovered_when_its_lease_runs_out_later(
