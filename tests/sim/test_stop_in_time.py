@@ -1,14 +1,23 @@
 """A stop that comes before heavy work begins is honoured before it begins."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.events import ToolCall
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.menu import PLAIN, Menu
-from perdure.domain.updates import Update
+from perdure.domain.outcomes import Busy, StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
@@ -20,6 +29,67 @@ from perdure.store.writing import StoredInbox
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
+
+
+class Talk:
+    """Somebody who talks to an engine, and the turn they began."""
+
+    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+        self.store = store
+        self.parts = parts
+        self.turn = TurnId("")
+        self._person = person
+        self._said = 0
+
+    async def begins(self, text: str) -> None:
+        turn = (await self.says(text)).turn
+        assert turn is not None
+        self.turn = turn
+
+    async def says(self, text: str, *, busy: Busy = Busy.QUEUE) -> Accepted:
+        self._said += 1
+        update = Update(
+            address=Address(adapter="http", account=self._person, place="main"),
+            external_id=f"u{self._said}",
+            kind="message",
+            principal=self._person,
+            text=text,
+            busy=busy,
+        )
+        return await self.parts.door.accept(update)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Within a second, as is promised."""
+        async with asyncio.timeout(1):
+            while not is_so():
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> AsyncIterator[Talk]:
+    clock, entropy = SystemClock(), SeededEntropy()
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
+    await store.open()
+    seat = Seat(name="main", kind="s", agent=agent, tools=tools)
+    try:
+        async with Supervisor() as supervisor:
+            around = Surroundings(
+                store=store,
+                roster=Roster({"main": seat}),
+                clock=clock,
+                entropy=entropy,
+                limits=Limits(drain_timeout_s=0, has_titles=False),
+            )
+            parts = put_together(around, supervisor.start, feed=Feed())
+            await parts.gateway.begin(name="sim")
+            person = (await store.principals.ensure("ada", role="member")).id
+            try:
+                yield Talk(store, parts, person)
+            finally:
+                await parts.gateway.drain()
+    finally:
+        await store.close()
 
 
 class StopsDuringClaim:
@@ -125,3 +195,81 @@ async def test_a_turn_stopped_while_it_is_claimed_asks_no_model(tmp_path: Path) 
 async def test_a_turn_stopped_during_a_tool_makes_no_further_call(tmp_path: Path) -> None:
     agent, ran, outcome = await run(tmp_path, "tool look", at_claim=False)
     assert (len(ran), len(agent.requests), outcome) == (1, 1, "stopped")
+
+
+class Silent(ScriptedAgent):
+    """Says one word, and then nothing for as long as it is listened to. `open` counts those who
+    still listen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        self.open += 1
+        try:
+            yield Text("Well, ")
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+        yield Stopped(reason=StopReason.STOP)
+
+
+class HangingTool(CountingTools):
+    """A call that never returns. `open` counts those under way."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.open = 0
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        self.open += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+        raise AssertionError("it never returns")
+
+
+async def _press_stop(talk: Talk) -> None:
+    await talk.parts.door.stop(talk.turn, by=None)
+
+
+def _say(text: str, busy: Busy = Busy.QUEUE) -> Callable[[Talk], Awaitable[None]]:
+    async def said(talk: Talk) -> None:
+        await talk.says(text, busy=busy)
+
+    return said
+
+
+ENDINGS: dict[str, Callable[[Talk], Awaitable[None]]] = {
+    "the button": _press_stop,
+    "/stop": _say("/stop"),
+    "/stop all": _say("/stop all"),
+    "/new": _say("/new"),
+    "/undo": _say("/undo"),
+    "/retry": _say("/retry"),
+    "/branch": _say("/branch aside"),
+    "a newer message": _say("rather this", Busy.INTERRUPT),
+}
+
+
+@pytest.mark.parametrize("in_tool", [False, True], ids=["model", "tool"])
+@pytest.mark.parametrize("how", ENDINGS)
+async def test_what_is_ended_is_let_go_of_at_once(tmp_path: Path, how: str, in_tool: bool) -> None:
+    """A model that says nothing would else be listened to, and paid for, until it does."""
+    tool = HangingTool()
+    agent = ScriptedAgent() if in_tool else Silent()
+    busy: HangingTool | Silent = agent if isinstance(agent, Silent) else tool
+    async with talking(tmp_path, agent, tool) as talk:
+        await talk.begins("tool look" if in_tool else "hello")
+        await talk.until(lambda: busy.open == 1)
+        first = talk.turn
+
+        await ENDINGS[how](talk)
+
+        await talk.until(lambda: first not in talk.parts.turns._running)
+        ended = await talk.store.archive.turn(first, principal=None)
+        assert ended.outcome in ("stopped", "superseded")
+        await talk.until(lambda: busy.open == talk.parts.turns.running)
