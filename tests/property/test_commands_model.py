@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,15 +24,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from perdure.domain.checker import violations
 from perdure.domain.events import HeadMoved, TurnQueued, TurnStarted
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome
 from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.recovery import Policy, Resume, acknowledgements
 from perdure.domain.transcript import entries_of
 from perdure.domain.updates import Accepted, Update
-from perdure.ports.turns import Claimed
+from perdure.ports.turns import Claimed, Settlement
 from perdure.store.operations.commands.given import STOPPED_TOO
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, settle
+from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, reply_id
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -42,6 +45,10 @@ class Home(Protocol):
 T = TypeVar("T")
 Reopen = Callable[[], Awaitable[Store]]
 NEVER = 1_000_000
+# The next message takes the place of an answer that was cut.
+WAITING = Menu(recovery=Policy(resume=Resume.WAIT, freshness_ms=0))
+# A note that is older than so many turns would help nobody.
+UNTOLD_MAX = 10
 
 
 @dataclass
@@ -54,8 +61,13 @@ class ModelTurn:
     state: str = "queued"
     said: list[str] = field(default_factory=list)
     shown: list[tuple[str, str]] = field(default_factory=list)
-    steers: list[str] = field(default_factory=list)
+    # What was said to it and not taken, and when each came; when the turn's own message came.
+    steers: list[tuple[str, float]] = field(default_factory=list)
+    came: float = 0
     partial: str = ""
+    is_done: bool = False
+    # How often it was cut since the model was last told of that.
+    untold: int = 0
 
     def __post_init__(self) -> None:
         self.hear(self.text)
@@ -132,7 +144,7 @@ class Walk:
     async def say(self, text: str) -> Accepted:
         self._clock.advance(1)
         update = message(self.ada, text, external_id=f"m{len(self.sent)}")
-        accepted = await self.store.inbox.accept(update, queue_max=NEVER)
+        accepted = await self.store.inbox.accept(update, queue_max=NEVER, menu=WAITING)
         self.sent.append((update, accepted))
         session = next((each for each in self.all if each.id == accepted.session), None)
         if session is None:
@@ -153,8 +165,8 @@ class Walk:
         if turn.attempts:
             turn.settle()
             session.head, self.claimed = turn, None
-        freed = [ModelTurn(TurnId(""), text) for text in turn.steers]
-        session.line += freed
+        session.line += [ModelTurn(TurnId(""), text, came=came) for text, came in turn.steers]
+        session.line.sort(key=lambda each: each.came)
         return [turn.id]
 
     async def learn_freed(self) -> None:
@@ -170,11 +182,11 @@ class Walk:
         running = self.here.started
         if prefix == "/steer " and running is not None and running.state == "running":
             assert accepted.turn == running.id
-            running.steers.append(text)
+            running.steers.append((text, len(self.sent)))
             return
         if running is not None and running.state == "interrupted":
             self.end(running)
-        self.here.line.append(ModelTurn(accepted.turn, text))
+        self.here.line.append(ModelTurn(accepted.turn, text, came=len(self.sent)))
         await self.learn_freed()
 
     async def start(self) -> None:
@@ -185,6 +197,16 @@ class Walk:
         first.attempts += 1
         first.state, first.parent = "running", session.head
         session.redo = []
+        told = [each.turn for each in self.claimed.telling.interruptions]
+        assert told == [
+            turn.id for turn in reversed(self.untold(first)) for _ in range(turn.untold)
+        ]
+
+    def untold(self, turn: ModelTurn) -> list[ModelTurn]:
+        """The turns that were cut and that the model has not been told of, since it has answered
+        last: the newest first."""
+        before = list(takewhile(lambda each: not each.is_done, turn.back()[1:]))
+        return [each for each in [turn, *before[:UNTOLD_MAX]] if each.untold]
 
     async def flush(self, text: str) -> None:
         turn = self.here.started
@@ -199,7 +221,7 @@ class Walk:
         assert self.claimed is not None
         assert turn is not None
         await self.store.turns.take_steers(self.claimed.lease)
-        for text in turn.steers:
+        for text, _ in turn.steers:
             turn.hear(text)
         turn.steers = []
 
@@ -208,7 +230,18 @@ class Walk:
         assert self.claimed is not None
         assert turn is not None
         turn.partial += "."
-        await settle(self.store, self.claimed, turn.partial, outcome=outcome)
+        told = acknowledgements(turn.id, self.claimed.telling.interruptions)
+        settlement = Settlement(
+            outcome=outcome,
+            reason="stop",
+            message=reply_id(self.claimed.lease),
+            text=turn.partial,
+            acknowledgements=tuple(told),
+        )
+        await self.store.turns.settle(self.claimed.lease, settlement)
+        for each in self.untold(turn):
+            each.untold = 0
+        turn.is_done = outcome is Outcome.DONE
         self.end(turn)
         await self.learn_freed()
 
@@ -219,6 +252,7 @@ class Walk:
         turn = self.here.started
         if turn is not None and turn.state == "running":
             turn.end_attempt()
+            turn.untold += 1
             turn.state, self.claimed = "interrupted", None
 
     async def go_on(self) -> None:
@@ -270,7 +304,8 @@ class Walk:
             assert (accepted.reply, accepted.turn) == ("Nothing to retry.", None)
         else:
             assert accepted.turn is not None
-            again = ModelTurn(accepted.turn, "\n\n".join(head.said), origin=head)
+            came = min([len(self.sent), *(turn.came - 0.5 for turn in self.here.line)])
+            again = ModelTurn(accepted.turn, "\n\n".join(head.said), origin=head, came=came)
             self.here.line.insert(0, again)
             self.here.head, self.here.redo = head.parent, []
         await self.learn_freed()
