@@ -25,7 +25,7 @@ CANARY = "canary-7391"
 
 
 def builtin(store: Store) -> list[Tool]:
-    return [MemoryTool(store.memory), SessionsTool(store.archive, store.conversations)]
+    return [MemoryTool(store.memory), SessionsTool(store.archive)]
 
 
 class Agent:

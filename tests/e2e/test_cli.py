@@ -23,6 +23,7 @@ from perdure.app.client import node_client
 from perdure.app.presence import silent_node
 from perdure.app.system import SystemClock
 from perdure.cli.records import hits
+from perdure.testkit.http import Client
 from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -462,14 +463,52 @@ async def test_more_is_found_than_a_node_tells_at_once(node: Node) -> None:
     assert [*few.hits, *rest.hits] == whole.hits
 
 
+async def taken_back(gateway: GatewayProcess) -> None:
+    """In a conversation of its own, a turn is undone, one asked again, and the rest branched."""
+    lines = ("kept", "undone", "/undo", "asked twice", "/retry", "/branch", "in the branch")
+    async with aiohttp.ClientSession() as http:
+        client = Client(gateway, http)
+        for line in lines:
+            said = await client.say("garden", line)
+            if said["turn"]:
+                await client.settled(said["turn"])
+
+
+async def what_stands_is_told(home: Path) -> None:
+    branch = (await perdure(home, "sessions", "show", "garden", "--json")).json
+    said = [each for each in branch["messages"] if each["role"] == "user"]
+    (left,) = {each["session"] for each in said if "session" in each}
+    told = (await perdure(home, "sessions", "show", left, "--json")).json["messages"]
+    drawn = await perdure(home, "sessions", "show", left)
+    undone = await perdure(home, "explain", told[2]["turn"])
+
+    assert [each["text"] for each in said] == ["kept", "asked twice", "in the branch"]
+    assert [(each["text"], each.get("left")) for each in told if each["role"] == "user"] == [
+        ("kept", None),
+        ("undone", "undone"),
+        ("asked twice", "asked_again"),
+        ("asked twice", None),
+    ]
+    lines = [line for line in drawn.out.splitlines() if line.startswith("user")]
+    assert [line.endswith(("undone", "asked again")) for line in lines] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert "undone" in undone.out
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_reading_verbs_answer_alike_with_and_without_a_node(
     gateway: GatewayProcess, is_running: bool
 ) -> None:
+    await taken_back(gateway)
     await perdure(gateway.home, "chat", "other", stdin="hello from there")
     answered = await talked(gateway.home)
     if not is_running:
         assert await gateway.terminate() == 0
+    await what_stands_is_told(gateway.home)
 
     listed = await perdure(gateway.home, "sessions", "list", "--json")
     found = await perdure(gateway.home, "sessions", "search", "hello", "--json")

@@ -47,7 +47,7 @@ class Seating:
     def __init__(self, store: Store, clock: Clock) -> None:
         tools: tuple[Tool, ...] = (
             MemoryTool(store.memory),
-            SessionsTool(store.archive, store.conversations),
+            SessionsTool(store.archive),
         )
         self._kit = {tool.name: tool for tool in tools}
         self.clock = clock

@@ -125,6 +125,12 @@ class NodeClient:
     async def session(self, session: str) -> wire.SessionOut:
         return await self._ask(wire.SessionOut, _path("sessions", session))
 
+    async def session_transcript(
+        self, session: str, *, before: str | None, limit: int
+    ) -> wire.TranscriptOut:
+        path = _path("sessions", session, "transcript", limit=limit, cursor=before)
+        return await self._ask(wire.TranscriptOut, path)
+
     async def session_of(self, conversation: str) -> str:
         """The live session of one of our own conversations."""
         found = await self._ask(wire.ConversationOut, _path("conversations", conversation))

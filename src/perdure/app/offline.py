@@ -34,6 +34,7 @@ from perdure.web.records import (
     part_out,
     session_out,
     token_out,
+    transcript_out,
 )
 
 NUMBER_MAX: Final = 2**53
@@ -95,6 +96,13 @@ class StoreAnswers:
         more = str(events[-1].seq) if len(events) == limit else None
         running = await self._store.archive.running(SessionId(session)) if more is None else None
         return journal_out(SessionId(session), events, running, more=more)
+
+    async def session_transcript(
+        self, session: str, *, before: str | None, limit: int
+    ) -> wire.TranscriptOut:
+        return await transcript_out(
+            self._store.archive, SessionId(session), before=before, limit=limit
+        )
 
     async def search(self, query: str, *, limit: int, after: str | None) -> wire.SearchOut:
         before = None if after is None else _number(after)

@@ -54,6 +54,10 @@ def _tree(found: wire.ExplanationOut) -> Tree:
 
 def _add_turn(root: Tree, found: wire.ExplanationOut, turn: wire.TurnOut) -> None:
     branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
+    if found.left:
+        branch.add(
+            _line(found.left.replace("_", " "), "it does not stand any more", style="yellow")
+        )
     names: dict[str, str] = {}
     attempt = branch
     for each in found.events:

@@ -15,10 +15,11 @@ from perdure.domain.codec import decode
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded
 from perdure.domain.ids import SessionId
-from perdure.domain.transcript import Entry, Running, entries_of
+from perdure.domain.transcript import Entry
 from perdure.web import wire
 
 PAGE: Final = 1000
+TURNS: Final = 200
 HITS: Final = 200
 
 
@@ -80,15 +81,14 @@ async def hits(
 async def show(place: Place, *, which: str, is_raw: bool) -> None:
     async with answering(place) as answers:
         session = await answers.session(await _session_named(answers, which))
-        journal = await _whole_journal(answers, session.id)
-    if is_raw:
-        print_json(journal)
-        return
-    entries = _entries(journal)
+        if is_raw:
+            print_json(await _whole_journal(answers, session.id))
+            return
+        transcript = await _whole_transcript(answers, session.id)
     if place.is_json:
-        print_json(wire.TranscriptOut(session=session.id, messages=entries, next=None))
+        print_json(transcript)
     else:
-        _print_transcript(session, entries)
+        _print_transcript(session, transcript.messages)
 
 
 async def _session_named(answers: Answers, which: str) -> str:
@@ -127,24 +127,22 @@ async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
         after = int(page.next)
 
 
+async def _whole_transcript(answers: Answers, session: str) -> wire.TranscriptOut:
+    """Every turn that has begun, marked where it does not stand any more."""
+    pages: list[list[Entry]] = []
+    before: str | None = None
+    while True:
+        page = await answers.session_transcript(session, before=before, limit=TURNS)
+        pages.insert(0, page.messages)
+        before = page.next
+        if before is None:
+            messages = [entry for each in pages for entry in each]
+            return wire.TranscriptOut(session=session, messages=messages, next=None)
+
+
 def recorded(session: str, event: wire.EventOut) -> Recorded:
     fact = decode(event.kind, bytes(event.body).decode())
     return Recorded(session=SessionId(session), seq=event.seq, at=event.at, event=fact)
-
-
-def _entries(journal: wire.JournalOut) -> list[Entry]:
-    """Every turn that ever started, in the order in which they were asked for."""
-    turns: dict[str, list[Recorded]] = {}
-    for event in journal.events:
-        fact = recorded(journal.session, event)
-        if fact.turn is not None:
-            turns.setdefault(fact.turn, []).append(fact)
-    shown = msgspec.convert(journal.partial, Running | None, from_attributes=True)
-    return [
-        entry
-        for name, turn in turns.items()
-        for entry in entries_of(turn, shown if shown and shown.turn == name else None)
-    ]
 
 
 def _print_transcript(session: wire.SessionOut, entries: Sequence[Entry]) -> None:
@@ -164,6 +162,10 @@ def _print_transcript(session: wire.SessionOut, entries: Sequence[Entry]) -> Non
 def heading(entry: Entry) -> Text:
     style = {"user": "bold green", "assistant": "bold blue"}.get(entry.role, "bold cyan")
     line = Text(entry.role, style).append(f"  {when(entry.at)}  {entry.id}", "dim")
+    if entry.session:
+        line.append(f"  shared with {entry.session}", "dim")
+    if entry.left:
+        line.append(f"  {entry.left.replace('_', ' ')}", "yellow")
     if entry.outcome is not None and entry.outcome != "done":
         line.append(f"  {entry.outcome}" + (f": {entry.reason}" if entry.reason else ""), "red")
     return line

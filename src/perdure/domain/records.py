@@ -7,6 +7,19 @@ import msgspec
 from perdure.domain.events import Recorded
 from perdure.domain.ids import MediaId, MessageId, SessionId, TurnId
 
+# Why a turn that has begun does not stand any more.
+UNDONE: Final = "undone"
+ASKED_AGAIN: Final = "asked_again"
+
+
+class ToldTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn as it is told of a session, with its events. `left` says why it does not stand there
+    any more, and is empty where it does."""
+
+    turn: TurnId
+    events: tuple[Recorded, ...]
+    left: str = ""
+
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     id: TurnId

@@ -27,8 +27,9 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import CallId, MessageId, TurnId
+from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Outcome
+from perdure.domain.records import ToldTurn
 
 # What the empty entry of a turn that said nothing is called, behind the turn's own id.
 _END: Final = ".end"
@@ -49,6 +50,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     choices: tuple[str, ...] = ()
     origin: str = ""
+    # Why it does not stand any more; the session it is shared with. Both only where a session is
+    # shown as a whole.
+    left: str = ""
+    session: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +95,22 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
                 at=running.at,
             )
         )
+    return entries
+
+
+def entries_of_session(
+    turns: Sequence[ToldTurn], session: SessionId, running: Running | None
+) -> list[Entry]:
+    """The entries of a session's turns, marked where a turn does not stand any more, or is shared
+    with another session."""
+    entries = []
+    for turn in turns:
+        home = turn.events[0].session
+        shown = running if running and running.turn == turn.turn else None
+        entries += [
+            msgspec.structs.replace(entry, left=turn.left, session="" if home == session else home)
+            for entry in entries_of(turn.events, shown)
+        ]
     return entries
 
 

@@ -13,7 +13,14 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
-from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.records import (
+    Answer,
+    PartView,
+    SessionRecord,
+    SessionView,
+    ToldTurn,
+    TurnView,
+)
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Running
 from perdure.domain.watching import Move
@@ -65,7 +72,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole chain of one message: update, turn, attempts, calls, parts, receipts. Without a
     turn it is a command with its `reply`, or was `refused`, for that reason, or is kept among the
     parts as a letter that could not be read. `partial` is what was shown of the message that is
-    being written."""
+    being written. `left` says why a turn that has begun does not stand any more."""
 
     turn: TurnView | None
     conversation: str
@@ -76,6 +83,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reply: str = ""
     refused: str = ""
     partial: Running | None = None
+    left: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +146,9 @@ class Archive(Protocol):
     """Sessions, turns and journals, live and closed. The parts of the contract are as above.
     `running` is what was shown of the message that is being written there, or was when its writer
     died. `answer` is what came of the message that this adapter took under an id, or was refused;
-    None where it never came."""
+    None where it never came. `told` is the newest turns of a session, or the newest before one of
+    them, oldest first: those that stand, as `Conversations.chain` gives them from where it stands
+    now, and `with_left` also those of its own that were undone or asked again since."""
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
 
@@ -151,6 +161,15 @@ class Archive(Protocol):
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
 
     async def running(self, session: SessionId) -> Running | None: ...
+
+    async def told(
+        self,
+        session: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int,
+        with_left: bool = False,
+    ) -> list[ToldTurn]: ...
 
     async def answer(self, external_id: str, *, adapter: str) -> Answer | None: ...
 

@@ -5,7 +5,14 @@ from typing import Final
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
-from perdure.domain.records import Answer, PartView, SessionRecord, SessionView, TurnView
+from perdure.domain.records import (
+    Answer,
+    PartView,
+    SessionRecord,
+    SessionView,
+    ToldTurn,
+    TurnView,
+)
 from perdure.domain.transcript import Running
 from perdure.domain.watching import Move
 from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
@@ -18,6 +25,7 @@ from perdure.store.operations import (
     journal,
     moves,
     search,
+    transcripts,
 )
 
 INDEX_AT_ONCE: Final = 500
@@ -77,6 +85,18 @@ class StoredArchive:
 
     async def running(self, session: SessionId) -> Running | None:
         return await self._driver.read(partial(history.running, session))
+
+    async def told(
+        self,
+        session: SessionId,
+        *,
+        before: TurnId | None = None,
+        limit: int,
+        with_left: bool = False,
+    ) -> list[ToldTurn]:
+        return await self._driver.read(
+            partial(transcripts.told, session, before=before, limit=limit, with_left=with_left)
+        )
 
     async def answer(self, external_id: str, *, adapter: str) -> Answer | None:
         return await self._driver.read(partial(answers.answer, adapter, external_id))

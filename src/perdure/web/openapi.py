@@ -45,6 +45,8 @@ CALLS: Final = (
     Call("get", "/api/sessions/{id}", "One session", wire.SessionOut),
     Call("get", "/api/sessions/{id}/journal", "The raw journal", wire.JournalOut,
          query=("limit", "cursor", "after")),
+    Call("get", "/api/sessions/{id}/transcript", "What was said in it, and what stands of that",
+         wire.TranscriptOut, query=("limit", "cursor")),
     Call("get", "/api/search", "Full text, newest first", wire.SearchOut,
          query=("q", "limit", "cursor", "before")),
     Call("get", "/api/explain/{id}", "The whole chain of one message, turn or part",

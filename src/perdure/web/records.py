@@ -18,14 +18,14 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import SessionId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.records import PartView, SessionView
-from perdure.domain.transcript import Running
-from perdure.ports.history import Explanation, Hit
+from perdure.domain.transcript import Running, entries_of_session
+from perdure.ports.history import Archive, Explanation, Hit
 from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
-from perdure.web.answers import body_of, json_response, number, place_name
+from perdure.web.answers import CURSOR, body_of, json_response, number, place_name
 from perdure.web.native import cursor_page, next_of, turn_out
 from perdure.web.services import Services
 
@@ -102,7 +102,21 @@ def explanation_out(found: Explanation) -> wire.ExplanationOut:
         reply=found.reply,
         refused=found.refused,
         partial=partial_out(found.partial) if found.partial else None,
+        left=found.left,
     )
+
+
+async def transcript_out(
+    archive: Archive, session: SessionId, *, before: str | None, limit: int
+) -> wire.TranscriptOut:
+    """A page of what was said in a session: the newest `limit` turns, or those before one."""
+    turns = await archive.told(
+        session, before=TurnId(before) if before else None, limit=limit, with_left=True
+    )
+    running = None if before else await archive.running(session)
+    more = turns[0].turn if len(turns) == limit else None
+    entries = entries_of_session(turns, session, running)
+    return wire.TranscriptOut(session=session, messages=entries, next=more)
 
 
 def token_out(view: TokenView, *, token: str = "") -> wire.TokenOut:
@@ -126,6 +140,7 @@ class RecordsApi:
             web.get("/api/sessions", self.sessions),
             web.get("/api/sessions/{id}", self.session),
             web.get("/api/sessions/{id}/journal", self.journal),
+            web.get("/api/sessions/{id}/transcript", self.transcript),
             web.get("/api/search", self.search),
             web.get("/api/explain/{id}", self.explain),
             web.get("/api/status", self.status),
@@ -164,6 +179,14 @@ class RecordsApi:
         more = str(events[-1].seq) if len(events) == limit else None
         running = await self._services.archive.running(session.id) if more is None else None
         return json_response(journal_out(session.id, events, running, more=more))
+
+    async def transcript(self, request: web.Request) -> web.Response:
+        limit = number(request, "limit", default=50, low=1, high=1000)
+        session = await self._session(request)
+        before = request.query.get(CURSOR)
+        return json_response(
+            await transcript_out(self._services.archive, session.id, before=before, limit=limit)
+        )
 
     async def search(self, request: web.Request) -> web.Response:
         query = request.query.get("q", "").strip()

@@ -283,6 +283,7 @@ class ExplanationOut(msgspec.Struct):
     reply: str = ""
     refused: str = ""
     partial: PartialOut | None = None
+    left: str = ""
 
 
 class ProblemOut(msgspec.Struct):

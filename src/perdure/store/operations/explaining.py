@@ -12,7 +12,7 @@ from perdure.domain.events import CommandTaken
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.ports.history import Arrival, Explanation
 from perdure.store.dialect import Dialect
-from perdure.store.operations import history, journal, letters
+from perdure.store.operations import history, journal, letters, transcripts
 from perdure.store.operations.parked import PARTS
 from perdure.store.operations.parked import view as part_view
 from perdure.store.operations.scopes import SCOPE, Scope
@@ -161,6 +161,7 @@ def _of_turn(turn_id: TurnId, came: Came | None, scope: Scope | None) -> Op[Expl
         command=command.command if command else "",
         reply=command.reply if command else "",
         partial=(yield from history.running_text(turn_id)),
+        left=(yield from transcripts.left(turn_id, turn.session)) if turn.attempts else "",
     )
 
 

@@ -172,7 +172,8 @@ def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[Convers
     return views
 
 
-def _open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
+def open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
+    """The turns of a session that are not settled, in arrival order."""
     found = yield from rows(_OPEN_TURNS, session_id)
     return tuple(
         OpenTurn(
@@ -191,7 +192,7 @@ def _view(found: Row) -> Op[ConversationView]:
      session_state, head, title, _, linked, *target) = found  # fmt: skip
     is_suspended = session_state == "suspended"
     address = Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
-    turns = yield from _open_turns(session)
+    turns = yield from open_turns(session)
     standing = Standing(
         session=session, head=head, open_turns=turns, is_suspended=is_suspended, title=title
     )

@@ -12,21 +12,18 @@ import msgspec
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.events import (
     AssistantSaid,
-    HeadMoved,
     MediaFetched,
     MessageJoined,
-    SessionOpened,
     SteerTaken,
     ToolCall,
     TurnAmended,
     TurnQueued,
-    TurnStarted,
 )
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Repeat
 from perdure.domain.records import SessionView
 from perdure.domain.transcript import Entry, entries_of
-from perdure.ports.history import Archive, Conversations, Hit
+from perdure.ports.history import Archive, Hit
 from perdure.ports.tools import Caller
 from perdure.tools.tool import Parameter, arguments_of, described
 
@@ -34,7 +31,6 @@ NAME: Final = "sessions"
 HITS: Final = 10
 MESSAGES_MAX: Final = 200
 _MESSAGES_DEFAULT: Final = 20
-_AT_ONCE: Final = 500
 _EXCERPT: Final = 240
 _DESCRIPTION: Final = (
     "Look up earlier conversations with the person you talk with. search finds messages that hold "
@@ -70,9 +66,8 @@ class SessionsTool:
     schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
     repeat: Repeat = Repeat.PURE
 
-    def __init__(self, archive: Archive, conversations: Conversations) -> None:
+    def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._conversations = conversations
 
     async def call(self, call: ToolCall, caller: Caller) -> str:
         asked = arguments_of(call, _Arguments)
@@ -111,31 +106,10 @@ class SessionsTool:
         return "\n".join([f"{view.id}{title}", *(said or ["Nothing was said in it."])])
 
     async def _newest(self, view: SessionView, count: int) -> list[Entry]:
-        tip = await self._tip(view)
-        if tip is None:
-            return []
         # Every turn that has started holds a message, so as many turns are enough.
-        turns = await self._conversations.chain(tip, limit=count)
-        entries = [entry for turn in turns for entry in entries_of(turn)]
+        turns = await self._archive.told(view.id, limit=count)
+        entries = [entry for turn in turns for entry in entries_of(turn.events)]
         return [each for each in entries if each.role != "tool" and each.text.strip()][-count:]
-
-    async def _tip(self, view: SessionView) -> TurnId | None:
-        """The turn that the session stands at. The newest event that says so is near the end of
-        its journal, which may be long."""
-        end = view.events
-        while end > 0:
-            start = max(end - _AT_ONCE, 0)
-            page = await self._archive.journal(view.id, after=start, limit=end - start)
-            for recorded in reversed(page):
-                match recorded.event:
-                    case TurnStarted(turn=turn):
-                        return turn
-                    case HeadMoved(head=head) | SessionOpened(head=head):
-                        return head
-                    case _:
-                        pass
-            end = start
-        return None
 
 
 def _found(hit: Hit, words: str) -> str:

@@ -90,6 +90,7 @@ def _told(found: Explanation) -> list[str]:
     if turn is not None:
         reason = f" ({turn.reason})" if turn.reason else ""
         lines.append(f"turn {turn.id}: {turn.outcome or turn.state}{reason}")
+        lines += [f"{found.left.replace('_', ' ')} since"] if found.left else []
     for recorded in found.events:
         match recorded.event:
             case TurnStarted(attempt=attempt) if attempt > 1:
