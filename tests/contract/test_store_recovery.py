@@ -10,8 +10,9 @@ from typing import Protocol
 import msgspec
 import pytest
 
+from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.checker import violations
-from perdure.domain.delivery import PartState
+from perdure.domain.delivery import PartState, Step
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
 from perdure.domain.events import (
     AssistantSaid,
@@ -34,7 +35,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MediaId, SessionId, TurnId
 from perdure.domain.menu import Menu
-from perdure.domain.outcomes import Busy, Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import TextBlock
 from perdure.domain.records import PartView, SessionRecord, TurnView
 from perdure.domain.recovery import (
@@ -338,8 +339,9 @@ async def test_only_what_is_fresh_is_taken_up(
     await resumed(store, Policy(resume=resume, freshness_ms=freshness_s * 1000))
 
     record = await record_of(store, first.lease.session)
-    kind = TurnRequeued if resume is Resume.CONTINUE else NoticePosted
-    assert len(only(kind, record.events)) == int(goes_on)
+    questions = [each for each in only(NoticePosted, record.events) if each.choices]
+    taken_up = only(TurnRequeued, record.events) if resume is Resume.CONTINUE else questions
+    assert len(taken_up) == int(goes_on)
     assert (record.turns[0].state == "queued") == (goes_on and resume is Resume.CONTINUE)
 
 
@@ -1224,23 +1226,87 @@ async def test_only_waiting_messages_can_be_rewritten(
 async def test_an_announcement_reaches_whoever_we_work_for(
     peers: list[Store], store: Store, send: Sender, post: Sender
 ) -> None:
-    """Not those who wait, nor programs, nor those another node works for."""
+    """Not those who wait, nor those another node works for. Each is told what becomes of it."""
     await send("read", place="over-http")
     await post("pushed", place="on-chat")
     await send("a program's", place="program", kind="call")
     assert len(await store.turns.claim(limit=3)) == 3
+    await post("waits behind", place="on-chat")
     await send("waits", place="waiting")
     elsewhere = peers[-1] if len(peers) > 1 else None
     if elsewhere is not None:
         await elsewhere.turns.claim(limit=1)
 
-    recorded = await store.nodes.announce("about to stop")
+    policy, drain = Policy(resume=Resume.ASK), Drain()
+    recorded = await store.nodes.announce(policy, drain)
 
     told = {each.session for each in recorded}
-    assert [each.text for each in only(NoticePosted, recorded)] == ["about to stop"] * 2
+    turns = [UnderWay(), UnderWay(is_followed=True), UnderWay(kind="call")]
+    texts = [shutdown_text(policy, drain, turn) for turn in turns]
+    assert [each.text for each in only(NoticePosted, recorded)] == texts
     records = [await record_of(store, session) for session in told]
-    sent = [part for record in records for part in record.parts]
-    assert [(part.adapter, part.text) for part in sent] == [("chat", "about to stop")]
+    sent = [part for record in records for part in record.parts if part.step == Step.POST]
+    assert [(part.adapter, part.text) for part in sent] == [("chat", texts[1])]
+
+
+async def test_the_last_interruption_is_announced_as_such(store: Store, send: Sender) -> None:
+    """And then it is."""
+    await send("work")
+    policy, drain = Policy(attempts_max=2), Drain(asked=Asked.RESTART)
+    texts: list[str] = []
+    recorded: list[Recorded] = []
+    for _ in range(2):
+        claimed = await claim_one(store)
+        texts += [
+            each.text for each in only(NoticePosted, await store.nodes.announce(policy, drain))
+        ]
+        recorded = await store.turns.interrupt(
+            claimed.lease,
+            Interruption.DRAIN_TIMEOUT,
+            attempts_max=policy.attempts_max,
+            asked=drain.asked,
+        )
+        await resumed(store, policy)
+
+    assert ["given up" in text for text in texts] == [False, True]
+    assert [each.outcome for each in only(TurnSettled, recorded)] == [Outcome.SUSPENDED]
+    (cut_short,) = only(AttemptInterrupted, recorded)
+    assert (cut_short.reason, cut_short.asked) == (Interruption.DRAIN_TIMEOUT, Asked.RESTART)
+
+
+@pytest.mark.parametrize("resume", list(Resume))
+async def test_what_has_become_too_old_to_go_on_is_told_once(
+    store: Store, post: Sender, clock: VirtualClock, restart: OpenStore, resume: Resume
+) -> None:
+    """Where it was promised to go on, or to be asked about."""
+    first = await cut_after_message(store, post)
+    clock.advance(3_601)
+    policy = Policy(resume=resume)
+    for _ in range(3):
+        assert await resumed(store, policy) == []
+        store = await restart()
+
+    told = await notices(store, first.lease.session)
+    expected = too_old_text(policy, Interruption.SHUTDOWN, Asked.NOTHING)
+    assert [each.text for each in told] == [expected] * (resume is not Resume.WAIT)
+    assert [each.choices for each in told] == [()] * len(told)
+    sent = [part.text for part in await parts(store, first.lease.session)]
+    assert sent == [each.text for each in told]
+
+
+async def test_a_turn_that_is_too_old_is_not_told_of_where_somebody_has_written_since(
+    store: Store, send: Sender, clock: VirtualClock
+) -> None:
+    await send("work")
+    first = await claim_one(store)
+    await send("and then?")
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3)
+    clock.advance(3_601)
+
+    await resumed(store, Policy())
+
+    assert await notices(store, first.lease.session) == []
+    assert await texts_waiting(store, first.lease.session) == ["and then?"]
 
 
 async def in_order(store: Store, session: SessionId) -> list[str]:

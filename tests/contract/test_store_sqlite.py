@@ -288,6 +288,7 @@ HOT = {
     "suspects at work": recovery._SUSPECTS_AT_WORK,
     "the last suspects": recovery._LAST_SUSPECTS,
     "whom to ask": recovery._TO_ASK,
+    "what is too old": recovery._TOO_OLD,
     "turns that make way": recovery._OVERTAKEN,
     "what was said since": recovery._SINCE,
     "conversations to tell": recovery._RUNNING_HERE,
@@ -381,10 +382,8 @@ async def test_parking_a_turn_locks_its_conversation_once(
             return
 
     stamp = Mint(VirtualClock(), SeededEntropy()).stamp(NodeId("nod_1"))
-    reason = Interruption.SHUTDOWN
-    parking = partial(
-        recovery.interrupt, driver.dialect, claimed.lease, reason, stamp, attempts_max=3
-    )
+    cut = recovery.Cut(Interruption.SHUTDOWN)
+    parking = partial(recovery.interrupt, driver.dialect, claimed.lease, cut, stamp, attempts_max=3)
     await driver.write(lambda: overheard(parking()))
 
     assert asked.count(suspension._LOCK_CONVERSATION) == 1

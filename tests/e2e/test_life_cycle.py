@@ -20,8 +20,9 @@ import pytest
 
 from perdure.app.system import SystemClock
 from perdure.app.systemd import Notifier
+from perdure.domain.announcing import Drain, UnderWay, shutdown_text
 from perdure.domain.errors import Transient
-from perdure.domain.recovery import Resume, shutdown_text
+from perdure.domain.recovery import Policy, Resume
 from perdure.testkit.http import Client
 from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
@@ -241,6 +242,9 @@ async def test_a_drain_that_takes_too_long_is_said_to_have(start: Start) -> None
         "resume_pending",
         "drain_timeout",
     )
+    _, journal = await client.call("GET", f"/api/sessions/{conversation['session']}/journal")
+    cuts = [each["body"] for each in journal["events"] if each["kind"] == "attempt_interrupted"]
+    assert [each["asked"] for each in cuts] == ["stop"]
 
 
 @pytest.mark.parametrize("timeout_s", [0, 0.3])
@@ -281,7 +285,8 @@ async def test_active_conversations_are_told_what_will_happen(start: Start, resu
 
     await client.gateway.start()
     notices = await told(client, "main")
-    assert notices[0] == shutdown_text(resume)
+    policy, at_once = Policy(resume=resume), Drain(timeout_s=0)
+    assert notices[0] == shutdown_text(policy, at_once, UnderWay())
     assert len(notices) == (2 if resume is Resume.ASK else 1)
     assert await told(client, "idle") == []
     state = (await client.call("GET", f"/api/turns/{accepted['turn']}"))[1]["state"]
@@ -361,6 +366,9 @@ async def test_a_takeover_loses_no_message_and_repeats_none(start: Start, has_hi
         assert await client.gateway.wait() == 0
         turn = await client.settled(running["turn"])
         assert (turn["outcome"], turn["attempts"]) == ("done", 1)
+        # A node that could not be asked got a signal, and knows no more than that.
+        what = "restart" if has_hint else "stop"
+        assert (await told(client, "main"))[0].startswith(f"The gateway is about to {what}.")
         for name, writer in zip(("ada", "bob"), writers, strict=True):
             for each in writer.turns:
                 assert (await client.settled(each))["outcome"] == "done"

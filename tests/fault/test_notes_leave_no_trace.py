@@ -27,7 +27,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
-from perdure.domain.outcomes import Ending, Interruption
+from perdure.domain.outcomes import Asked, Ending, Interruption
 from perdure.domain.prompt import Note
 from perdure.domain.recovery import Telling, messages_with_notes
 from perdure.testkit.http import Client
@@ -53,12 +53,13 @@ def every_note() -> set[str]:
     turn, before = TurnId("trn_1"), TurnId("trn_0")
     found: set[str] = set()
     endings = chain.from_iterable(combinations(Ending, n) for n in range(len(Ending) + 1))
-    situations = product(Interruption, endings, (False, True), (False, True), (False, True))
-    for reason, ended, has_text, has_steer, is_replaced in situations:
+    causes = product(Interruption, Asked)
+    situations = product(causes, endings, (False, True), (False, True), (False, True))
+    for (reason, asked), ended, has_text, has_steer, is_replaced in situations:
         hit = before if is_replaced else turn
         events: list[AnyEvent] = [TurnQueued(turn=hit, message=MessageId("msg_1"), text="hello")]
         events += _work(hit, ended, has_text=has_text, has_steer=has_steer)
-        events.append(AttemptInterrupted(turn=hit, attempt=1, reason=reason))
+        events.append(AttemptInterrupted(turn=hit, attempt=1, reason=reason, asked=asked))
         stored = _recorded(events)
         new = TurnQueued(turn=turn, message=MessageId("msg_9"), text="new")
         mine = _recorded([new], first=100) if is_replaced else stored

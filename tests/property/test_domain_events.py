@@ -45,7 +45,7 @@ from perdure.domain.events import (
     Usage,
 )
 from perdure.domain.options import Options
-from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
@@ -136,6 +136,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         reason=st.sampled_from(Interruption),
         tail=text,
         alive_at=numbers,
+        asked=st.sampled_from(Asked),
     ),
     InterruptionAcknowledged: st.builds(
         InterruptionAcknowledged, turn=ids, interruption=numbers, tail=text

@@ -20,14 +20,16 @@ from perdure.app.config import Config
 from perdure.app.node import Parts, Surroundings, put_together, running_node
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
+from perdure.domain.announcing import Drain
 from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
 from perdure.domain.endings import STOPPED_MARK
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
-from perdure.domain.events import AssistantSaid
+from perdure.domain.events import AssistantSaid, NoticePosted
 from perdure.domain.ids import PartId, PrincipalId
-from perdure.domain.outcomes import StopReason
+from perdure.domain.outcomes import Asked, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.records import PartView
+from perdure.domain.recovery import Policy
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine import outbox, surfaces
@@ -415,13 +417,15 @@ async def test_what_is_said_about_a_running_turn_is_shown_at_once(tmp_path: Path
     async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
         accepted = await node.hears("go")
         await until_so(lambda: bool(platform.shown), "the bubble")
-        await node.store.nodes.announce("The gateway is about to restart.")
+        told = await node.store.nodes.announce(Policy(), Drain(asked=Asked.RESTART))
+        notice = told[0].event
+        assert isinstance(notice, NoticePosted)
         node.parts.outbox.wake()
         status = await node.hears("/status")
 
         def has_both() -> bool:
             texts = [shown.text for shown in platform.visible]
-            return "The gateway is about to restart." in texts and status.reply in texts
+            return notice.text in texts and status.reply in texts
 
         await until_so(has_both, "the notice and the reply", seconds=5)
         assert node.parts.turns.running == 1

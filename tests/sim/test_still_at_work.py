@@ -16,9 +16,9 @@ from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt
-from perdure.domain.events import AttemptInterrupted, Recorded, TurnSettled
+from perdure.domain.events import AttemptInterrupted, NoticePosted, Recorded, TurnSettled
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
-from perdure.domain.outcomes import Busy
+from perdure.domain.outcomes import Asked, Busy, Interruption
 from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
 from perdure.domain.recovery import Policy
@@ -340,6 +340,62 @@ async def test_a_settlement_that_a_drain_finds_under_way_is_waited_for(
             await draining
             assert await outcomes_of(store, accepted) == ["done"]
             assert [r for r in seen if isinstance(r.event, TurnSettled)]
+
+
+async def test_a_heartbeat_under_way_at_the_end_of_a_drain_holds_nobody_up(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with asyncio.timeout(10):
+        async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, _):
+            beat = SlowToAnswer(store.nodes.beat, is_done=True)
+            store.nodes = Tampered(store.nodes, beat=beat)  # type: ignore[assignment]
+            async with begun(put_up(store, ScriptedPlatform(), supervisor, clock=clock)):
+                await beat.is_under_way.wait()
+            beat.may_answer.set()
+
+
+@pytest.mark.parametrize("asked", [Asked.STOP, Asked.RESTART])
+@pytest.mark.parametrize("how", ["in time", "hurried", "replaced"])
+async def test_a_drain_does_what_it_announces_and_records_what_it_was_for(
+    tmp_path: Path, clock: VirtualClock, asked: Asked, how: str
+) -> None:
+    """An answer that runs out of the last time it may is given up; one that was not even waited for
+    is parked."""
+    limits = Limits(drain_timeout_s=0.05, recovery=Policy(attempts_max=1))
+    async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
+        agent = PatientAgent()
+        around = Surroundings(
+            store=store,
+            roster=Roster(seated(agent)),
+            clock=clock,
+            entropy=SeededEntropy(),
+            limits=limits,
+            adapters={"scripted": ScriptedPlatform()},
+        )
+        parts = put_together(around, supervisor.start, feed=Feed())
+        async with begun(parts):
+            accepted = await parts.door.accept(hello(person, "u1"))
+            await agent.has_begun.wait()
+            if asked is Asked.RESTART and how != "replaced":
+                parts.gateway.request_restart()
+            else:
+                parts.gateway.request_drain(is_replaced=asked is Asked.RESTART)
+            if how == "hurried":
+                parts.gateway.hurry()
+            await parts.gateway.drain()
+        record = await record_of(store, accepted)
+
+    (cut,) = [r.event for r in record.events if isinstance(r.event, AttemptInterrupted)]
+    told = [r.event.text for r in record.events if isinstance(r.event, NoticePosted)]
+    assert cut.asked is asked
+    if how == "hurried":
+        assert cut.reason == (Interruption.RESTART if asked == "restart" else Interruption.SHUTDOWN)
+        assert [turn.state for turn in record.turns] == ["interrupted"]
+        assert ["given up" in text for text in told] == [False]
+    else:
+        assert cut.reason is Interruption.DRAIN_TIMEOUT
+        assert [turn.outcome for turn in record.turns] == ["suspended"]
+        assert ["given up" in text for text in told] == [True, True]  # before, and after
 
 
 class MeetingAgent(ScriptedAgent):

@@ -2,7 +2,9 @@
 
 import pytest
 
-from perdure.domain.recovery import PERSONAL, Fate, Policy, Resume, fate
+from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
+from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.recovery import PERSONAL, Fate, Policy, Resume, fate, question_text, why
 
 HOUR_MS = 3_600_000
 
@@ -12,9 +14,9 @@ HOUR_MS = 3_600_000
     [
         (Resume.CONTINUE, 0, Fate.GOES_ON, Fate.GOES_ON),
         (Resume.CONTINUE, HOUR_MS, Fate.GOES_ON, Fate.GOES_ON),
-        (Resume.CONTINUE, HOUR_MS + 1, Fate.WAITS, Fate.MAKES_WAY),
+        (Resume.CONTINUE, HOUR_MS + 1, Fate.TOO_OLD, Fate.MAKES_WAY),
         (Resume.ASK, 0, Fate.ASKS, Fate.MAKES_WAY),
-        (Resume.ASK, HOUR_MS + 1, Fate.WAITS, Fate.MAKES_WAY),
+        (Resume.ASK, HOUR_MS + 1, Fate.TOO_OLD, Fate.MAKES_WAY),
         (Resume.WAIT, 0, Fate.WAITS, Fate.MAKES_WAY),
         (Resume.WAIT, HOUR_MS + 1, Fate.WAITS, Fate.MAKES_WAY),
     ],
@@ -40,3 +42,79 @@ def test_without_a_limit_nothing_is_too_old() -> None:
     policy = Policy(freshness_ms=0)
 
     assert fate(policy, kind=PERSONAL, age_ms=10**12, is_followed=True) is Fate.GOES_ON
+
+
+IN_TIME = "if the gateway is back within an hour"
+LATER = "if it is back later"
+GOES_ON = "it goes on by itself afterwards"
+IS_ASKED = "you will be asked afterwards whether it should go on"
+NEXT = "your next message goes on from here"
+SINCE = "what was said since is answered"
+AFTERWARDS = [
+    # What is said of a turn that the drain cuts short, where it may be interrupted once more.
+    (Policy(), UnderWay(), [IN_TIME, GOES_ON, LATER, NEXT]),
+    (Policy(), UnderWay(is_followed=True), [IN_TIME, GOES_ON, LATER, SINCE]),
+    (Policy(freshness_ms=0), UnderWay(), [GOES_ON]),
+    (Policy(resume=Resume.ASK), UnderWay(), [IN_TIME, IS_ASKED, LATER, NEXT]),
+    (Policy(resume=Resume.ASK, freshness_ms=0), UnderWay(), [IS_ASKED]),
+    (Policy(resume=Resume.ASK), UnderWay(is_followed=True), [SINCE]),
+    (Policy(resume=Resume.WAIT), UnderWay(), [NEXT]),
+    (Policy(resume=Resume.WAIT), UnderWay(is_followed=True), [SINCE]),
+    *((Policy(resume=resume), UnderWay(kind="call"), [GOES_ON]) for resume in Resume),
+]
+
+
+@pytest.mark.parametrize(("policy", "turn", "said"), AFTERWARDS)
+def test_a_drain_promises_what_the_policy_does_and_no_more(
+    policy: Policy, turn: UnderWay, said: list[str]
+) -> None:
+    text = shutdown_text(policy, Drain(), turn)
+
+    promises = [each for each in (IN_TIME, GOES_ON, IS_ASKED, LATER, NEXT, SINCE) if each in text]
+    assert promises == said
+    assert "given up" not in text
+
+
+@pytest.mark.parametrize("resume", list(Resume))
+@pytest.mark.parametrize("kind", [PERSONAL, "call"])
+@pytest.mark.parametrize(
+    ("strikes", "timeout_s", "is_given_up"),
+    [(0, 30, False), (1, 30, False), (2, 30, True), (3, 30, True), (2, 0, False)],
+)
+def test_the_last_interruption_that_is_allowed_is_said_to_be_the_last(
+    resume: Resume, kind: str, strikes: int, timeout_s: float, is_given_up: bool
+) -> None:
+    """Only a drain that ran out of time counts: one that does not wait at all does not."""
+    policy, turn = Policy(resume=resume, attempts_max=3), UnderWay(kind=kind, strikes=strikes)
+
+    text = shutdown_text(policy, Drain(timeout_s=timeout_s), turn)
+
+    assert ("given up" in text) == ("/retry" in text) == is_given_up
+    assert ("goes on" in text or "asked" in text) == (not is_given_up)
+
+
+@pytest.mark.parametrize(
+    ("freshness_s", "words"),
+    [(3600, "an hour"), (7200, "2 hours"), (90, "90 seconds"), (60, "a minute"), (1, "a second")],
+)
+def test_a_limit_is_told_in_words(freshness_s: int, words: str) -> None:
+    policy = Policy(freshness_ms=freshness_s * 1000)
+
+    assert f"back within {words}," in shutdown_text(policy, Drain(), UnderWay())
+    assert f"more than {words} ago" in too_old_text(policy, Interruption.CRASH, Asked.NOTHING)
+
+
+@pytest.mark.parametrize("reason", list(Interruption))
+@pytest.mark.parametrize("asked", list(Asked))
+def test_only_a_restart_is_told_as_one(reason: Interruption, asked: Asked) -> None:
+    is_late = reason is Interruption.DRAIN_TIMEOUT
+    is_restart = reason is Interruption.RESTART or (is_late and asked is Asked.RESTART)
+
+    for text in (why(reason, asked), question_text(reason, asked)):
+        assert ("restarted" in text) == is_restart
+
+
+def test_what_is_about_to_happen_is_called_by_its_name() -> None:
+    for asked, name in ((Asked.RESTART, "restart"), (Asked.STOP, "stop")):
+        text = shutdown_text(Policy(), Drain(asked=asked), UnderWay())
+        assert text.startswith(f"The gateway is about to {name}.")

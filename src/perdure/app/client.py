@@ -106,8 +106,10 @@ class NodeClient:
     async def status(self) -> wire.StatusOut:
         return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
 
-    async def drain(self) -> None:
-        await self._ask(dict[str, str], "/api/drain", method="POST")
+    async def drain(self, *, is_replaced: bool = False) -> None:
+        """`is_replaced`: we take its place, so what it parks goes on at once."""
+        query = "?replaced=true" if is_replaced else ""
+        await self._ask(dict[str, str], f"/api/drain{query}", method="POST")
 
     async def restart(self) -> None:
         await self._ask(dict[str, str], "/api/restart", method="POST")

@@ -346,11 +346,11 @@ class Node:
     def resolve_agent(self, name: str) -> str:
         return self.roster.resolve(name)
 
-    def request_drain(self, *, then_restart: bool = False) -> None:
+    def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None:
         if then_restart:
             self._gateway.request_restart()
         else:
-            self._gateway.request_drain()
+            self._gateway.request_drain(is_replaced=is_replaced)
 
     def hurry(self) -> None:
         self._gateway.hurry()

@@ -78,7 +78,7 @@ class Predecessor:
 
     async def _has_agreed(self) -> bool:
         try:
-            await self._client.drain()
+            await self._client.drain(is_replaced=True)
         except PerdureError as error:
             log.warning("the running node refused to drain", error=error.message)
             return False

@@ -120,7 +120,8 @@ def _file(event: MediaFetched | MediaLost) -> Text:
 def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:
     match event:
         case AttemptInterrupted():
-            return _line("interrupted", event.reason, style="red")
+            asked = f", a {event.asked} was asked for" if event.asked else ""
+            return _line("interrupted", f"{event.reason}{asked}", style="red")
         case InterruptionAcknowledged():
             return _line("the model was told", f"of the interruption at {event.interruption}")
         case TurnRequeued():

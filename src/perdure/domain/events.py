@@ -21,7 +21,7 @@ from perdure.domain.ids import (
     TurnId,
 )
 from perdure.domain.options import NONE, Options
-from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
 
 # The kind of turns that say what somebody has sent here from elsewhere.
 SENT: Final = "sent"
@@ -180,13 +180,14 @@ class ToolFinished(Event, frozen=True, kw_only=True):
 
 class AttemptInterrupted(Event, frozen=True, kw_only=True):
     """`tail` names the trailing batch of tool results that the interruption covers, or is empty;
-    `alive_at` is when the owner was last known to be at work."""
+    `alive_at` is when the owner was last known to be at work; `asked` is what its end was for."""
 
     turn: TurnId
     attempt: int
     reason: Interruption
     tail: str = ""
     alive_at: int = 0
+    asked: Asked = Asked.NOTHING
 
 
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):

@@ -27,6 +27,15 @@ class Interruption(StrEnum):
         return self in (Interruption.CRASH, Interruption.DRAIN_TIMEOUT)
 
 
+class Asked(StrEnum):
+    """What a node was asked for when it cut an attempt short. NOTHING: it died, or the journal was
+    written before this was recorded."""
+
+    NOTHING = ""
+    RESTART = "restart"
+    STOP = "stop"
+
+
 class StopReason(StrEnum):
     """Why an agent's stream ended. The first four carry the provider's own finish marker."""
 

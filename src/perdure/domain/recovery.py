@@ -26,7 +26,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import CallId, SessionId, TurnId
-from perdure.domain.outcomes import Ending, Interruption
+from perdure.domain.outcomes import Asked, Ending, Interruption
 from perdure.domain.prompt import Message, Note, Role, messages_of
 
 CONTINUE: Final = "continue"
@@ -59,11 +59,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Fate(StrEnum):
     """What becomes of one interrupted turn. MAKES_WAY: it is settled, and what was said since is
-    answered; what it has said so far is kept."""
+    answered; what it has said so far is kept. TOO_OLD: it was to go on, or to be asked about; now
+    it waits for the next message, and its people are told so once."""
 
     GOES_ON = "goes on"
     ASKS = "asks"
     WAITS = "waits"
+    TOO_OLD = "too old"
     MAKES_WAY = "makes way"
 
 
@@ -75,7 +77,9 @@ def fate(policy: Policy, *, kind: str, age_ms: int, is_followed: bool) -> Fate:
         return Fate.GOES_ON
     if is_followed:
         return Fate.MAKES_WAY
-    return Fate.ASKS if policy.resume is Resume.ASK and not is_stale else Fate.WAITS
+    if policy.resume is Resume.WAIT:
+        return Fate.WAITS
+    return Fate.TOO_OLD if is_stale else Fate.ASKS
 
 
 def alone_until(attempt_at: int, longest_ms: int) -> int:
@@ -97,14 +101,13 @@ _CLOSING: Final = {
 }
 _WHY: Final = {
     Interruption.CRASH: "The gateway stopped unexpectedly",
-    Interruption.DRAIN_TIMEOUT: "The gateway was restarted while you were still working",
     Interruption.SHUTDOWN: "The gateway was shut down",
     Interruption.RESTART: "The gateway was restarted",
 }
-_AFTERWARDS: Final = {
-    Resume.CONTINUE: "it goes on by itself afterwards.",
-    Resume.ASK: "you will be asked afterwards whether it should go on.",
-    Resume.WAIT: "your next message goes on from here.",
+_ASKED: Final = {
+    Asked.RESTART: "The gateway was restarted",
+    Asked.STOP: "The gateway was shut down",
+    Asked.NOTHING: "The gateway was stopped",
 }
 BACK: Final = "The gateway is back."
 SUSPENDED: Final = (
@@ -117,16 +120,13 @@ IDLE: Final = (
 )
 
 
-def shutdown_text(resume: Resume) -> str:
-    """What active conversations are told at a drain; it must be what then happens."""
-    return (
-        "The gateway is about to stop. An answer that does not finish in time is kept as it is; "
-        + _AFTERWARDS[resume]
-    )
+def why(reason: Interruption, asked: Asked) -> str:
+    """Return what happened to the gateway, as the beginning of a sentence."""
+    return _ASKED[asked] if reason is Interruption.DRAIN_TIMEOUT else _WHY[reason]
 
 
-def question_text(reason: Interruption) -> str:
-    return f"{_WHY[reason]}, and an answer here was cut short. Continue it, or drop it?"
+def question_text(reason: Interruption, asked: Asked) -> str:
+    return f"{why(reason, asked)}, and an answer here was cut short. Continue it, or drop it?"
 
 
 def given_up_text(times: int, *, goes_on: bool) -> str:
@@ -295,7 +295,9 @@ def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bo
     has_text = any(isinstance(each, AssistantSaid) and each.is_interrupted for each in seen)
     has_steer = any(isinstance(each, SteerTaken) for each in seen)
     endings = {each.ending for each in seen if isinstance(each, ToolFinished)}
-    lines = [f"[{_WHY[event.reason]}; your work was interrupted."]
+    is_late = event.reason is Interruption.DRAIN_TIMEOUT
+    while_working = " while you were still working" if is_late else ""
+    lines = [f"[{why(event.reason, event.asked)}{while_working}; your work was interrupted."]
     if has_text:
         lines.append("The person has seen your text above.")
     if endings - {Ending.INTERRUPTED}:

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from perdure.domain.announcing import Drain
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import SessionId
-from perdure.domain.outcomes import Interruption
-from perdure.domain.recovery import HEARTBEAT_MS, shutdown_text
+from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.recovery import HEARTBEAT_MS
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
@@ -75,6 +76,7 @@ class Gateway:
         self._looked_s = -math.inf
         self.is_draining = False
         self.is_restarting = False
+        self._is_replaced = False
 
     async def begin(self, *, name: str) -> None:
         """Ready when this returns: what earlier lives left behind is queued again."""
@@ -148,7 +150,9 @@ class Gateway:
         """A second signal: do not wait for turns any longer."""
         self._hurry.set()
 
-    def request_drain(self) -> None:
+    def request_drain(self, *, is_replaced: bool = False) -> None:
+        """`is_replaced`: another process takes over, which to people is a restart."""
+        self._is_replaced = self._is_replaced or is_replaced
         self.drain_requested.set()
 
     def request_restart(self, session: SessionId | None = None) -> None:
@@ -156,6 +160,10 @@ class Gateway:
         self.is_restarting = True
         self._restart_session = session or self._restart_session
         self.drain_requested.set()
+
+    @property
+    def _asked(self) -> Asked:
+        return Asked.RESTART if self.is_restarting or self._is_replaced else Asked.STOP
 
     async def drain(self) -> None:
         """Safe to call twice: the second finds nothing left to do."""
@@ -173,7 +181,7 @@ class Gateway:
         reason = await self._wait_for_turns()
         if self._turns.running:
             log.info("parking turns", turns=self._turns.running, reason=reason)
-            self._turns.interrupt_all(reason)
+            self._turns.interrupt_all(reason, self._asked)
             await self._turns.finished()
         self._over.set()
         self._turns.stirred.set()
@@ -197,9 +205,11 @@ class Gateway:
 
     async def _tell(self) -> None:
         """Active conversations hear what is about to happen, and it is what will happen."""
-        text = shutdown_text(self._limits.recovery.resume)
+        timeout_s = 0 if self._hurry.is_set() else self._limits.drain_timeout_s
+        drain = Drain(asked=self._asked, timeout_s=timeout_s)
         try:
-            self._feed.publish_recorded(await self._nodes.announce(text))
+            told = await self._nodes.announce(self._limits.recovery, drain)
+            self._feed.publish_recorded(told)
         except (Transient, Ambiguous) as error:
             log.warning("conversations could not be told", error=error.message)
         self._outbox.wake()
@@ -219,4 +229,5 @@ class Gateway:
         is_skipped = self._hurry.is_set() or self._limits.drain_timeout_s == 0
         if not is_skipped:
             return Interruption.DRAIN_TIMEOUT
-        return Interruption.RESTART if self.is_restarting else Interruption.SHUTDOWN
+        is_restart = self._asked is Asked.RESTART
+        return Interruption.RESTART if is_restart else Interruption.SHUTDOWN

@@ -32,7 +32,7 @@ from perdure.domain.events import (
     Usage,
 )
 from perdure.domain.ids import CallId, MessageId
-from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, StopReason
 from perdure.domain.recovery import (
     acknowledgements,
     closed,
@@ -56,7 +56,8 @@ log = structlog.get_logger("turn")
 
 
 class Runner:
-    """One attempt. `interruption` is set by the pump before it cancels us at a drain."""
+    """One attempt. `interruption` is set by the pump before it cancels us at a drain, with what the
+    drain is for."""
 
     def __init__(
         self,
@@ -84,11 +85,9 @@ class Runner:
         self._acknowledgements = tuple(acknowledgements(self._lease.turn, untold))
         self._has_steers = False
         self._scribe: Scribe | None = None
-        self.interruption: Interruption | None = None
-        # Not even its failure could be written down.
-        self.is_lost = False
-        # Whether the session's next turn may be claimable after us; unless the store says no.
-        self.leaves_more = True
+        self.interruption: tuple[Interruption, Asked] | None = None
+        self.is_lost = False  # the failure itself could not be stored
+        self.leaves_more = True  # the session's next turn may be claimable after us
 
     async def run(self) -> None:
         try:
@@ -96,7 +95,7 @@ class Runner:
         except asyncio.CancelledError:
             if self.interruption is None:
                 raise
-            await self._interrupt(self.interruption)
+            await self._interrupt(*self.interruption)
 
     async def _run_unless_fenced(self) -> None:
         try:
@@ -353,8 +352,7 @@ class Runner:
 
     def _took_effect(self, recorded: Sequence[Recorded]) -> None:
         self._events += recorded
-        # An errand's ending has news for the session that sent it.
-        self._desk.feed.publish_recorded(recorded)
+        self._desk.feed.publish_recorded(recorded)  # also news for the session an errand serves
 
     async def _settle(self, step: Step) -> None:
         await self._commit(step.settlement(self._queued, self._spending.usage), step.seat)
@@ -431,7 +429,7 @@ class Runner:
         is_settled = any(isinstance(recorded.event, TurnSettled) for recorded in new)
         return Settled(recorded=new, has_more=True) if is_settled else None
 
-    async def _interrupt(self, reason: Interruption) -> None:
+    async def _interrupt(self, reason: Interruption, asked: Asked) -> None:
         """Park the turn for the next start. What was not yet flushed is kept too, unless nobody
         can have seen the text: then it is written anew."""
         try:
@@ -439,11 +437,14 @@ class Runner:
                 await self._scribe.finish()
                 if is_watched(self._events):
                     await self._scribe.flush()
-            attempts_max = self._desk.limits.recovery.attempts_max
-            recorded = await persist(
-                partial(self._desk.turns.interrupt, self._lease, reason, attempts_max=attempts_max),
-                clock=self._desk.clock,
+            interrupt = partial(
+                self._desk.turns.interrupt,
+                self._lease,
+                reason,
+                attempts_max=self._desk.limits.recovery.attempts_max,
+                asked=asked,
             )
+            recorded = await persist(interrupt, clock=self._desk.clock)
         except Fenced:  # ended by someone else, or by us and the answer was lost
             return
         self._took_effect(recorded)

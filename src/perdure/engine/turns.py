@@ -10,7 +10,7 @@ import structlog
 from perdure.domain.errands import is_errand
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import TurnId
-from perdure.domain.outcomes import Interruption
+from perdure.domain.outcomes import Asked, Interruption
 from perdure.engine.desk import Desk
 from perdure.engine.patience import happens
 from perdure.engine.reaper import Reaper
@@ -247,8 +247,8 @@ class TurnPump:
         """Wait until no turn runs."""
         await self._idle.wait()
 
-    def interrupt_all(self, reason: Interruption) -> None:
+    def interrupt_all(self, reason: Interruption, asked: Asked) -> None:
         """Park what still runs."""
         for runner, task in list(self._running.values()):
-            runner.interruption = reason
+            runner.interruption = (reason, asked)
             task.cancel()

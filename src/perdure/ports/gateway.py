@@ -109,8 +109,9 @@ class Control(Protocol):
     """The node as a whole.
 
     Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
-    the process comes back after it. `take_again` offers a letter of that adapter's once more.
-    `review_access` ends the turns of people who may not speak any more, before it returns.
+    the process comes back after it, with `is_replaced` another one takes its place. `take_again`
+    offers a letter of that adapter's once more. `review_access` ends the turns of people who may
+    not speak any more, before it returns.
     Requires: nothing.
     Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
     After a crash: nothing is kept.
@@ -135,4 +136,4 @@ class Control(Protocol):
 
     def resolve_agent(self, name: str) -> str: ...
 
-    def request_drain(self, *, then_restart: bool = False) -> None: ...
+    def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None: ...

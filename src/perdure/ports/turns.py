@@ -7,10 +7,11 @@ import msgspec
 
 from perdure.domain.access import Speaker
 from perdure.domain.address import Address
+from perdure.domain.announcing import Drain
 from perdure.domain.events import AnyEvent, Attachment, Recorded, ToolCall, Usage
 from perdure.domain.ids import ConversationId, MediaId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.memory import Memory
-from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.outcomes import Asked, Interruption, Outcome
 from perdure.domain.recovery import Policy, Telling
 
 
@@ -129,7 +130,12 @@ class Turns(Protocol):
     async def settle(self, lease: Lease, settlement: Settlement) -> Settled: ...
 
     async def interrupt(
-        self, lease: Lease, reason: Interruption, *, attempts_max: int
+        self,
+        lease: Lease,
+        reason: Interruption,
+        *,
+        attempts_max: int,
+        asked: Asked = Asked.NOTHING,
     ) -> list[Recorded]: ...
 
     async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]: ...
@@ -153,9 +159,10 @@ class Nodes(Protocol):
     `reap` ends the attempts of turns whose owner is gone (after the last allowed one the turn is
     given up and its session suspended; what waits goes on in another), `reclaim` those of turns
     that are ours by the rows but not known to us (a claim whose answer was lost), `resume` applies
-    the policy to interrupted turns: queues them again, asks, or leaves them; `announce` tells the
-    conversations this node works for, `greet` those who asked for the restart that is now done; all
-    return what they appended.
+    the policy to interrupted turns: queues them again, asks, or leaves them; what it leaves because
+    it has become too old is told, once; `announce` tells each conversation this node works for what
+    the drain means to it, `greet` those who asked for the restart that is now done; all return what
+    they appended.
     Requires: `join` before anything else.
     Raises: `Transient`.
     After a crash: the next node's `reap` does it all again, from the rows.
@@ -171,7 +178,7 @@ class Nodes(Protocol):
 
     async def resume(self, policy: Policy, *, limit: int) -> Resumed: ...
 
-    async def announce(self, text: str) -> list[Recorded]: ...
+    async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]: ...
 
     async def greet(self) -> list[Recorded]: ...
 

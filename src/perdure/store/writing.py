@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from perdure.domain.announcing import Drain
 from perdure.domain.delivery import PartState
 from perdure.domain.events import AnyEvent, Recorded
 from perdure.domain.ids import (
@@ -16,7 +17,7 @@ from perdure.domain.ids import (
     TurnId,
 )
 from perdure.domain.menu import PLAIN, Menu
-from perdure.domain.outcomes import Interruption
+from perdure.domain.outcomes import Asked, Interruption
 from perdure.domain.recovery import Policy
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Page
@@ -152,7 +153,12 @@ class StoredTurns:
         return settled
 
     async def interrupt(
-        self, lease: Lease, reason: Interruption, *, attempts_max: int
+        self,
+        lease: Lease,
+        reason: Interruption,
+        *,
+        attempts_max: int,
+        asked: Asked = Asked.NOTHING,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
@@ -160,7 +166,7 @@ class StoredTurns:
                 recovery.interrupt,
                 self._driver.dialect,
                 lease,
-                reason,
+                recovery.Cut(reason, asked),
                 stamp,
                 attempts_max=attempts_max,
             )
@@ -218,10 +224,10 @@ class StoredNodes:
             partial(recovery.resume, self._driver.dialect, policy, stamp, limit=limit)
         )
 
-    async def announce(self, text: str) -> list[Recorded]:
+    async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
-            partial(recovery.announce, self._driver.dialect, text, stamp)
+            partial(recovery.announce, self._driver.dialect, policy, drain, stamp)
         )
 
     async def greet(self) -> list[Recorded]:

@@ -241,7 +241,8 @@ class RecordsApi:
 
     async def drain(self, request: web.Request) -> web.Response:
         operator_of(request)
-        self._services.control.request_drain()
+        is_replaced = request.query.get("replaced") == "true"
+        self._services.control.request_drain(is_replaced=is_replaced)
         return json_response({"state": "draining"}, status=202)
 
     async def restart(self, request: web.Request) -> web.Response:

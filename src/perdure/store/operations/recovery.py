@@ -1,8 +1,9 @@
 """What becomes of turns whose attempt ended before they did."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.errands import UNASKED
 from perdure.domain.events import (
     AttemptInterrupted,
@@ -10,7 +11,7 @@ from perdure.domain.events import (
     TurnRequeued,
 )
 from perdure.domain.ids import NodeId, TurnId
-from perdure.domain.outcomes import Interruption
+from perdure.domain.outcomes import Asked, Interruption
 from perdure.domain.recovery import (
     ALONE_MS,
     CONTINUE,
@@ -89,24 +90,45 @@ _TO_ASK = """
     SELECT id FROM turns
     WHERE state = 'interrupted' AND kind = 'message' AND asked_at IS NULL AND alive_at >= $1
     ORDER BY queued_at LIMIT $2"""
-_SINCE = f"SELECT t.alive_at, t.asked_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
+_TOO_OLD = """
+    SELECT id FROM turns
+    WHERE state = 'interrupted' AND kind = 'message' AND asked_at IS NULL AND told_at IS NULL
+      AND alive_at < $1
+    ORDER BY queued_at LIMIT $2"""
+_SINCE = f"SELECT t.alive_at, t.asked_at, t.told_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
 _SUSPECTS_AT_WORK = """
     SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.outcome IS NULL AND t.state <> 'interrupted' AND t.attempts > 0 AND s.strikes >= 2
       AND (t.state = 'queued' OR t.attempt_at >= $1)"""
 _ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
-_RUNNING_HERE = """
-    SELECT t.id, t.session_id FROM turns t WHERE t.node_id = $1
-      AND t.state IN ('running', 'waiting') AND t.kind = 'message' ORDER BY t.queued_at"""
+_TOLD = "UPDATE turns SET told_at = $1 WHERE id = $2"
+# Of calls only those in a conversation that people may look at.
+_RUNNING_HERE = f"""
+    SELECT t.id, t.session_id, t.kind, s.strikes, {_FOLLOWED}
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = s.conversation_id
+    WHERE t.node_id = $1 AND t.state IN ('running', 'waiting') AND s.kind = ''
+      AND (t.kind = 'message' OR (c.is_listed = 1 AND t.kind NOT IN {UNASKED}))
+    ORDER BY t.queued_at"""
+
+
+class Cut(NamedTuple):
+    """Why an attempt ends before its turn does, and what its node was asked for."""
+
+    reason: Interruption
+    asked: Asked = Asked.NOTHING
+
+
+CRASHED: Final = Cut(Interruption.CRASH)
 
 
 def interrupt(
-    dialect: Dialect, lease: Lease, reason: Interruption, stamp: Stamp, *, attempts_max: int
+    dialect: Dialect, lease: Lease, cut: Cut, stamp: Stamp, *, attempts_max: int
 ) -> Op[list[Recorded]]:
     """End our own attempt, at a drain that ran out of time."""
     yield from lock_conversation(lease.turn)
     yield from journal.fence(lease.session, lease.epoch)
-    return (yield from _interrupt(dialect, lease.turn, reason, stamp, attempts_max))
+    return (yield from _interrupt(dialect, lease.turn, cut, stamp, attempts_max))
 
 
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
@@ -119,7 +141,7 @@ def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op
         yield from lock_conversation(turn)
         has_proved_itself = attempt_at < last_began.get(node, 0)
         limit_now = NO_LIMIT if has_proved_itself else attempts_max
-        recorded += yield from _interrupt(dialect, turn, Interruption.CRASH, stamp, limit_now)
+        recorded += yield from _interrupt(dialect, turn, CRASHED, stamp, limit_now)
     return recorded
 
 
@@ -130,16 +152,16 @@ def reclaim(
     recorded: list[Recorded] = []
     for (turn,) in (yield from rows(_OWNED, stamp.node)):
         if turn not in known:
-            crash = Interruption.CRASH
             yield from lock_conversation(turn)
-            recorded += yield from _interrupt(dialect, turn, crash, stamp, attempts_max)
+            recorded += yield from _interrupt(dialect, turn, CRASHED, stamp, attempts_max)
     return recorded
 
 
 def _interrupt(
-    dialect: Dialect, turn: TurnId, reason: Interruption, stamp: Stamp, attempts_max: int
+    dialect: Dialect, turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int
 ) -> Op[list[Recorded]]:
     """The turn's conversation is locked already."""
+    reason = cut.reason
     found = yield from locked(turn)
     if found is None or found.state not in (State.RUNNING, State.WAITING):
         return []  # another node's reaper was faster
@@ -149,7 +171,14 @@ def _interrupt(
     alive_at = yield from _last_alive(turn, so_far)
     tail = tail_key([*(recorded.event for recorded in so_far), *events])
     events.append(
-        AttemptInterrupted(turn=turn, attempt=attempt, reason=reason, tail=tail, alive_at=alive_at)
+        AttemptInterrupted(
+            turn=turn,
+            attempt=attempt,
+            reason=reason,
+            tail=tail,
+            alive_at=alive_at,
+            asked=cut.asked,
+        )
     )
     struck = yield from row(_STRIKE, int(reason.counts_towards_limit), session)
     assert struck is not None
@@ -186,6 +215,8 @@ def resume(dialect: Dialect, policy: Policy, stamp: Stamp, *, limit: int) -> Op[
     found += yield from rows(_OVERTAKEN, oldest, goes_on, limit)
     if policy.resume is Resume.ASK:
         found += yield from rows(_TO_ASK, oldest, limit)
+    if policy.resume is not Resume.WAIT:
+        found += yield from rows(_TOO_OLD, oldest, limit)
     recorded: list[Recorded] = []
     for (turn,) in found:
         recorded += yield from _meet(dialect, turn, policy, stamp)
@@ -209,7 +240,7 @@ def _meet(dialect: Dialect, turn: TurnId, policy: Policy, stamp: Stamp) -> Op[li
         return []
     since = yield from row(_SINCE, turn)
     assert since is not None
-    alive_at, asked_at, is_followed = since
+    alive_at, asked_at, told_at, is_followed = since
     age_ms = stamp.at - alive_at
     match fate(policy, kind=found.kind, age_ms=age_ms, is_followed=bool(is_followed)):
         case Fate.GOES_ON:
@@ -218,7 +249,9 @@ def _meet(dialect: Dialect, turn: TurnId, policy: Policy, stamp: Stamp) -> Op[li
             return (yield from end_turn(dialect, turn, found, REPLACED, stamp))
         case Fate.ASKS if asked_at is None:
             return (yield from _ask(dialect, turn, found, stamp))
-        case Fate.ASKS | Fate.WAITS:
+        case Fate.TOO_OLD if asked_at is None and told_at is None:
+            return (yield from _tell(dialect, turn, found, policy, stamp))
+        case Fate.ASKS | Fate.TOO_OLD | Fate.WAITS:
             return []
 
 
@@ -240,13 +273,36 @@ def _requeue(dialect: Dialect, turn: TurnId, found: Locked, stamp: Stamp) -> Op[
 def _ask(dialect: Dialect, turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
     """One short question, once."""
     yield from run(_ASKED, stamp.at, turn)
-    text = question_text(Interruption(found.reason))
+    cut = yield from _last_cut(turn)
+    text = question_text(cut.reason, cut.asked)
     return (yield from notice(dialect, found.session, turn, text, stamp, choices=(CONTINUE, DROP)))
 
 
-def announce(dialect: Dialect, text: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell every conversation that this node is working for."""
+def _tell(
+    dialect: Dialect, turn: TurnId, found: Locked, policy: Policy, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Say once that the turn does not go on by itself. The mark is set in the transaction that
+    says it, so a process that dies here either has done both or neither."""
+    yield from run(_TOLD, stamp.at, turn)
+    cut = yield from _last_cut(turn)
+    text = too_old_text(policy, cut.reason, cut.asked)
+    return (yield from notice(dialect, found.session, turn, text, stamp))
+
+
+def _last_cut(turn: TurnId) -> Op[Cut]:
+    cuts = [
+        Cut(recorded.event.reason, recorded.event.asked)
+        for recorded in (yield from journal.of_turn(turn))
+        if isinstance(recorded.event, AttemptInterrupted)
+    ]
+    return cuts[-1]
+
+
+def announce(dialect: Dialect, policy: Policy, drain: Drain, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell each conversation that this node is working for what becomes of its answer."""
     recorded: list[Recorded] = []
-    for turn, session in (yield from rows(_RUNNING_HERE, stamp.node)):
+    for turn, session, kind, strikes, is_followed in (yield from rows(_RUNNING_HERE, stamp.node)):
+        under_way = UnderWay(kind=kind, strikes=strikes, is_followed=bool(is_followed))
+        text = shutdown_text(policy, drain, under_way)
         recorded += yield from notice(dialect, session, turn, text, stamp)
     return recorded
