@@ -771,7 +771,7 @@ class TestBackground:
         failed = Settlement(
             outcome=Outcome.FAILED,
             reason="provider_error",
-            detail="the provider said no",
+            detail="http://10.0.0.7 said no",
             message=reply_id(errand.lease),
             text="half",
         )
@@ -780,7 +780,8 @@ class TestBackground:
 
         answer = queued(await claim_one(talk.store)).answer
         assert answer == (
-            "In the background: try\n\nhalf\n\n(It ended as failed: the provider said no)"
+            "In the background: try\n\nhalf\n\n(It ended as failed: the model's server failed, "
+            f"or has too much to do ({errand.lease.turn}))"
         )
 
     async def test_a_stop_comes_back_too(self, talk: Talk) -> None:

@@ -662,3 +662,30 @@ async def test_health_metrics_and_the_api_document(client: Client) -> None:
     assert "/api/commands" in document["paths"]
     _, status = await client.call("GET", "/api/status")
     assert status["agents"] == [{"name": "main", "kind": "demo"}]
+
+
+async def test_why_an_answer_failed_is_told_in_full_to_operators_only(client: Client) -> None:
+    internals = "the demo agent was asked to fail"
+    _, made = await client.call("POST", "/api/tokens", body={"name": "eve"})
+
+    for token, is_operator in ((client.token, True), (made["token"], False)):
+        client.token = token
+        turn = await client.settled((await client.say("told", "demo fail"))["turn"])
+        (_, entry) = await client.transcript("told")
+        _, journal = await client.call("GET", f"/api/sessions/{turn['session']}/journal")
+        _, explained = await client.call("GET", f"/api/explain/{turn['id']}")
+        status, body = await client.call(
+            "POST",
+            "/v1/chat/completions",
+            body={"model": "main", "messages": [{"role": "user", "content": "demo fail"}]},
+        )
+        async with client.events("told", "000001-0000000000-99-000000000") as events:
+            async for _, kind, news in events:  # noqa: B007 - asked below
+                if kind == "outcome":
+                    break
+
+        assert status == 502
+        for shown in (turn, entry, journal, explained, body, news):
+            assert (internals in json.dumps(shown)) == is_operator, shown
+        assert body["error"]["message"]
+        assert entry["reason"] == "provider_error"

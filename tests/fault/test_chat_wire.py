@@ -329,7 +329,9 @@ async def test_a_refusal_says_what_to_do(stage: Stage, code: int, message: str, 
         stopped = await stage.fail(server.url)
 
         assert len(server.requests) == 1
-    assert stopped.reason is StopReason.PROVIDER_REJECTED
+    is_long = words == "new conversation"
+    refused = StopReason.CONTEXT_EXCEEDED if is_long else StopReason.PROVIDER_REJECTED
+    assert stopped.reason is refused
     assert words in stopped.detail
 
 

@@ -664,13 +664,14 @@ async def test_a_slow_place_holds_up_nobody_else(tmp_path: Path) -> None:
 
 async def test_people_are_told_how_it_ended(tmp_path: Path) -> None:
     def fails(_: Request) -> Sequence[AgentEvent]:
-        return [Stopped(reason=StopReason.PROVIDER_ERROR, detail="the model is down")]
+        return [Stopped(reason=StopReason.PROVIDER_ERROR, detail="10.0.0.7 is down")]
 
     platform = ScriptedPlatform()
     async with a_gateway(tmp_path, platform, ScriptedAgent(fails)) as gateway:
         await gateway.delivered(await gateway.hears("go"))
     (shown,) = platform.visible
-    assert "the model is down" in shown.text
+    assert "the model's server failed" in shown.text
+    assert "10.0.0.7" not in shown.text
     assert "/retry" in shown.text
 
 

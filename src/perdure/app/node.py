@@ -20,6 +20,7 @@ from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
 from perdure.domain.recovery import Policy, Resume
 from perdure.engine.admission import Admission, Review
+from perdure.engine.alarm import Alarm
 from perdure.engine.budget import Budgets
 from perdure.engine.desk import Desk, Limits
 from perdure.engine.errands import Afterwards
@@ -267,6 +268,7 @@ def _desk(
         budgets=Budgets(store.budgets, clock=clock, limits=around.budgets),
         outbox_wake=outbox.wake,
         afterwards=Afterwards(store.errands, feed, has_titles=around.limits.has_titles, wake=wake),
+        alarm=Alarm(store.operators, feed, clock=clock, wake=outbox.wake),
     )
 
 

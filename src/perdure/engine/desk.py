@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.domain.recovery import Policy
 from perdure.engine.admission import Admission
+from perdure.engine.alarm import Alarm
 from perdure.engine.budget import Budgets
 from perdure.engine.errands import Afterwards
 from perdure.engine.feed import Feed
@@ -46,3 +47,4 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Budgets
     outbox_wake: Callable[[], None]
     afterwards: Afterwards
+    alarm: Alarm

@@ -54,6 +54,8 @@ FETCH_S: Final = 120
 BACKOFF_S: Final = (1, 5, 20, 60)
 RETRY_AFTER_MAX_S: Final = 300
 HERE: Final = ""
+# Why a platform did not give a file is for the log.
+_NOT_GIVEN: Final = "the platform did not give it out; send it again"
 log = structlog.get_logger("media")
 
 
@@ -232,8 +234,17 @@ class FetchPump:
         source = sources.platforms.get(fetch.adapter) if fetch.adapter else sources.web
         if source is None:
             raise Permanent(f"{fetch.adapter} is not connected here; send it again elsewhere")
-        async for piece in source.fetch(attachment.reference or attachment.url or ""):
-            yield piece
+        try:
+            async for piece in source.fetch(attachment.reference or attachment.url or ""):
+                yield piece
+        except PerdureError as error:
+            if not fetch.adapter:
+                raise  # what our own fetcher says is written for people
+            log.warning("a platform gave no file", adapter=fetch.adapter, error=error.message)
+            if isinstance(error, Permanent | Rejected):
+                raise Permanent(_NOT_GIVEN) from error
+            wait_s = error.retry_after_s if isinstance(error, Transient) else None
+            raise Transient(_NOT_GIVEN, retry_after_s=wait_s) from error
 
     async def _failed(self, fetch: Fetch, error: PerdureError) -> None:
         """Later again, or never: a person waits."""

@@ -15,7 +15,6 @@ import msgspec
 import structlog
 
 from perdure.domain.attachments import given_in
-from perdure.domain.endings import Audience
 from perdure.domain.errands import errand_of, is_watched
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
@@ -384,13 +383,14 @@ class Runner:
         # What an errand says is for those who sent it.
         surface = None if errand_of(queued.kind) else self._surface
         settlement = with_files(surface, self._events, settlement)
+        audience = await self._desk.alarm.audience(self._claimed, settlement)
         parts = await reply_parts(
             surface,
             self._claimed.address,
             self._lease.turn,
             self._events,
             settlement,
-            audience=Audience.OPERATORS,
+            audience=audience,
             seconds=self._desk.clock.monotonic_s() - self._began_s,
         )
         final = msgspec.structs.replace(
@@ -404,9 +404,9 @@ class Runner:
             clock=self._desk.clock,
             happened=self._find_settled,
         )
-        # An errand may have left a notice.
-        has_words = bool(parts or final.files or errand_of(queued.kind))
+        has_words = bool(parts or final.files or errand_of(queued.kind))  # errands leave notices
         await to_its_end(settling, partial(self._is_settled, has_words=has_words))
+        await self._desk.alarm.turn_is_over(self._claimed, final, audience)
         if seat is None or errand_of(queued.kind):
             return
         await self._desk.prompts.settled(seat, self._claimed, turn=self._events)

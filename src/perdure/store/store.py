@@ -12,6 +12,7 @@ from perdure.store.driver import Driver
 from perdure.store.fetching import StoredFetches
 from perdure.store.library import StoredMedia
 from perdure.store.mint import Mint
+from perdure.store.operating import StoredOperators
 from perdure.store.parking import StoredParked
 from perdure.store.reading import (
     StoredArchive,
@@ -48,6 +49,7 @@ class Store:
         self.places = StoredPlaces(driver, mint, node)
         self.parked = StoredParked(driver, mint)
         self.principals = StoredPrincipals(driver, mint)
+        self.operators = StoredOperators(driver, mint, node)
         self.conversations = StoredConversations(driver)
         self.archive = StoredArchive(driver)
         self.index = StoredIndex(driver)

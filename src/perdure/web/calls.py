@@ -22,6 +22,7 @@ from perdure.ports.principals import Principal
 from perdure.web import chores
 from perdure.web.access import PRINCIPAL
 from perdure.web.answers import IDEMPOTENCY_KEY
+from perdure.web.audiences import audience_of
 from perdure.web.native import conversation_name, external_id, http_address
 from perdure.web.openai_wire import Asked
 from perdure.web.replies import Answer, Form, headers_of
@@ -75,15 +76,19 @@ class Calls:
                 "agent has its own",
                 code="unsupported",
             )
+        audience = audience_of(request)
         done = chores.answer(call.asked.text)
         if done is not None:
             form = new_form(None, self._services.clock.now_ms() // 1000)
-            return await _told(request, call, Answer(form, {}, has_key=False), _only(done))
+            return await _told(
+                request, call, Answer(form, {}, has_key=False, audience=audience), _only(done)
+            )
         accepted = await self._services.door.accept(await self._update(request, call))
         if is_answered(accepted):
             form = new_form(accepted, self._services.clock.now_ms() // 1000)
             headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
-            answer = Answer(form, headers, has_key=_key(request) is not None)
+            has_key = _key(request) is not None
+            answer = Answer(form, headers, has_key=has_key, audience=audience)
             return await _told(request, call, answer, _only(accepted.reply))
         return await self._turn(request, call, accepted, new_form)
 
@@ -91,7 +96,8 @@ class Calls:
         self, request: web.Request, call: Call, accepted: Accepted, new_form: NewForm
     ) -> web.StreamResponse:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
-        answer = Answer(form, headers_of(accepted), has_key=_key(request) is not None)
+        has_key, audience = _key(request) is not None, audience_of(request)
+        answer = Answer(form, headers_of(accepted), has_key=has_key, audience=audience)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         async with aclosing(watching) as growing:
             return await _told(request, call, answer, growing)

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from perdure.domain.errors import PerdureError
 from perdure.domain.watching import NAMES, News, Position, position
+from perdure.web.audiences import as_told, audience_of
 from perdure.web.native import NativeApi
 from perdure.web.services import Services
 
@@ -43,13 +44,18 @@ class EventsApi:
         snapshot = await self._native.find(request)
         response = web.StreamResponse(headers=SSE_HEADERS)
         await response.prepare(request)
+        audience = audience_of(request)
         watching = self._services.watchers.conversation(snapshot.view.id, after=after)
         # A client that goes away ends the stream here; it comes back with its last id.
         with suppress(ConnectionResetError):
             async with aclosing(watching) as stream:
                 try:
                     async for told in stream:
-                        await response.write(KEEP_ALIVE if told is None else frame(*told))
+                        if told is None:
+                            await response.write(KEEP_ALIVE)
+                            continue
+                        at, news = told
+                        await response.write(frame(at, as_told(news, audience)))
                 except PerdureError as error:
                     # The headers are out: to come back by the last id is the way on here too.
                     log.warning("events ended", path=request.path, error=error.message)

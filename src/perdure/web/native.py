@@ -27,6 +27,7 @@ from perdure.web.answers import (
     number,
     place_name,
 )
+from perdure.web.audiences import as_told, audience_of
 from perdure.web.services import Services
 
 T = TypeVar("T")
@@ -235,7 +236,12 @@ class NativeApi:
         entries = await self._entries(snapshot, limit=limit, before=before)
         shown = page(entries, before=before, limit=limit)
         more = shown[0].id if shown and len(shown) == limit else None
-        out = wire.TranscriptOut(session=snapshot.view.standing.session, messages=shown, next=more)
+        audience = audience_of(request)
+        out = wire.TranscriptOut(
+            session=snapshot.view.standing.session,
+            messages=[as_told(entry, audience) for entry in shown],
+            next=more,
+        )
         return json_response(out)
 
     async def _entries(self, snapshot: Snapshot, *, limit: int, before: str | None) -> list[Entry]:
@@ -266,17 +272,19 @@ class NativeApi:
         turn = await self._services.archive.turn(
             TurnId(request.match_info["id"]), principal=request[PRINCIPAL].scope
         )
-        return json_response(turn_out(turn))
+        return json_response(turn_out(as_told(turn, audience_of(request))))
 
     async def stop_turn(self, request: web.Request) -> web.Response:
         turn = TurnId(request.match_info["id"])
         scope = request[PRINCIPAL].scope
         await self._services.door.stop(turn, by=scope)
-        return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
+        view = await self._services.archive.turn(turn, principal=scope)
+        return json_response(turn_out(as_told(view, audience_of(request))))
 
     async def amend_turn(self, request: web.Request) -> web.Response:
         """Rewrite a message that still waits in the queue; stopping its turn removes it."""
         turn, scope = TurnId(request.match_info["id"]), request[PRINCIPAL].scope
         body = await body_of(request, wire.AmendIn)
         await self._services.door.amend(turn, storable(body.text), by=scope)
-        return json_response(turn_out(await self._services.archive.turn(turn, principal=scope)))
+        view = await self._services.archive.turn(turn, principal=scope)
+        return json_response(turn_out(as_told(view, audience_of(request))))

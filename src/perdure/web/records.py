@@ -26,6 +26,7 @@ from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
 from perdure.web.answers import CURSOR, body_of, json_response, number, place_name
+from perdure.web.audiences import audience_of, event_as_told, explanation_as_told
 from perdure.web.native import cursor_page, next_of, turn_out
 from perdure.web.services import Services
 
@@ -175,7 +176,9 @@ class RecordsApi:
         place = place_name(request, "after")
         after = number(request, place, default=0, low=0, high=2**53)
         session = await self._session(request)
-        events = await self._services.archive.journal(session.id, after=after, limit=limit)
+        stored = await self._services.archive.journal(session.id, after=after, limit=limit)
+        audience = audience_of(request)
+        events = [event_as_told(each, audience) for each in stored]
         more = str(events[-1].seq) if len(events) == limit else None
         running = await self._services.archive.running(session.id) if more is None else None
         return json_response(journal_out(session.id, events, running, more=more))
@@ -205,7 +208,7 @@ class RecordsApi:
         found = await self._services.diagnostics.explain(
             request.match_info["id"], principal=request[PRINCIPAL].scope
         )
-        return json_response(explanation_out(found))
+        return json_response(explanation_out(explanation_as_told(found, audience_of(request))))
 
     async def status(self, request: web.Request) -> web.Response:
         services, principal = self._services, request[PRINCIPAL]

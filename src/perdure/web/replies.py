@@ -4,16 +4,17 @@ What a reply is does not depend on the surface: it grows, it ends, and each outc
 A `Form` only puts that into words. The turn goes on whether or not anyone listens.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
 
+from perdure.domain.endings import Audience, told
 from perdure.domain.errors import PerdureError
 from perdure.domain.events import ToolCall, Usage
-from perdure.domain.outcomes import Outcome
+from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
 from perdure.web.answers import is_retryable, json_response, not_again, problem, status_of
@@ -24,6 +25,11 @@ _FAILURES: Final = {
     Outcome.REFUSED: (403, "refused", False),
     Outcome.INTERRUPTED: (503, "interrupted", True),
     Outcome.SUSPENDED: (503, "suspended", True),
+}
+# What the caller's own request has caused, by the reason, in OpenAI's words.
+_OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
+    StopReason.CONTEXT_EXCEEDED: (400, "context_length_exceeded"),
+    StopReason.INVALID_REQUEST: (400, "invalid_request"),
 }
 encoder: Final = msgspec.json.Encoder()
 
@@ -42,14 +48,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return {**error, "type": self.kind, "param": None}
 
 
-def failure_of(ended: Ended) -> Failure | None:
+def failure_of(ended: Ended, audience: Audience) -> Failure | None:
     if ended.outcome not in _FAILURES:
         return None
     status, code, retryable = _FAILURES[ended.outcome]
+    if ended.reason in _OWN_FAULT:
+        status, code = _OWN_FAULT[ended.reason]
+    detail = told(ended.outcome, ended.reason, ended.detail, audience)
     return Failure(
         status=429 if ended.reason == "budget" else status,
         code=code,
-        message=ended.detail or f"the turn ended as {ended.outcome} ({ended.reason})",
+        message=detail or f"the turn ended as {ended.outcome} ({ended.reason})",
         retryable=retryable,
         kind=ended.reason or code,
     )
@@ -115,8 +124,11 @@ def _unseen_end(failure: Failure) -> Ended:
 class Answer:
     """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
 
-    def __init__(self, form: Form, headers: dict[str, str], *, has_key: bool) -> None:
+    def __init__(
+        self, form: Form, headers: dict[str, str], *, has_key: bool, audience: Audience
+    ) -> None:
         self._form = form
+        self._audience = audience
         self._headers = headers
         self._has_key = has_key
 
@@ -125,7 +137,7 @@ class Answer:
             text, ended = await heard(growing)
         except PerdureError as error:
             return self._failed(failure_from(error))
-        failure = failure_of(ended)
+        failure = failure_of(ended, self._audience)
         if failure is not None:
             return self._failed(failure)
         headers = {**self._headers, **outcome_header(ended)}
@@ -151,7 +163,7 @@ class Answer:
             async for grown in growing:
                 chunk = b""
                 if response is None:
-                    failure = failure_of(grown.ended) if grown.ended else None
+                    failure = failure_of(grown.ended, self._audience) if grown.ended else None
                     if failure is not None and not grown.text:
                         return self._failed(failure)
                     response = await self._begin(request, grown)
@@ -174,14 +186,14 @@ class Answer:
         text = self._form.grow(grown.text) if grown.text else b""
         if grown.ended is None:
             return text or KEEP_ALIVE
-        failure = failure_of(grown.ended)
+        failure = failure_of(grown.ended, self._audience)
         if failure is not None:
             return text + self._form.fail(grown.ended, failure)
         return text + self._form.end(grown.ended)
 
     async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
         # An answer under way cannot say how it ends; one that is over can, as for every repeat.
-        is_kept = grown.ended is not None and failure_of(grown.ended) is None
+        is_kept = grown.ended is not None and failure_of(grown.ended, self._audience) is None
         more = outcome_header(grown.ended) if grown.ended and is_kept else {}
         response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)

@@ -28,6 +28,7 @@ from perdure.ports.history import Explanation, Snapshot
 from perdure.ports.principals import Principal
 from perdure.web.access import PRINCIPAL
 from perdure.web.answers import body_of, json_response
+from perdure.web.audiences import audience_of
 from perdure.web.calls import Call, Calls, is_answered, named_conversation
 from perdure.web.openai_wire import read
 from perdure.web.replies import calls_of, failure_of, headers_of, heard, outcome_header
@@ -210,7 +211,7 @@ class ResponsesApi:
             status = "queued" if turn.state == State.QUEUED else IN_PROGRESS
             return json_response(form.under_way(_so_far(found), status=status), headers=headers)
         text, ended = await self._heard(found)
-        failure = failure_of(ended)
+        failure = failure_of(ended, audience_of(request))
         body = form.failed(text, ended, failure) if failure else form.whole(text, ended)
         return json_response(body, headers={**headers, **outcome_header(ended)})
 

@@ -43,7 +43,7 @@ class ChatAgent:
         try:
             body = self._dialect.body(request, self._settings)
         except (Rejected, UnicodeError) as error:
-            yield Stopped(reason=StopReason.AGENT_ERROR, detail=str(error))
+            yield Stopped(reason=StopReason.INVALID_REQUEST, detail=str(error))
             return
         exchange = await self._post(body)
         if isinstance(exchange, Failure):

@@ -93,6 +93,7 @@ def refused(
             f"the conversation is too long for {server.model} ({status}){quoted}; "
             "begin a new conversation, or choose a model with a larger window"
         )
+        return server.failure(StopReason.CONTEXT_EXCEEDED, words)
     else:
         words = (
             f"{server.url} refused the request ({status}){quoted}; "

@@ -1,5 +1,6 @@
 """What came of one update, for who asks by the id that it was sent under."""
 
+from perdure.domain.endings import Audience, told
 from perdure.domain.events import CommandTaken
 from perdure.domain.outcomes import Outcome
 from perdure.domain.records import Answer
@@ -30,8 +31,9 @@ def answer(adapter: str, external_id: str) -> Op[Answer | None]:
     said = reply_text((yield from journal.of_turn(turn)))
     if outcome == Outcome.DONE:
         return Answer(state="done", text=said)
+    shown = told(Outcome(outcome), reason, detail, Audience.PEOPLE)
     # What a budget refuses says so itself.
-    why = "" if outcome == Outcome.REFUSED and detail else detail or reason
+    why = "" if outcome == Outcome.REFUSED and detail else shown or reason
     return Answer(state="failed", text=joined([said, why]))
 
 

@@ -13,6 +13,7 @@ import msgspec
 from perdure.domain.access import is_access_ended
 from perdure.domain.address import is_shared
 from perdure.domain.attachments import as_fetched, given_in, places_of
+from perdure.domain.endings import Audience, told
 from perdure.domain.errands import RESULT, UNASKED, Errand, clean_title, errand_of
 from perdure.domain.events import (
     NO_TRAITS,
@@ -236,7 +237,9 @@ def bring_unsaid(
 
 
 def _failure(settled: TurnSettled) -> str:
-    return f"ended as {settled.outcome}: {settled.detail or settled.reason}"
+    """Say how an errand ended, for everybody in the conversation that it comes back to."""
+    why = told(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
+    return f"ended as {settled.outcome}: {why or settled.reason} ({settled.turn})"
 
 
 def _memory(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:

@@ -2,15 +2,17 @@
 
 from typing import Final
 
+from perdure.domain.address import GROUP
 from perdure.domain.commands import Given
 from perdure.domain.delivery import Step
+from perdure.domain.endings import Audience, told
 from perdure.domain.errors import NotFound
 from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.standing import OpenTurn, Standing
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
 from perdure.ports.history import Explanation
-from perdure.store.operations import explaining, search
+from perdure.store.operations import explaining, operators, search
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.scopes import asked_from
 from perdure.store.operations.setting import Setting
@@ -81,10 +83,12 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
         found = yield from explaining.explain(setting.dialect, wanted, scope=asked_from(setting))
     except NotFound as error:
         return Taken(error.message[0].upper() + error.message[1:] + ".")
-    return Taken("\n".join(_told(found)))
+    is_private = setting.update.place_kind != GROUP
+    is_operator = is_private and (yield from operators.is_operator(setting.update.principal))
+    return Taken("\n".join(_told(found, Audience.of(is_operator=is_operator))))
 
 
-def _told(found: Explanation) -> list[str]:
+def _told(found: Explanation, audience: Audience) -> list[str]:
     turn = found.turn
     lines = [f"/{found.command}: {found.reply}"] if found.command else []
     if turn is not None:
@@ -99,14 +103,17 @@ def _told(found: Explanation) -> list[str]:
                 lines.append("called " + ", ".join(call.name for call in calls))
             case ToolFinished(ending=ending):
                 lines.append(f"the call {ending}")
-            case TurnSettled(agent=agent, usage=usage, detail=detail):
+            case TurnSettled(agent=agent, usage=usage) as settled:
                 read, wrote = usage.input_tokens, usage.output_tokens
                 lines.append(f"agent {agent or '-'}: {read:,} tokens read, {wrote:,} written")
-                lines += [detail] if detail else []
+                lines += filter(
+                    None, [told(settled.outcome, settled.reason, settled.detail, audience)]
+                )
             case _:
                 pass
+    is_full = audience is Audience.OPERATORS
     lines += [
-        f"part {part.part + 1}: {part.state} {part.error}".strip()
+        f"part {part.part + 1}: {part.state} {part.error if is_full else ''}".strip()
         for part in found.parts
         if part.step == Step.POST
     ]

@@ -1,0 +1,25 @@
+"""The operators' port."""
+
+from functools import partial
+
+from perdure.domain.events import Recorded
+from perdure.domain.ids import ConversationId, NodeId, PrincipalId
+from perdure.store.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations import operators
+
+
+class StoredOperators:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def is_operator(self, principal: PrincipalId) -> bool:
+        return await self._driver.read(partial(operators.is_operator, principal))
+
+    async def tell(self, text: str, *, but: ConversationId | None) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(operators.tell, self._driver.dialect, text, stamp, but=but)
+        )

@@ -1,0 +1,53 @@
+"""What a caller may read of how things ended: operators all of it, others what concerns them."""
+
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.endings import Audience, told
+from perdure.domain.events import Recorded, TurnSettled
+from perdure.domain.outcomes import Outcome
+from perdure.domain.records import PartView
+from perdure.ports.history import Explanation
+from perdure.web.access import PRINCIPAL
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def audience_of(request: web.Request) -> Audience:
+    return Audience.of(is_operator=request[PRINCIPAL].is_operator)
+
+
+def as_told(ending: S, audience: Audience) -> S:
+    """Return whatever says how a turn ended (an entry, a piece of news, a turn, an event) with the
+    detail that this audience may read. What has no detail stays as it is."""
+    detail = getattr(ending, "detail", "")
+    if not detail or audience is Audience.OPERATORS:
+        return ending
+    outcome = getattr(ending, "outcome", None)
+    reason = getattr(ending, "reason", "")
+    shown = told(Outcome(outcome) if outcome else None, reason, detail, audience)
+    return msgspec.structs.replace(ending, detail=shown)
+
+
+def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:
+    if not isinstance(recorded.event, TurnSettled):
+        return recorded
+    return msgspec.structs.replace(recorded, event=as_told(recorded.event, audience))
+
+
+def explanation_as_told(found: Explanation, audience: Audience) -> Explanation:
+    """Why a platform did not take a part is for operators."""
+    if audience is Audience.OPERATORS:
+        return found
+    return msgspec.structs.replace(
+        found,
+        turn=as_told(found.turn, audience) if found.turn else None,
+        events=tuple(event_as_told(each, audience) for each in found.events),
+        parts=tuple(_without_error(part) for part in found.parts),
+    )
+
+
+def _without_error(part: PartView) -> PartView:
+    return msgspec.structs.replace(part, error="")

@@ -1,0 +1,192 @@
+"""Who is told why an answer failed: people in a sentence, operators all of it, their homes once."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.system import SystemClock
+from perdure.domain.address import GROUP, Address
+from perdure.domain.delivery import PartState
+from perdure.domain.ids import PrincipalId
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.alarm import AGAIN_S
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.history import Page
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.system import SeededEntropy
+
+NAME = "chat"
+DETAIL = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"
+FAILED = Stopped(reason=StopReason.PROVIDER_REJECTED, detail=DETAIL)
+
+
+class Clock(SystemClock):
+    """Real time, which can be moved on."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+class Gateway:
+    def __init__(self, store: Store, parts: Parts, platform: ScriptedPlatform) -> None:
+        self.store = store
+        self.parts = parts
+        self.platform = platform
+        self.clock = Clock()
+        self._said = 0
+
+    async def person(self, name: str, role: str = "member") -> PrincipalId:
+        return (await self.store.principals.appoint(f"{NAME}:{name}", role=role)).id
+
+    async def hears(
+        self, text: str, who: PrincipalId, *, place: str, kind: str = "private", person: str = ""
+    ) -> Accepted:
+        """Say something, and wait until all that follows from it has been delivered."""
+        self._said += 1
+        accepted = await self.parts.door.accept(
+            Update(
+                address=Address(adapter=NAME, account="bot", place=place, person=person),
+                external_id=f"m{self._said}",
+                kind="message",
+                principal=who,
+                text=text,
+                place_kind=kind,
+            )
+        )
+        async with asyncio.timeout(20):
+            while not await self._is_over():
+                await asyncio.sleep(0.005)
+        return accepted
+
+    async def _is_over(self) -> bool:
+        pages = await self.store.archive.sessions(principal=None, page=Page(limit=100))
+        records = [await self.store.diagnostics.record(each.id) for each in pages]
+        turns = [turn for record in records for turn in record.turns]
+        states = {part.state for record in records for part in record.parts}
+        is_done = all(turn.outcome for turn in turns) and not self.parts.turns.running
+        return is_done and not states & {PartState.PENDING, PartState.ATTEMPTING}
+
+    def texts(self, place: str) -> list[str]:
+        return [shown.text for shown in self.platform.visible if shown.place == place]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with _gateway(tmp_path) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
+    clock, entropy = Clock(), SeededEntropy(time.monotonic_ns())
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=entropy, media=folder)
+
+    def rule(request: Request) -> Sequence[AgentEvent]:
+        last = str(request.messages[-1].blocks[-1])
+        is_fine = "fine" in last
+        return [Text("Hello."), Stopped(reason=StopReason.STOP)] if is_fine else [FAILED]
+
+    platform = ScriptedPlatform(name=NAME)
+    await store.open()
+    try:
+        async with Supervisor() as supervisor:
+            agent = ScriptedAgent(rule)
+            seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
+            around = Surroundings(
+                store=store,
+                roster=Roster({"main": seat}),
+                clock=clock,
+                entropy=entropy,
+                limits=Limits(drain_timeout_s=5),
+                adapters={NAME: platform},
+            )
+            parts = put_together(around, supervisor.start, feed=Feed())
+            await parts.gateway.begin(name="sim")
+            gateway = Gateway(store, parts, platform)
+            gateway.clock = clock
+            yield gateway
+            await parts.gateway.drain()
+    finally:
+        await store.close()
+
+
+async def test_people_read_no_internals_and_operators_all_of_it(gateway: Gateway) -> None:
+    member = await gateway.person("eve")
+    root = await gateway.person("root", role="operator")
+
+    accepted = await gateway.hears("hi", member, place="eve")
+    await gateway.hears("hi", root, place="root")
+    await gateway.hears("hi", root, place="group", kind=GROUP)
+    await gateway.hears("hi", root, place="divided", kind=GROUP, person="root")
+    for place in ("eve", "group", "divided"):
+        (text,) = gateway.texts(place)
+        assert "10.0.0.7" not in text
+        assert "api_key" not in text
+        assert "trn_" in text
+    assert DETAIL in gateway.texts("root")[0]
+    assert accepted.turn is not None
+    assert accepted.turn in gateway.texts("eve")[0]
+    turn = await gateway.store.archive.turn(accepted.turn, principal=None)
+    assert turn.detail == DETAIL, "what is stored is whole"
+
+
+async def test_why_is_answered_to_each_as_far_as_it_concerns_them(gateway: Gateway) -> None:
+    member = await gateway.person("eve")
+    root = await gateway.person("root", role="operator")
+    await gateway.hears("hi", member, place="eve")
+    await gateway.hears("hi", root, place="root")
+    await gateway.hears("hi", root, place="group", kind=GROUP)
+
+    for_member = (await gateway.hears("/why", member, place="eve")).reply
+    for_root = (await gateway.hears("/why", root, place="root")).reply
+    for_group = (await gateway.hears("/why", root, place="group", kind=GROUP)).reply
+
+    assert (DETAIL in for_member, DETAIL in for_root, DETAIL in for_group) == (False, True, False)
+    assert "refused the request" in for_member
+
+
+async def test_the_operators_home_is_told_once_until_it_has_worked(gateway: Gateway) -> None:
+    member = await gateway.person("eve")
+    root = await gateway.person("root", role="operator")
+    await gateway.hears("/home", root, place="root")
+
+    def told() -> int:
+        return sum(DETAIL in text and "told once" in text for text in gateway.texts("root"))
+
+    for text in ("hi", "hello?", "anybody?"):
+        await gateway.hears(text, member, place="eve")
+    assert told() == 1
+    await gateway.hears("fine", member, place="eve")
+    await gateway.hears("hi", member, place="eve")
+    assert told() == 1, "not every time it comes and goes"
+    await gateway.hears("fine", member, place="eve")
+    gateway.clock.ahead_s = AGAIN_S
+    await gateway.hears("hi", member, place="eve")
+    assert told() == 2
+    assert not any(DETAIL in text for text in gateway.texts("eve"))
+
+
+async def test_who_has_just_read_it_is_not_told_again(gateway: Gateway) -> None:
+    root = await gateway.person("root", role="operator")
+    await gateway.hears("/home", root, place="root")
+
+    await gateway.hears("hi", root, place="root")
+
+    assert sum(DETAIL in text for text in gateway.texts("root")) == 1
