@@ -309,10 +309,10 @@ async def test_what_waits_too_long_is_given_up(
 ) -> None:
     accepted = await send(store, ada, "", FILE, update="u1")
     clock.advance(599)
-    assert await store.fetches.expire(older_than_s=600) == []
+    assert await store.fetches.expire(older_than_s=600, stickers_s=600) == []
     clock.advance(2)
 
-    recorded = await store.fetches.expire(older_than_s=600)
+    recorded = await store.fetches.expire(older_than_s=600, stickers_s=600)
 
     assert only(MediaLost, recorded)[0].turn == accepted.turn
     assert (await claim_one(store)).lease.turn == accepted.turn

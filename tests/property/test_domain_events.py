@@ -32,6 +32,7 @@ from perdure.domain.events import (
     SessionResumed,
     SteerAccepted,
     SteerTaken,
+    StickerDescribed,
     TitleSet,
     ToolCall,
     ToolFinished,
@@ -46,6 +47,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.options import Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
+from perdure.domain.stickers import Sticker
 from perdure.domain.text import storable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
@@ -66,6 +68,7 @@ attachments = st.builds(
     text=text,
     problem=text,
     seconds=numbers,
+    sticker=st.none() | st.builds(Sticker, id=text, emoji=text, set_name=text, name=text),
 )
 some_attachments = st.lists(attachments, max_size=3).map(tuple)
 options = st.builds(
@@ -214,6 +217,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         problem=text,
         seconds=numbers,
     ),
+    StickerDescribed: st.builds(StickerDescribed, turn=ids, message=ids, index=numbers, words=text),
     MediaLost: st.builds(MediaLost, turn=ids, message=ids, index=numbers, reason=text),
 }
 

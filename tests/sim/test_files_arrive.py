@@ -5,11 +5,13 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.app.web_fetching import WebFetcher
 from perdure.domain.address import Address
+from perdure.domain.attachments import in_words
 from perdure.domain.checker import violations
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.events import (
@@ -19,10 +21,12 @@ from perdure.domain.events import (
     MediaLost,
     NoticePosted,
     Recorded,
+    StickerDescribed,
 )
 from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import MediaBlock, Request
+from perdure.domain.stickers import Sticker
 from perdure.domain.stream import AgentEvent, File, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
@@ -86,6 +90,7 @@ class Place:
         self.platform = MoodyPlatform()
         self.agent = ScriptedAgent()
         self.seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        self.roster = Roster({"main": self.seat})
         self.store = Store(
             SqliteDriver(folder / "perdure.db", synchronous="OFF"),
             clock=self.clock,
@@ -100,7 +105,7 @@ class Place:
         self.parts = put_together(
             Surroundings(
                 store=self.store,
-                roster=Roster({"main": self.seat}),
+                roster=self.roster,
                 clock=self.clock,
                 entropy=SeededEntropy(7),
                 limits=Limits(media_bytes=1_000, drain_timeout_s=0),
@@ -279,6 +284,41 @@ async def test_a_picture_is_seen_by_those_who_see(place: Place) -> None:
     (request,) = place.agent.requests
     (block,) = [b for b in request.messages[-1].blocks if isinstance(b, MediaBlock)]
     assert (block.data, block.attachment.mime) == (PNG, "image/png")
+
+
+STICKER = Attachment(
+    reference="r2", mime="image/png", sticker=Sticker(id="s1", emoji="🙂", set_name="Cats")
+)
+
+
+async def test_an_agent_that_does_not_see_is_told_a_stickers_emoji_and_set(place: Place) -> None:
+    place.seat = msgspec.structs.replace(place.seat, has_vision=False)
+    await place.roster.replace({"main": place.seat})
+    accepted = await place.say("", STICKER)
+    await place.rest()
+
+    (request,) = place.agent.requests
+    (block,) = [b for b in request.messages[-1].blocks if isinstance(b, MediaBlock)]
+    assert in_words(block.attachment) == "[sticker; emoji 🙂, set Cats]"
+    assert place.platform.fetched == [], "nobody would look at the picture"
+    assert only(NoticePosted, await place.events(accepted.session)) == []
+
+
+async def test_a_sticker_is_not_waited_for_where_its_platform_is_away(place: Place) -> None:
+    accepted = await place.say("", STICKER)
+    place.parts.outbox._surfaces.named("scripted").is_open = False
+    place.clock.advance(61)
+    assert not await place.parts.fetching.step()
+
+    assert await place.parts.turns.step()
+    (untold,) = only(StickerDescribed, await place.events(accepted.session))
+    assert untold.words == ""
+
+
+async def test_what_is_no_picture_is_not_described(place: Place) -> None:
+    await place.say("", msgspec.structs.replace(STICKER, reference="r1"))
+    await place.rest()
+    assert [request.purpose for request in place.agent.requests] == [""]
 
 
 async def test_a_drain_lets_go_of_what_is_under_way(place: Place) -> None:

@@ -17,13 +17,15 @@ import structlog
 from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.attachments import in_words
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.domain.events import TurnQueued
 from perdure.domain.forwards import Forward, Origin
 from perdure.domain.ids import PartId, SessionId
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Request, TextBlock
+from perdure.domain.prompt import MediaBlock, Request, TextBlock
+from perdure.domain.stickers import WAIT_MS, Sticker
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import EDIT, Update
 from perdure.engine.desk import Limits
@@ -346,6 +348,20 @@ async def test_in_a_group_everybody_may_have_a_conversation_of_their_own(world: 
         await world.until(lambda: len(world.shown(CLUB)) == 2, "the second answer")
         assert len(await life.sessions()) == 2
     assert told(world.agent.requests[-1]) == ["and I cake"]
+
+
+async def test_a_sticker_is_told_as_soon_as_it_is_described(world: World) -> None:
+    """Nobody waits for the time to be over that a turn may wait at most."""
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(40)
+    async with world.life():
+        began_s = world.clock.monotonic_s()
+        world.platform.stick(picture, Sticker(id="s1", emoji="🙂"))
+        await world.until(lambda: len(world.shown()) == 1, "the answer")
+        assert world.clock.monotonic_s() - began_s < WAIT_MS / 1000 / 2
+    description, answer = world.agent.requests
+    assert description.purpose == "sticker"
+    blocks = [b for b in answer.messages[-1].blocks if isinstance(b, MediaBlock)]
+    assert [in_words(each.attachment) for each in blocks] == ["[sticker: heard:; emoji 🙂]"]
 
 
 BOBS = Forward(origin=Origin.PERSON, name="Bob", text="/new")

@@ -25,6 +25,7 @@ from perdure.adapters.discord.payloads import (
 )
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.forwards import Forward
+from perdure.domain.stickers import Sticker
 from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
 BOT = "900"
@@ -135,7 +136,7 @@ def test_our_own_words_are_no_arrival() -> None:
         assert arrival_of(ours, account=BOT, place=CHANNEL) is None
 
 
-def test_files_and_forwards_and_stickers() -> None:
+def test_files_and_forwards() -> None:
     file = {"id": "7", "filename": "a.ogg", "content_type": "audio/ogg; codecs=opus", "size": 9}
     spoken = arrival(content="", attachments=[file], flags=1 << 13)
     snapshot = {"content": "far away", "attachments": [file]}
@@ -148,7 +149,23 @@ def test_files_and_forwards_and_stickers() -> None:
     assert [each.reference for each in forwarded.files] == ["20/300/7"]
     assert not forwarded.files[0].is_voice
     assert passed_on.files[0].is_voice
-    assert arrival(content="", sticker_items=[{"name": "Wave"}]).text == ":Wave:"
+
+
+@pytest.mark.parametrize(
+    ("format_type", "reference"),
+    [(1, "sticker/7.png"), (2, "sticker/7.png"), (3, ""), (4, "sticker/7.gif"), (9, "")],
+)
+def test_a_sticker_is_known_by_its_id(format_type: int, reference: str) -> None:
+    """Of one in Lottie's format there is no picture."""
+    wave = {"id": "7", "name": "Wave", "format_type": format_type}
+    sent = arrival(content="hi", sticker_items=[wave])
+    passed_on = arrival(
+        content="", message_snapshots=[{"message": {"content": "", "sticker_items": [wave]}}]
+    )
+    assert sent.text == "hi"
+    assert [each.reference for each in sent.files] == [reference]
+    assert sent.files == passed_on.files
+    assert sent.files[0].sticker == Sticker(id="7", name="Wave")
 
 
 def test_a_forward_is_what_somebody_else_wrote() -> None:
@@ -156,7 +173,6 @@ def test_a_forward_is_what_somebody_else_wrote() -> None:
     words = {
         "content": f"/new <@{BOT}> and <@5> <:blob:12>",
         "mentions": [{"id": "5", "username": "bob"}, {"id": BOT, "username": "perdure"}],
-        "sticker_items": [{"name": "Wave"}],
     }
     passed_on = arrival(
         content="",
@@ -165,7 +181,7 @@ def test_a_forward_is_what_somebody_else_wrote() -> None:
         mention_roles=[],
     )
     assert (passed_on.text, passed_on.is_addressed) == ("", False)
-    assert passed_on.forwards == (Forward(text="/new @perdure and @bob :blob:\n\n:Wave:"),)
+    assert passed_on.forwards == (Forward(text="/new @perdure and @bob :blob:"),)
 
 
 def test_an_edit_has_an_id_of_its_own_that_repeats() -> None:

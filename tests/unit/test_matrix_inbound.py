@@ -19,6 +19,7 @@ from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.stickers import Sticker
 from perdure.domain.updates import DELETE, EDIT
 
 ME = "@perdure:example.org"
@@ -325,3 +326,39 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
     arrival = arrived(edit, remembered(first))
     assert (arrival.kind, arrival.text) == (EDIT, "")
     assert [forward.text for forward in arrival.forwards] == ["!undo"]
+
+
+def sticker(**more: Any) -> FileReference:
+    content = {"body": "Wave", "url": "mxc://example.org/wave", "info": {"size": 9}, **more}
+    arrival = arrived(event(content, "m.sticker"))
+    assert arrival.text == ""
+    (file,) = arrival.files
+    return file
+
+
+def test_a_sticker_is_known_by_its_address() -> None:
+    file = sticker()
+    assert (file.reference, file.size) == ("mxc://example.org/wave", 9)
+    assert file.sticker == Sticker(id="mxc://example.org/wave", name="Wave")
+
+
+def test_of_a_sticker_that_no_model_sees_the_thumbnail_is_looked_at() -> None:
+    moving = {"mimetype": "video/webm", "thumbnail_url": "mxc://example.org/still"}
+    assert sticker(info=moving).reference == "mxc://example.org/still"
+    assert sticker(info={"mimetype": "video/webm"}).reference == ""
+    assert sticker(info={"mimetype": "image/webp"}).reference == "mxc://example.org/wave"
+
+
+def test_who_has_only_the_address_of_a_sealed_sticker_does_not_know_it() -> None:
+    sealed = {
+        "url": "mxc://example.org/wave",
+        "key": {"k": "k1"},
+        "iv": "i",
+        "hashes": {"sha256": "h"},
+    }
+    one = sticker(url=None, file=sealed)
+    other = sticker(url=None, file={**sealed, "key": {"k": "k2"}})
+    assert one.sticker is not None
+    assert other.sticker is not None
+    assert len({one.sticker.id, other.sticker.id, "mxc://example.org/wave"}) == 3
+    assert one.sticker.is_describable

@@ -132,7 +132,15 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
     )
     reaper = Reaper(store.nodes, feed, policy=limits.recovery, review=review.step)
     turns = TurnPump(
-        _desk(around, feed, outbox, start, admission, wake=lambda: turns.wake()),  # noqa: PLW0108
+        _desk(
+            around,
+            feed,
+            outbox,
+            start,
+            admission,
+            wake=lambda: turns.wake(),  # noqa: PLW0108 - not yet
+            fetch_wake=lambda: fetching.wake(),  # noqa: PLW0108 - not yet
+        ),
         reaper=reaper,
         start=start,
         surfaces=surfaces,
@@ -229,6 +237,8 @@ def _fetching(
             web=around.web,
             reader=around.reader,
         ),
+        stickers=around.store.stickers,
+        sees=lambda name: around.roster.candidates(name)[0].has_vision,
         library=around.store.media,
         feed=feed,
         clock=around.clock,
@@ -239,7 +249,7 @@ def _fetching(
     )
 
 
-def _desk(
+def _desk(  # noqa: PLR0913 - what runners share is made of all of it
     around: Surroundings,
     feed: Feed,
     outbox: OutboxPump,
@@ -247,6 +257,7 @@ def _desk(
     admission: Admission,
     *,
     wake: Callable[[], None],
+    fetch_wake: Callable[[], None],
 ) -> Desk:
     store, clock, entropy = around.store, around.clock, around.entropy
     prompts = Prompts(store.conversations, store.media, personas=lambda: around.personas)
@@ -267,6 +278,7 @@ def _desk(
         limits=around.limits,
         budgets=Budgets(store.budgets, clock=clock, limits=around.budgets),
         outbox_wake=outbox.wake,
+        fetch_wake=fetch_wake,
         afterwards=Afterwards(store.errands, feed, has_titles=around.limits.has_titles, wake=wake),
         alarm=Alarm(store.operators, feed, clock=clock, wake=outbox.wake),
     )

@@ -15,6 +15,7 @@ from perdure.domain.events import (
     MediaFetched,
     MediaLost,
     MessageJoined,
+    StickerDescribed,
     ToolFinished,
     ToolStarted,
     TurnQueued,
@@ -99,7 +100,7 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
         case ToolFinished():
             head = f"call {names.get(event.call, '')} {event.ending}"
             return _line(head, f"{event.call} {event.result}", style="cyan")
-        case MediaFetched() | MediaLost():
+        case MediaFetched() | MediaLost() | StickerDescribed():
             return _file(event)
         case TurnSettled():
             return _settled(event)
@@ -109,8 +110,10 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
             return None
 
 
-def _file(event: MediaFetched | MediaLost) -> Text:
+def _file(event: MediaFetched | MediaLost | StickerDescribed) -> Text:
     place = f"{event.message} file {event.index + 1}"
+    if isinstance(event, StickerDescribed):
+        return _line(f"{place} is a sticker", event.words or "that nobody has described in time")
     if isinstance(event, MediaLost):
         return _line(f"{place} lost", event.reason, style="red")
     told = event.problem or event.text

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from perdure.domain.forwards import Forward
+from perdure.domain.stickers import Sticker
 from perdure.domain.updates import MESSAGE
 
 
@@ -30,13 +31,15 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileReference(msgspec.Struct, frozen=True, kw_only=True):
     """A file that came along, still on the platform: what `fetch` needs to bring it, and what the
-    platform says of it. `is_voice`: spoken to us, rather than attached."""
+    platform says of it. `is_voice`: spoken to us, rather than attached. Of a `sticker` the
+    reference is that of a picture, and empty where there is none."""
 
     reference: str
     mime: str = ""
     name: str = ""
     size: int = 0
     is_voice: bool = False
+    sticker: Sticker | None = None
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,9 +21,11 @@ from perdure.domain.events import (
     Recorded,
     SteerAccepted,
     SteerTaken,
+    StickerDescribed,
     TurnQueued,
 )
 from perdure.domain.ids import MessageId
+from perdure.domain.stickers import told
 from perdure.domain.text import storable
 
 # What both makers' models can see; other kinds are refused with the whole request.
@@ -34,7 +36,8 @@ NAME_MAX: Final = 120
 GIVEN: Final = "[sent the file "
 
 Spoken = TurnQueued | MessageJoined | SteerAccepted | SteerTaken
-Places = Mapping[tuple[MessageId, int], MediaFetched | MediaLost]
+FileEnd = MediaFetched | MediaLost | StickerDescribed
+Places = Mapping[tuple[MessageId, int], FileEnd]
 NOWHERE: Final[Places] = MappingProxyType({})
 
 
@@ -42,6 +45,8 @@ def is_unread(attachment: Attachment) -> bool:
     """Must it be brought here, or be read, before a model can be told of it?"""
     if attachment.problem or attachment.text:
         return False
+    if attachment.sticker is not None:
+        return attachment.sticker.is_describable and bool(attachment.reference)
     if attachment.media is not None:
         return attachment.mime not in PICTURES
     return bool(attachment.reference or attachment.url)
@@ -62,7 +67,7 @@ def unread_count(turn: Iterable[Recorded]) -> int:
         match recorded.event:
             case TurnQueued() | MessageJoined() as spoken:
                 count += len(unread_in(spoken))
-            case MediaFetched() | MediaLost():
+            case MediaFetched() | MediaLost() | StickerDescribed():
                 count -= 1
             case _:
                 pass
@@ -71,7 +76,7 @@ def unread_count(turn: Iterable[Recorded]) -> int:
 
 def places_of(turn: Iterable[Recorded]) -> Places:
     """What became of a turn's files, by message and number."""
-    ended = [r.event for r in turn if isinstance(r.event, MediaFetched | MediaLost)]
+    ended = [r.event for r in turn if isinstance(r.event, FileEnd)]
     return {(event.message, event.index): event for event in ended}
 
 
@@ -85,7 +90,7 @@ def as_fetched(spoken: Spoken, places: Places) -> tuple[Attachment, ...]:
     )
 
 
-def _after(attachment: Attachment, event: MediaFetched | MediaLost | None) -> Attachment:
+def _after(attachment: Attachment, event: FileEnd | None) -> Attachment:
     match event:
         case MediaFetched():
             return msgspec.structs.replace(
@@ -100,6 +105,8 @@ def _after(attachment: Attachment, event: MediaFetched | MediaLost | None) -> At
             )
         case MediaLost(reason=reason):
             return msgspec.structs.replace(attachment, problem=reason)
+        case StickerDescribed(words=words):
+            return msgspec.structs.replace(attachment, text=words)
         case None:
             return attachment
 
@@ -124,6 +131,8 @@ def shown(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
 def in_words(attachment: Attachment) -> str:
     """A file that a model is told of instead of seeing it. Its address stays out: a platform's may
     carry the bot's token."""
+    if attachment.sticker is not None:
+        return told(attachment.sticker, attachment.text)
     head = _head(attachment)
     if attachment.problem:
         sign = "," if attachment.is_voice else ":"

@@ -22,6 +22,7 @@ from perdure.domain.ids import (
 )
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
+from perdure.domain.stickers import Sticker
 
 # The kind of turns that say what somebody has sent here from elsewhere.
 SENT: Final = "sent"
@@ -31,7 +32,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """A file that came with a message: stored here (`media`), still elsewhere (`url`), or on the
     platform it came by (`reference`), until it was fetched. `is_voice`: it was spoken to us, and
     took so many `seconds`, as far as that is known. `text` is what it says, where that could be
-    found out; `problem` is why it could not."""
+    found out; `problem` is why it could not. Of a `sticker`, `text` is what it shows."""
 
     media: MediaId | None = None
     url: str | None = None
@@ -43,6 +44,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     problem: str = ""
     seconds: int = 0
+    sticker: Sticker | None = None
 
 
 class SenderTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -355,6 +357,16 @@ class MediaLost(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class StickerDescribed(Event, frozen=True, kw_only=True):
+    """The turn was told what the sticker shows that is the attachment number `index` of a message;
+    `words` is empty where nobody could find out in time."""
+
+    turn: TurnId
+    message: MessageId
+    index: int
+    words: str
+
+
 TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
 AnyEvent = (
     SessionOpened
@@ -383,6 +395,7 @@ AnyEvent = (
     | MessageJoined
     | MediaFetched
     | MediaLost
+    | StickerDescribed
 )
 
 KINDS: Final[Mapping[str, type[AnyEvent]]] = {
@@ -412,6 +425,7 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "message_joined": MessageJoined,
     "media_fetched": MediaFetched,
     "media_lost": MediaLost,
+    "sticker_described": StickerDescribed,
 }
 KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 

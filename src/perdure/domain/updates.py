@@ -77,7 +77,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Tells a repeat of the same message from a different one under the same id. A platform
         may sign the reference of the same file anew each time."""
-        files = [msgspec.structs.replace(each, reference="") for each in self.attachments]
+        files = [_compared(each) for each in self.attachments]
         said = [self.text, files, self.agent]
         brought = [self.instructions, self.context, self.tools]
         asked = [self.options] if self.options != NONE else []
@@ -102,3 +102,12 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     reply: str = ""
     recorded: tuple[Recorded, ...] = ()
     moved: tuple[tuple[ConversationId, SessionId], ...] = ()
+
+
+def _compared(attachment: Attachment) -> object:
+    """What counts of a file when two messages are compared. A file that is no sticker is written as
+    it was before stickers were told apart, so that a repeat is known again after an upgrade."""
+    compared = msgspec.to_builtins(msgspec.structs.replace(attachment, reference=""))
+    if attachment.sticker is None:
+        del compared["sticker"]
+    return compared

@@ -46,5 +46,6 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     budgets: Budgets
     outbox_wake: Callable[[], None]
+    fetch_wake: Callable[[], None]
     afterwards: Afterwards
     alarm: Alarm

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from perdure.domain.attachments import name_of
+from perdure.domain.attachments import PICTURES, name_of
 from perdure.domain.errors import (
     Ambiguous,
     Conflict,
@@ -43,11 +43,13 @@ from perdure.ports.media import (
     Reader,
     Source,
 )
+from perdure.ports.stickers import Stickers
 
 # A file may be in memory while it is read, so only few are at once.
 TAKE_MAX: Final = 8
 ATTEMPTS_MAX: Final = 5
 PATIENCE_S: Final = 600
+FOR_EVER_S: Final = 10**9
 # With an address of the web at which nobody answers; the one who wrote it down waits for a reply.
 UNREACHABLE_S: Final = 10
 FETCH_S: Final = 120
@@ -56,6 +58,11 @@ RETRY_AFTER_MAX_S: Final = 300
 HERE: Final = ""
 # Why a platform did not give a file is for the log.
 _NOT_GIVEN: Final = "the platform did not give it out; send it again"
+# A sticker is told without words where its picture does not come in this time, or its platform
+# cannot be reached for so long.
+STICKER_S: Final = 15
+STICKER_PATIENCE_S: Final = 60
+STICKER_BYTES_MAX: Final = 4_000_000
 log = structlog.get_logger("media")
 
 
@@ -75,6 +82,8 @@ class FetchPump:
         fetches: Fetches,
         sources: Sources,
         *,
+        stickers: Stickers,
+        sees: Callable[[str], bool],
         library: MediaLibrary,
         feed: Feed,
         clock: Clock,
@@ -86,6 +95,8 @@ class FetchPump:
     ) -> None:
         self._fetches = fetches
         self._sources = sources
+        self._stickers = stickers
+        self._sees = sees
         self._library = library
         self._feed = feed
         self._clock = clock
@@ -161,9 +172,14 @@ class FetchPump:
         if self._is_shared or not self._has_recovered:
             self._tell(await self._fetches.recover(attempts_max=ATTEMPTS_MAX))
             self._has_recovered = True
-        if self._clock.monotonic_s() - self._since_s > PATIENCE_S:
+        awake_s = self._clock.monotonic_s() - self._since_s
+        if awake_s > STICKER_PATIENCE_S:
             # Not before: after a long night nothing is too old to be tried once.
-            self._tell(await self._fetches.expire(older_than_s=PATIENCE_S))
+            files_s = PATIENCE_S if awake_s > PATIENCE_S else FOR_EVER_S
+            expired = await self._fetches.expire(
+                older_than_s=files_s, stickers_s=STICKER_PATIENCE_S
+            )
+            self._tell(expired)
         room = TAKE_MAX - len(self._tasks)
         if room <= 0 or self._is_draining:
             return []
@@ -184,6 +200,9 @@ class FetchPump:
         await self._failed(fetch, Transient(f"internal error: {type(error).__name__}"))
 
     async def _bring(self, fetch: Fetch) -> None:
+        if fetch.sticker_id:
+            await self._meet(fetch)
+            return
         try:
             found = await self._found(fetch)
         except (Permanent, Rejected) as error:
@@ -193,12 +212,40 @@ class FetchPump:
         else:
             await self._record(partial(self._fetches.done, fetch, found))
 
+    async def _meet(self, fetch: Fetch) -> None:
+        """Tell the turn what is known of a sticker. A new one is described by the agent that will
+        be told of it, if that sees."""
+        try:
+            met = await persist(partial(self._stickers.meet, fetch), clock=self._clock)
+        except Conflict as conflict:
+            log.info("a sticker came for nobody", error=conflict.message)
+            return
+        self._tell(met.recorded)
+        if not met.is_new:
+            return
+        picture = await self._picture(fetch) if self._sees(met.agent) else None
+        if picture is None:
+            await self._record(partial(self._stickers.pass_by, fetch))
+        else:
+            await self._record(partial(self._stickers.describe, fetch, picture, agent=met.agent))
+
+    async def _picture(self, fetch: Fetch) -> Found | None:
+        """The picture of a sticker; None where there is none to be had. Nobody tries again: the
+        person waits for an answer, not for this."""
+        try:
+            async with asyncio.timeout(STICKER_S):
+                _, found = await self._fetched(fetch, bytes_max=STICKER_BYTES_MAX)
+        except (PerdureError, TimeoutError) as error:
+            log.info("a sticker cannot be looked at", fetch=fetch.id, error=str(error))
+            return None
+        return found if found.mime in PICTURES else None
+
     async def _found(self, fetch: Fetch) -> Found:
         attachment = fetch.attachment
         if attachment.media is not None:
             digest, found = await self._uploaded(attachment.media)
         else:
-            digest, found = await self._fetched(fetch)
+            digest, found = await self._fetched(fetch, bytes_max=self._bytes_max)
         if not is_readable(found.mime):
             return found
         source = Source(
@@ -216,13 +263,13 @@ class FetchPump:
         mime = kind_of(head, name=known.name, declared=known.mime)
         return known.digest, Found(mime=mime, name=known.name, size=known.size)
 
-    async def _fetched(self, fetch: Fetch) -> tuple[str, Found]:
+    async def _fetched(self, fetch: Fetch, *, bytes_max: int) -> tuple[str, Found]:
         attachment = fetch.attachment
-        if attachment.size > self._bytes_max:
-            raise Permanent(f"it is larger than {self._bytes_max:,} bytes; send a smaller one")
+        if attachment.size > bytes_max:
+            raise Permanent(f"it is larger than {bytes_max:,} bytes; send a smaller one")
         try:
             async with asyncio.timeout(FETCH_S), aclosing(self._pieces(fetch)) as pieces:
-                kept = await self._library.keep(pieces, bytes_max=self._bytes_max)
+                kept = await self._library.keep(pieces, bytes_max=bytes_max)
         except TimeoutError as error:
             raise Transient(f"fetching it took longer than {FETCH_S} s; send it again") from error
         name = name_of(attachment)

@@ -21,6 +21,7 @@ from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, T
 from perdure.domain.events import Attachment, SenderTraits
 from perdure.domain.forwards import quoted, told
 from perdure.domain.ids import PrincipalId
+from perdure.domain.stickers import harmless
 from perdure.domain.text import one_line, storable
 from perdure.domain.updates import MESSAGE, Update
 from perdure.engine.supervisor import attempt
@@ -155,6 +156,7 @@ class Inlet:
                     name=storable(file.name),
                     size=file.size,
                     is_voice=file.is_voice,
+                    sticker=harmless(file.sticker) if file.sticker else None,
                 )
                 for file in arrival.files
             ),

@@ -43,7 +43,7 @@ IMAGE_BYTES_MAX = 8 * 1024 * 1024
 # Of a summariser's context, how much the conversation may take.
 READABLE_SHARE = 0.8
 # Errands that look at a conversation without taking part in it.
-_WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY)
+_WITHOUT_TOOLS = (Errand.TITLE, Errand.SUMMARY, Errand.STICKER)
 _Key = tuple[Agent, TurnId]
 
 
@@ -84,6 +84,8 @@ class Prompts:
         persona = self._personas().get(queued.persona, "")
         spoken = "\n\n".join(t for t in (seat.instructions, persona, queued.instructions) if t)
         memory = told(claimed.memories) if seat.has_memory else ""
+        if errand is Errand.STICKER:
+            spoken = memory = ""  # its words are for everybody: nobody's secrets may be in them
         request = assemble(
             window,
             messages,

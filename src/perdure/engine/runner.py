@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from perdure.domain.attachments import given_in
-from perdure.domain.errands import errand_of, is_watched
+from perdure.domain.errands import Errand, errand_of, is_watched
 from perdure.domain.errors import Corrupt, Fenced
 from perdure.domain.events import (
     AnyEvent,
@@ -122,14 +122,15 @@ class Runner:
         """Model calls and tool calls in turn, until the model is finished or something failed."""
         queued = self._queued
         if queued.answer:
-            await self._settle(self._answered(queued, seats[0], scribbling))
+            step = self._answered(queued, seats[0], scribbling)
+            await self._commit(step.settlement(queued, self._spending.usage), step.seat)
             return
         for _ in range(self._desk.limits.steps_max):
             await self._take_steers()
             step = await self._step_with_fallbacks(seats, scribbling)
             is_ours = bool(step.calls) and not queued.tools
             if step.stopped.reason is not StopReason.TOOL_CALLS or not is_ours:
-                await self._settle(step)
+                await self._commit(step.settlement(queued, self._spending.usage), step.seat)
                 return
             await self._say(step.scribe, step.text, calls=step.calls)
             self._scribe = None
@@ -353,9 +354,6 @@ class Runner:
         self._events += recorded
         self._desk.feed.publish_recorded(recorded)  # also news for the session an errand serves
 
-    async def _settle(self, step: Step) -> None:
-        await self._commit(step.settlement(self._queued, self._spending.usage), step.seat)
-
     async def _fail(self, reason: StopReason, detail: str) -> None:
         """End the turn as failed, keeping what was said."""
         scribe = self._scribe
@@ -407,6 +405,8 @@ class Runner:
         has_words = bool(parts or final.files or errand_of(queued.kind))  # errands leave notices
         await to_its_end(settling, partial(self._is_settled, has_words=has_words))
         await self._desk.alarm.turn_is_over(self._claimed, final, audience)
+        if errand_of(queued.kind) is Errand.STICKER:
+            self._desk.fetch_wake()  # turns wait to be told its words
         if seat is None or errand_of(queued.kind):
             return
         await self._desk.prompts.settled(seat, self._claimed, turn=self._events)

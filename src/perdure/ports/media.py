@@ -70,6 +70,11 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     created_at: int
 
+    @property
+    def sticker_id(self) -> str:
+        """The platform's id of the sticker that it is a picture of; empty for other files."""
+        return self.attachment.sticker.id if self.attachment.sticker else ""
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was brought here, and what it says. `digest` is empty where it was here."""
@@ -89,7 +94,7 @@ class Fetches(Protocol):
     claimed if it was the last; it may be repeated. `lost` gives it up: the people are told, and the
     turn goes on without it; `again` leaves it for a later try. `release` gives back what this node
     has taken; `recover` does so for owners who are gone, and gives up what has ended several of
-    them; `expire` gives up what has waited for too long.
+    them; `expire` gives up what has waited for too long, which is sooner for stickers.
     Requires: the bytes are in the library before `done`.
     Raises: `Conflict` when the file is no longer ours: its turn was ended, or we were away.
     After a crash: what was taken is taken again by the next owner; fetching may be repeated.
@@ -107,7 +112,7 @@ class Fetches(Protocol):
 
     async def recover(self, *, attempts_max: int) -> list[Recorded]: ...
 
-    async def expire(self, *, older_than_s: float) -> list[Recorded]: ...
+    async def expire(self, *, older_than_s: float, stickers_s: float) -> list[Recorded]: ...
 
     async def next_due_ms(self) -> int | None: ...
 

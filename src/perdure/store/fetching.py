@@ -57,11 +57,16 @@ class StoredFetches:
             partial(fetching.recover, self._driver.dialect, stamp, attempts_max=attempts_max)
         )
 
-    async def expire(self, *, older_than_s: float) -> list[Recorded]:
+    async def expire(self, *, older_than_s: float, stickers_s: float) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        before = stamp.at - int(older_than_s * 1000)
         return await self._driver.write(
-            partial(fetching.expire, self._driver.dialect, stamp, before=before)
+            partial(
+                fetching.expire,
+                self._driver.dialect,
+                stamp,
+                before=stamp.at - int(older_than_s * 1000),
+                stickers_before=stamp.at - int(stickers_s * 1000),
+            )
         )
 
     async def next_due_ms(self) -> int | None:

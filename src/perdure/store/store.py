@@ -22,6 +22,7 @@ from perdure.store.reading import (
 )
 from perdure.store.remembering import StoredMemory
 from perdure.store.sending import StoredErrands
+from perdure.store.stickers import StoredStickers
 from perdure.store.writing import (
     StoredInbox,
     StoredNodes,
@@ -57,6 +58,7 @@ class Store:
         self.budgets = StoredBudgets(driver, mint)
         self.media = StoredMedia(driver, mint, media)
         self.fetches = StoredFetches(driver, mint, node)
+        self.stickers = StoredStickers(driver, mint, node)
         self.memory = StoredMemory(driver, mint)
 
     async def open(self) -> None:

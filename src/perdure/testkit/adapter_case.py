@@ -163,6 +163,10 @@ class AdapterCase:
         """`person` sends a file in private."""
         self._has_no("files of people")
 
+    async def send_sticker(self, data: bytes) -> str:
+        """`person` sends a sticker in private, always the same one, whose picture is a PNG."""
+        self._has_no("stickers")
+
     async def click(self, receipt: str, choice: str) -> None:
         """`person` presses a button under the bot's message in private."""
         self._has_no("buttons")

@@ -228,6 +228,18 @@ class ComingIn:
         assert [first.sender.id, second.sender.id] == [case.person, case.stranger]
         assert first.place == second.place
 
+    async def test_a_sticker_is_known_again_and_can_be_looked_at(self, case: AdapterCase) -> None:
+        async with case.hearing() as heard:
+            first = await heard.named(await case.send_sticker(PICTURE))
+            again = await heard.named(await case.send_sticker(PICTURE))
+            (file,) = first.files
+            fetched = b"".join([chunk async for chunk in case.platform.fetch(file.reference)])
+        assert fetched == PICTURE
+        assert file.sticker is not None
+        assert file.sticker.is_describable
+        assert [each.sticker for each in again.files] == [file.sticker]
+        assert first.text == ""
+
     @pytest.mark.parametrize(
         ("name", "data"), [("photo.png", PICTURE), ("list.txt", DOCUMENT)], ids=["image", "text"]
     )

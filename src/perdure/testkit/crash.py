@@ -137,7 +137,7 @@ class Fused:
 
 PORTS: Final = (
     "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
-    "fetches",
+    "fetches", "stickers",
 )  # fmt: skip
 
 

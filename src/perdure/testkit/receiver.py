@@ -17,6 +17,7 @@ from perdure.domain.delivery import Capabilities, Pace, Streaming
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.domain.forwards import Forward
 from perdure.domain.ids import PartId
+from perdure.domain.stickers import Sticker
 from perdure.domain.updates import DELETE, EDIT
 from perdure.ports.adapter import (
     Effect,
@@ -106,6 +107,12 @@ class ScriptedReceiver(ScriptedPlatform):
         self.held[reference] = data
         file = FileReference(reference=reference, name=name, size=len(data))
         return self.write(sender=sender, files=(file,))
+
+    def stick(self, data: bytes, sticker: Sticker, *, sender: Sender = ADA, place: str = "") -> str:
+        """Somebody sends a sticker."""
+        self.held[sticker.id] = data
+        file = FileReference(reference=sticker.id, name="sticker", sticker=sticker)
+        return self.write(sender=sender, place=place, is_addressed=bool(place), files=(file,))
 
     def rewrite(self, external_id: str, text: str) -> str:
         """Whoever wrote it changes a message: the external id of the edit."""

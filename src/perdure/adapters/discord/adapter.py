@@ -68,7 +68,7 @@ class Discord:
         self._settings = settings
         self._clock = around.clock
         self._rest = Rest(token=settings.token, api_url=settings.api_url)
-        self._effects = Effects(self._rest, around.clock)
+        self._effects = Effects(self._rest, around.clock, cdn_url=settings.cdn_url)
         self._archive = Archive(self._rest, around.clock)
         self._memory = Memory(around.folder)
         self._link: Link | None = None

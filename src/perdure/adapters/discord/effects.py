@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import assert_never
+from urllib.parse import quote
 
 from perdure.adapters.discord.bodies import (
     CLICK_TAKEN,
@@ -14,7 +15,7 @@ from perdure.adapters.discord.bodies import (
     offered_commands,
 )
 from perdure.adapters.discord.forums import Forums, name_of
-from perdure.adapters.discord.inbound import external_id, is_click, message_at
+from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
 from perdure.adapters.discord.wire import NOT_FOR_MESSAGES, File, Request, Rest, path
 from perdure.domain.address import Address
@@ -29,8 +30,9 @@ def channel_of(address: Address) -> str:
 
 
 class Effects:
-    def __init__(self, rest: Rest, clock: Clock) -> None:
+    def __init__(self, rest: Rest, clock: Clock, *, cdn_url: str) -> None:
         self._rest = rest
+        self._cdn_url = cdn_url.rstrip("/")
         self._forums = Forums(rest, clock)
 
     async def perform(self, effect: Effect) -> Receipt:
@@ -89,6 +91,13 @@ class Effects:
         await self._rest.call(Request(verb=verb, method="PUT", path=where, body=body))
 
     async def file(self, reference: str) -> AsyncIterator[bytes]:
+        url = await self._url(reference)
+        async for chunk in self._rest.download(url):
+            yield chunk
+
+    async def _url(self, reference: str) -> str:
+        if reference.startswith(STICKER):
+            return f"{self._cdn_url}/stickers/{quote(reference.removeprefix(STICKER))}"
         channel, _, rest = reference.partition("/")
         message, _, attachment = rest.partition("/")
         try:
@@ -100,8 +109,7 @@ class Effects:
         url = next((each.url for each in found.every_attachment if each.id == attachment), "")
         if not url:
             raise Permanent("the file is not with its message any more; ask for it again")
-        async for chunk in self._rest.download(url):
-            yield chunk
+        return url
 
     async def _post(self, post: Post) -> str:
         body = new_message(

@@ -18,8 +18,10 @@ from perdure.adapters.discord.payloads import (
     Interaction,
     Member,
     Message,
+    Sticker,
     User,
 )
+from perdure.domain import stickers
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.forwards import Forward
 from perdure.domain.updates import DELETE, EDIT
@@ -30,6 +32,9 @@ _WRITTEN: Final = frozenset({0, 19})  # plain, reply
 _VOICE_MESSAGE: Final = 1 << 13
 _COMMAND: Final = 2
 _CLICK: Final = 3
+# Before the name of a sticker's picture, in the place of the message that a file came with.
+STICKER: Final = "sticker/"
+_PICTURES: Final = {1: "png", 2: "png", 4: "gif"}
 _CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
 
 
@@ -180,9 +185,7 @@ def _words(text: str, message: Message | Forwarded) -> str:
     for user in message.mentions:
         name = f"@{user.global_name or user.username}"
         text = _mention(user.id).sub(lambda _, name=name: name, text)  # type: ignore[misc]
-    text = _CUSTOM_EMOJI.sub(r"\1", text).strip()
-    stickers = [f":{sticker.name}:" for sticker in message.sticker_items]
-    return "\n\n".join(part for part in (text, *stickers) if part)
+    return _CUSTOM_EMOJI.sub(r"\1", text).strip()
 
 
 def _forward(snapshot: Forwarded) -> Forward:
@@ -192,10 +195,23 @@ def _forward(snapshot: Forwarded) -> Forward:
 def _files(message: Message) -> tuple[FileReference, ...]:
     snapshots = [each.message for each in message.message_snapshots]
     sources: list[Message | Forwarded] = [message, *snapshots]
-    return tuple(
+    files = [
         _file(attachment, message, is_voice=bool(source.flags & _VOICE_MESSAGE))
         for source in sources
         for attachment in source.attachments
+    ]
+    stuck = [_sticker(sticker) for source in sources for sticker in source.sticker_items]
+    return (*files, *stuck)
+
+
+def _sticker(sticker: Sticker) -> FileReference:
+    """Of a sticker in Lottie's format there is no picture."""
+    ending = _PICTURES.get(sticker.format_type, "")
+    return FileReference(
+        reference=f"{STICKER}{sticker.id}.{ending}" if ending and sticker.id.isdecimal() else "",
+        mime=f"image/{ending}" if ending else "",
+        name=f"sticker {sticker.name}".rstrip(),
+        sticker=stickers.Sticker(id=sticker.id, name=sticker.name),
     )
 
 

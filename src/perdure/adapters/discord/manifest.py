@@ -10,12 +10,14 @@ NAME: Final = "discord"
 
 
 class DiscordSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`api_url` and `gateway_url` are for servers other than Discord's own: where REST is, without
-    its version, and the websocket. `slash_commands` puts our commands on Discord's menu."""
+    """`api_url`, `gateway_url` and `cdn_url` are for servers other than Discord's own: where REST
+    is, without its version, the websocket, and the pictures of stickers. `slash_commands` puts our
+    commands on Discord's menu."""
 
     token: Secret
     api_url: Url = "https://discord.com/api"
     gateway_url: Text | None = None
+    cdn_url: Url = "https://media.discordapp.net"
     slash_commands: bool = True
 
 

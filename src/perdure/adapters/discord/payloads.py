@@ -35,7 +35,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sticker(msgspec.Struct, frozen=True, kw_only=True):
+    """`format_type`: PNG, APNG, Lottie, GIF, counted from 1."""
+
+    id: str = ""
     name: str = ""
+    format_type: int = 0
 
 
 class Quoted(msgspec.Struct, frozen=True, kw_only=True):

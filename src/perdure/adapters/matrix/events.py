@@ -150,6 +150,7 @@ class SealedFile(msgspec.Struct, frozen=True):
 class FileFacts(msgspec.Struct, frozen=True):
     mimetype: str = ""
     size: int = 0
+    thumbnail_url: str = ""
 
 
 class Words(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ names the earlier event that has to be known first.
 """
 
 import re
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -26,8 +27,10 @@ from perdure.adapters.matrix.events import (
 )
 from perdure.adapters.matrix.rooms import localpart
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.attachments import PICTURES
 from perdure.domain.commands import given
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.stickers import Sticker
 from perdure.domain.updates import DELETE, EDIT
 
 _FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
@@ -328,6 +331,8 @@ def _files(event: Event, content: MessageContent) -> tuple[FileReference, ...]:
     if not reference:
         return ()
     facts = decoded(content.info, FileFacts) or FileFacts()
+    if event.type == STICKER:
+        return (_sticker(content, reference, facts),)
     return (
         FileReference(
             reference=reference,
@@ -335,5 +340,25 @@ def _files(event: Event, content: MessageContent) -> tuple[FileReference, ...]:
             name=content.filename or content.body,
             size=max(facts.size, 0),
             is_voice=bool(bytes(content.voice)),
+        ),
+    )
+
+
+def _sticker(content: MessageContent, reference: str, facts: FileFacts) -> FileReference:
+    """A sticker is known by the address of its bytes, which never change there. What opens sealed
+    bytes is part of the id: who has only the address is not told what they show."""
+    is_sealed = content.file is not None
+    picture, mime = reference, facts.mimetype
+    if mime and mime not in PICTURES:
+        # A sticker that moves may be of a kind that no model sees.
+        picture, mime = facts.thumbnail_url, ""
+    return FileReference(
+        reference=picture,
+        mime=mime,
+        name=f"sticker {content.body}".rstrip(),
+        size=max(facts.size, 0) if picture == reference else 0,
+        sticker=Sticker(
+            id=sha256(reference.encode()).hexdigest() if is_sealed else reference,
+            name=content.body,
         ),
     )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from perdure.adapters.telegram.updates import File, Message
+from perdure.adapters.telegram.updates import File, Message, Sticker
+from perdure.domain import stickers
 from perdure.domain.arrivals import FileReference
 
 # Where words stand in a rich message, whose kinds of blocks are many and grow in number.
@@ -30,7 +31,23 @@ def files_of(message: Message) -> tuple[FileReference, ...]:
         found.append(_reference(message.animation, mime="video/mp4", name="animation.mp4"))
     elif message.document:  # an animation is told a second time as a document
         found.append(_reference(message.document, mime="application/octet-stream", name="file"))
+    if message.sticker:
+        found.append(_sticker(message.sticker))
     return tuple(found)
+
+
+def _sticker(sticker: Sticker) -> FileReference:
+    emoji, is_moving = sticker.emoji or "", sticker.is_animated or sticker.is_video
+    picture = sticker.thumbnail if is_moving else sticker
+    return FileReference(
+        reference=picture.file_id if picture else "",
+        mime="" if is_moving else "image/webp",
+        name=f"sticker {emoji}".rstrip(),
+        size=(picture.file_size or 0) if picture else 0,
+        sticker=stickers.Sticker(
+            id=sticker.file_unique_id, emoji=emoji, set_name=sticker.set_name or ""
+        ),
+    )
 
 
 def _reference(file: File, *, mime: str, name: str, is_voice: bool = False) -> FileReference:
@@ -46,7 +63,6 @@ def _reference(file: File, *, mime: str, name: str, is_voice: bool = False) -> F
 def description(message: Message) -> str:
     """Words for what has none, in brackets; empty where there is no such thing."""
     said = (
-        _sticker(message),
         _place(message),
         _contact(message),
         _poll(message),
@@ -56,10 +72,6 @@ def description(message: Message) -> str:
         rich_words(message),
     )
     return "\n".join(filter(None, said))
-
-
-def _sticker(message: Message) -> str:
-    return f"[sticker {message.sticker.emoji or ''}".rstrip() + "]" if message.sticker else ""
 
 
 def _place(message: Message) -> str:

@@ -51,9 +51,16 @@ class File(msgspec.Struct, frozen=True):
     height: int = 0
 
 
-class Sticker(msgspec.Struct, frozen=True):
+class Sticker(File, frozen=True):
+    """One that moves has a file that only Telegram's own programs can show, and often a thumbnail
+    that stands still."""
+
+    file_id: str = ""
     emoji: str | None = None
     set_name: str | None = None
+    is_animated: bool = False
+    is_video: bool = False
+    thumbnail: File | None = None
 
 
 class Location(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.domain.errands import Errand
 from perdure.domain.prompt import Message, Request, Role, TextBlock
+from perdure.domain.stickers import NOTHING
 
 _TITLE_WORDS: Final = 6
 _SHOWN: Final = 60
@@ -29,6 +30,8 @@ def errand_answer(request: Request) -> str:
         case Errand.SUMMARY:
             lines = [f"- {' '.join(text.split())[:_SHOWN]}" for text in said[-20:]]
             return f"The person said {len(said)} things, the last of them:\n" + "\n".join(lines)
+        case Errand.STICKER:
+            return NOTHING
         case _:
             return "done"
 

@@ -28,7 +28,7 @@ from perdure.domain.turn import State
 from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
 from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
-from perdure.store.operations import amending, journal, places, queueing
+from perdure.store.operations import amending, journal, places, queueing, stickers
 from perdure.store.operations.commands import rotation, taking
 from perdure.store.operations.commands.line import SAYING
 from perdure.store.operations.endings import Closing, end_turn, locked
@@ -81,11 +81,12 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     if place.via is not None:
         # The one who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
+    worded = yield from stickers.with_words(update)
     found = yield from rows(_OPEN_TURNS, place.session)
     open_turns = [OpenTurn(*each) for each in found]
     is_free = not place.is_successor and place.hold_until is None
     setting = Setting(
-        dialect, stamp, fresh, update, place, open_turns, menu, queue_max, may_begin and is_free
+        dialect, stamp, fresh, worded, place, open_turns, menu, queue_max, may_begin and is_free
     )
     if rotation.is_idle(setting):
         received = yield from _begin_anew(setting)

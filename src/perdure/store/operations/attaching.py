@@ -6,6 +6,8 @@ never accepted without somebody bringing its files.
 
 from typing import Final
 
+import msgspec
+
 from perdure.domain.attachments import unread_in
 from perdure.domain.events import Attachment, MessageJoined, TurnQueued
 from perdure.domain.ids import TurnId
@@ -14,12 +16,13 @@ from perdure.store.statement import Op, run
 
 _PUT = """
     INSERT INTO fetches (id, turn_id, message_id, place, adapter, reference, url, mime, name, size,
-                         is_voice, state, attempts, due_at, media_id, error, created_at, changed_at)
+                         is_voice, state, attempts, due_at, media_id, error, created_at, changed_at,
+                         sticker_id, sticker)
     SELECT $1, t.id, $2, $3, CASE WHEN $4 = '' THEN '' ELSE c.adapter END, $4, $5, $6, $7, $8, $9,
-           'pending', 0, $10, $11, '', $10, $10
+           'pending', 0, $10, $11, '', $10, $10, $12, $13
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
-    WHERE t.id = $12"""
+    WHERE t.id = $14"""
 _COUNT = "UPDATE turns SET fetching = fetching + $1 WHERE id = $2"
 _CLOSE = """
     UPDATE fetches SET state = 'lost', error = $1, node_id = NULL, changed_at = $2
@@ -40,9 +43,14 @@ def put(spoken: TurnQueued | MessageJoined, stamp: Stamp) -> Op[None]:
             _PUT,
             stamp.mint("fch"), spoken.message, place, reference, url,
             attachment.mime, attachment.name, attachment.size, int(attachment.is_voice),
-            stamp.at, attachment.media, spoken.turn,
+            stamp.at, attachment.media, *_sticker(attachment), spoken.turn,
         )  # fmt: skip
     yield from run(_COUNT, len(places), spoken.turn)
+
+
+def _sticker(attachment: Attachment) -> tuple[str, str]:
+    sticker = attachment.sticker
+    return (sticker.id, msgspec.json.encode(sticker).decode()) if sticker else ("", "")
 
 
 def _source(attachment: Attachment) -> tuple[str, str]:

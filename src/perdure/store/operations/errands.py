@@ -28,9 +28,10 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Outcome
+from perdure.domain.stickers import clean_words
 from perdure.domain.transcript import reply_text
 from perdure.store.dialect import Dialect
-from perdure.store.operations import compaction, journal
+from perdure.store.operations import compaction, journal, stickers
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
 from perdure.store.operations.sessions import make_live, open_session, open_successor
@@ -275,9 +276,16 @@ def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     return recorded + (yield from notice(dialect, live[0], None, text, stamp))
 
 
+def _sticker(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """The words are for whoever sends the sticker next; those who wait for them look again."""
+    yield from stickers.described(back.turn, clean_words(back.text) if back.is_done else "", stamp)
+    return []
+
+
 _BRING_BACK: Final[Mapping[Errand, Callable[[Dialect, Back, Stamp], Op[list[Recorded]]]]] = {
     Errand.TITLE: _title,
     Errand.BACKGROUND: _background,
     Errand.MEMORY: _memory,
     Errand.SUMMARY: _summary,
+    Errand.STICKER: _sticker,
 }

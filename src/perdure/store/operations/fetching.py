@@ -4,12 +4,22 @@ The session is locked before the file's row, as by everybody who ends a turn: a 
 turn that waits, or to none. `attempts` tells the owner of a row from one who was away too long.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from perdure.domain.attachments import lost_text
 from perdure.domain.errors import Conflict
-from perdure.domain.events import AnyEvent, Attachment, MediaFetched, MediaLost, Recorded
+from perdure.domain.events import (
+    AnyEvent,
+    Attachment,
+    MediaFetched,
+    MediaLost,
+    Recorded,
+    StickerDescribed,
+)
 from perdure.domain.ids import MediaId, NodeId
+from perdure.domain.stickers import Sticker
 from perdure.ports.media import Fetch, Found, Media
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, media
@@ -21,7 +31,7 @@ from perdure.store.statement import Op, Row, row, rows, run
 
 _FETCH = """
     SELECT f.id, f.turn_id, f.message_id, f.place, f.adapter, f.attempts, f.created_at, f.reference,
-           f.url, f.mime, f.name, f.size, f.is_voice, f.media_id, t.principal_id
+           f.url, f.mime, f.name, f.size, f.is_voice, f.media_id, f.sticker, t.principal_id
     FROM fetches f JOIN turns t ON t.id = f.turn_id """
 _DUE = (
     _FETCH
@@ -52,9 +62,16 @@ _STRANDED = (
                       AND n.lease_until > {now_ms})
     ORDER BY f.changed_at LIMIT 100"""
 )
-_OLD = _FETCH + "WHERE f.state = 'pending' AND f.created_at < $1 ORDER BY f.created_at LIMIT 100"
+_OLD = (
+    _FETCH
+    + """
+    WHERE f.state = 'pending'
+      AND (f.created_at < $1 OR (f.created_at < $2 AND f.sticker_id <> ''))
+    ORDER BY f.created_at LIMIT 100"""
+)
 _NEXT_DUE = "SELECT MIN(due_at) FROM fetches WHERE state = 'pending'"
 DEADLY = "reading it has ended the gateway several times; send it in another form"
+LOST: Final = "lost"
 TOO_LATE = "it could not be fetched in time; send it again"
 
 
@@ -78,7 +95,7 @@ def take(adapter: str, node: NodeId, *, limit: int, at: int) -> Op[list[Fetch]]:
 
 def _fetch(found: Row, *, attempts: int) -> Fetch:
     fetch, turn, message, place, adapter, _, created_at, *columns = found
-    reference, url, mime, name, size, is_voice, media_id, principal = columns
+    reference, url, mime, name, size, is_voice, media_id, sticker, principal = columns
     return Fetch(
         id=fetch,
         turn=turn,
@@ -86,13 +103,14 @@ def _fetch(found: Row, *, attempts: int) -> Fetch:
         index=place,
         adapter=adapter,
         attachment=Attachment(
-            media=media_id,
+            media=media_id if not sticker else None,
             url=url or None,
             mime=mime,
             name=name,
             reference=reference,
             size=size,
             is_voice=bool(is_voice),
+            sticker=msgspec.json.decode(sticker, type=Sticker) if sticker else None,
         ),
         principal=principal,
         attempts=attempts,
@@ -104,8 +122,8 @@ def done(
     dialect: Dialect, fetch: Fetch, found: Found, media_id: MediaId, stamp: Stamp
 ) -> Op[list[Recorded]]:
     kept = fetch.attachment.media
-    held = yield from _held(fetch, "done")
-    if held is None:
+    turn = yield from held(fetch, "done")
+    if turn is None:
         return []  # said again after a lost answer
     if kept is None:
         row_of_it = Media(
@@ -124,43 +142,50 @@ def done(
         problem=found.reading.problem,
         seconds=found.reading.seconds,
     )
-    return (yield from _end(dialect, fetch, held, Ending("done", [fetched], kept), stamp))
+    return (yield from end(dialect, fetch, turn, Ending("done", [fetched], kept), stamp))
 
 
 def lost(dialect: Dialect, fetch: Fetch, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    held = yield from _held(fetch, "lost")
-    if held is None:
+    turn = yield from held(fetch, LOST)
+    if turn is None:
         return []
-    return (yield from _lose(dialect, fetch, held, reason, stamp))
+    return (yield from _lose(dialect, fetch, turn, reason, stamp))
 
 
 def _lose(
     dialect: Dialect, fetch: Fetch, held: Locked, reason: str, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    event = MediaLost(turn=fetch.turn, message=fetch.message, index=fetch.index, reason=reason)
-    ending = Ending("lost", [event], error=reason)
-    recorded = yield from _end(dialect, fetch, held, ending, stamp)
+    turn, message, index = fetch.turn, fetch.message, fetch.index
+    if fetch.sticker_id:
+        # It is told by its emoji and its name: nobody misses the picture.
+        untold = StickerDescribed(turn=turn, message=message, index=index, words="")
+        ending = Ending(LOST, [untold], error=reason)
+        return (yield from end(dialect, fetch, held, ending, stamp))
+    event = MediaLost(turn=turn, message=message, index=index, reason=reason)
+    ending = Ending(LOST, [event], error=reason)
+    recorded = yield from end(dialect, fetch, held, ending, stamp)
     text = lost_text(fetch.attachment, reason)
     recorded += yield from notice(dialect, held.session, fetch.turn, text, stamp)
     return recorded
 
 
-def _held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
+def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
     """The turn, locked, if the file is ours; None if it has ended so before."""
-    held = yield from locked(fetch.turn)
+    turn = yield from locked(fetch.turn)
     found = yield from row(_STATE, fetch.id)
-    assert held is not None
+    assert turn is not None
     assert found is not None
     if tuple(found) == (wanted, fetch.attempts):
         return None
     if tuple(found) != ("attempting", fetch.attempts):
         raise Conflict(f"the file {fetch.id} is {found[0]}; nobody waits for it any more")
-    return held
+    return turn
 
 
-def _end(
+def end(
     dialect: Dialect, fetch: Fetch, held: Locked, ending: Ending, stamp: Stamp
 ) -> Op[list[Recorded]]:
+    """End a file's row with what the turn is told of it, and let the turn go if it was the last."""
     yield from run(_END, ending.state, ending.media, ending.error, stamp.at, fetch.id)
     yield from run(_ONE_LESS, fetch.turn)
     recorded = yield from journal.append(dialect, held.session, ending.events, at=stamp.at)
@@ -190,9 +215,11 @@ def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Rec
     return recorded
 
 
-def expire(dialect: Dialect, stamp: Stamp, *, before: int) -> Op[list[Recorded]]:
+def expire(
+    dialect: Dialect, stamp: Stamp, *, before: int, stickers_before: int
+) -> Op[list[Recorded]]:
     recorded: list[Recorded] = []
-    for found in (yield from rows(_OLD, before)):
+    for found in (yield from rows(_OLD, before, stickers_before)):
         fetch = _fetch(found, attempts=found[5])
         recorded += yield from _give_up(dialect, fetch, "pending", TOO_LATE, stamp)
     return recorded

@@ -23,7 +23,11 @@ class DiscordCase(AdapterCase):
 
     def _section(self, token: str) -> str:
         return section(
-            "adapters.discord", token=token, api_url=self._server.api_url, allow=[self.person]
+            "adapters.discord",
+            token=token,
+            api_url=self._server.api_url,
+            cdn_url=self._server.cdn_url,
+            allow=[self.person],
         )
 
     async def private(self, *, is_stranger: bool = False) -> Address:
@@ -74,6 +78,10 @@ class DiscordCase(AdapterCase):
         channel = self._direct
         written = self._server.write(self._server.alice, channel, "", files=[(name, data)])
         return f"{channel.id}/{written}"
+
+    async def send_sticker(self, data: bytes) -> str:
+        channel = self._direct
+        return f"{channel.id}/{self._server.stick(self._server.alice, channel, 'Wave', data)}"
 
     async def garble(self) -> None:
         self._server.world.emit("MESSAGE_CREATE", {"id": {}, "channel_id": str(self._direct.id)})

@@ -32,6 +32,7 @@ class MatrixCase(AdapterCase):
         self._people = {"alice": alice}
         self._rooms = {"alice": room}
         self.person = alice.user_id
+        self._sticker = ""
         self.settings = self._section(bot.token)
         super().__init__(make(self.settings), clock=control.server.clock)
 
@@ -108,6 +109,11 @@ class MatrixCase(AdapterCase):
     async def send_file(self, name: str, data: bytes) -> str:
         kind = "image/png" if name.endswith(".png") else "text/plain"
         return await self._alice.send_file(await self._private_room(), name, data, kind)
+
+    async def send_sticker(self, data: bytes) -> str:
+        if not self._sticker:
+            self._sticker = await self._alice.upload("wave.png", data, "image/png")
+        return await self._alice.send_sticker(await self._private_room(), "Wave", self._sticker)
 
     async def garble(self) -> None:
         room = await self._private_room()

@@ -3,6 +3,7 @@
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Sender
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.stickers import Sticker
 from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase
@@ -49,6 +50,9 @@ class ScriptedCase(AdapterCase):
 
     async def send_file(self, name: str, data: bytes) -> str:
         return self._scripted.attach(name, data)
+
+    async def send_sticker(self, data: bytes) -> str:
+        return self._scripted.stick(data, Sticker(id="wave", emoji="👋"))
 
     async def garble(self) -> None:
         self._scripted.garble("nothing that could be read")

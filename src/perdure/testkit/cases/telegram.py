@@ -72,6 +72,11 @@ class TelegramCase(AdapterCase):
         document = {**about, "file_name": name, "mime_type": "text/plain"}
         return f"{ADA}/{self._api.write(ADA, document=document)}"
 
+    async def send_sticker(self, data: bytes) -> str:
+        stored = {"file_id": self._api.chats.add_file(data, name="s.webp"), "file_unique_id": "s1"}
+        sticker = {**stored, "emoji": "👋", "set_name": "Hands", "width": 1, "height": 1}
+        return f"{ADA}/{self._api.write(ADA, sticker=sticker)}"
+
     async def garble(self) -> None:
         self._api.push(message={"message_id": "no number", "chat": ADA})
 

@@ -134,6 +134,15 @@ class MatrixPerson:
         self, room: str, name: str, data: bytes, content_type: str = "application/octet-stream"
     ) -> str:
         """Upload and post a file; an image type makes it an image."""
+        content = {
+            "msgtype": "m.image" if content_type.startswith("image/") else "m.file",
+            "body": name,
+            "url": await self.upload(name, data, content_type),
+            "info": {"mimetype": content_type, "size": len(data)},
+        }
+        return await self._send(room, "m.room.message", content)
+
+    async def upload(self, name: str, data: bytes, content_type: str) -> str:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
         url = f"{self._url}/_matrix/media/v3/upload"
         async with self._session.post(
@@ -141,13 +150,11 @@ class MatrixPerson:
         ) as response:
             answer = await response.json()
             assert response.status == 200, answer
-        content = {
-            "msgtype": "m.image" if content_type.startswith("image/") else "m.file",
-            "body": name,
-            "url": answer["content_uri"],
-            "info": {"mimetype": content_type, "size": len(data)},
-        }
-        return await self._send(room, "m.room.message", content)
+        return str(answer["content_uri"])
+
+    async def send_sticker(self, room: str, body: str, uri: str) -> str:
+        content = {"body": body, "url": uri, "info": {"mimetype": "image/png"}}
+        return await self._send(room, "m.sticker", content)
 
     async def download(self, uri: str) -> bytes:
         """The bytes behind an `mxc://` address."""

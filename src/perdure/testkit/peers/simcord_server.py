@@ -21,6 +21,7 @@ from simcord.backend import Backend, serializers
 from simcord.backend.cdn import CDN_BASE
 from simcord.backend.errors import BackendError
 from simcord.backend.models import Channel, Guild, Message, User
+from simcord.backend.models.message import MessageSticker
 from simcord.enums import ChannelType
 from simcord.http import router
 from simcord.http import routes as _routes  # noqa: F401  what is not imported is not routed
@@ -58,12 +59,17 @@ class SimcordServer:
         self.faults: list[Fault] = []
         self.url = ""
         self.gateway = SimcordGateway(self.world, token=TOKEN, shaped=self._shaped)
+        self._stickers: dict[str, int] = {}
         self._nonces: dict[str | None, str] = {}
         self._runner: web.AppRunner | None = None
 
     @property
     def api_url(self) -> str:
         return f"{self.url}/api"
+
+    @property
+    def cdn_url(self) -> str:
+        return f"{self.url}/cdn"
 
     @property
     def bot(self) -> str:
@@ -129,6 +135,14 @@ class SimcordServer:
             attachments=self.world.store_attachments(channel.id, files),
         )
         return str(message.id)
+
+    def stick(self, user: User, channel: Channel, name: str, data: bytes) -> str:
+        """A person sends a sticker: the message's id. The same name is the same sticker."""
+        self.world.advance_clock(0.01)
+        number = self._stickers.setdefault(name, self.world.snowflake())
+        self.world.cdn.store_sticker(number, 1, data)
+        sticker = MessageSticker(number, name, format_type=1, guild_id=self.guild.id)
+        return str(self.world.create_message(channel.id, user.id, "", stickers=[sticker]).id)
 
     def forward(self, user: User, channel: Channel, source: Channel, message: str) -> str:
         """A person passes on a message of another channel: the new message's id."""
