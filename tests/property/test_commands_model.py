@@ -569,7 +569,8 @@ class Stroll:
         if is_free(walk) and dice.random() < 0.35:
             await walk.start()
         elif is_running(walk) and dice.random() < 0.6:
-            await dice.choice([walk.take_steers, self._flush, self._finish, self._steer])()
+            within = [walk.take_steers, self._flush, self._finish, self._steer, walk.crash]
+            await dice.choice(within)()
         elif not walk.here.line and dice.random() < 0.35:
             await self._exchange()
         else:
@@ -593,7 +594,7 @@ class Stroll:
         ]
 
     def _happens(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
-        return [(1, self._walk.crash), (2, self._walk.go_on)]
+        return [(1, self._walk.crash), (6, self._walk.go_on)]
 
     async def _exchange(self) -> None:
         await self._walk.message("a question")

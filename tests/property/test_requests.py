@@ -1,9 +1,9 @@
 """Whatever happens to a conversation, its next request is one that every strict provider takes.
 
-Messages, steers, stops, newer messages, kills at any moment, resumptions, tool calls with sane and
-odd arguments, cut and silent streams: a random sequence of them goes through the real engine and
-the real store. Each request that the agent gets is put into the words of three wires and judged by
-rules that only judge: nothing on the way repairs anything.
+Messages, steers, stops, newer messages, commands, errands, kills at any moment, resumptions, tool
+calls with sane and odd arguments, cut and silent streams: a random sequence of them goes through
+the real engine and the real store. Each request that the agent gets is put into the words of three
+wires and judged by rules that only judge: nothing on the way repairs anything.
 """
 
 import asyncio
@@ -26,9 +26,10 @@ from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.app.node import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
+from perdure.domain.errands import Errand, instruction
 from perdure.domain.errors import Conflict
-from perdure.domain.events import Attachment, ToolCall
-from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.events import Attachment, ToolCall, TurnQueued
+from perdure.domain.ids import MessageId, PrincipalId, TurnId
 from perdure.domain.outcomes import Busy, Ending, Repeat, StopReason
 from perdure.domain.prompt import (
     Block,
@@ -117,7 +118,11 @@ ANSWERS = st.builds(
     calls=st.lists(CALLS, min_size=1, max_size=3).map(tuple),
     reason=st.just(StopReason.TOOL_CALLS),
 )
+COMMANDS = st.sampled_from(
+    ["/branch", "/undo", "/redo", "/retry", "/resume", "/reset", "/compact", "/background dig"]
+)
 DEEDS: st.SearchStrategy[Deed] = st.one_of(
+    st.builds(Say, text=COMMANDS, busy=st.just(Busy.QUEUE)),
     st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy), has_picture=st.booleans()),
     st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy)),
     st.builds(Stop),
@@ -157,6 +162,7 @@ class NeutralAgent:
 
     def __init__(self, gate: Gate, answers: Iterator[Answer]) -> None:
         self.requests: list[tuple[Message, ...]] = []
+        self.errands: list[tuple[Message, ...]] = []
         self._gate = gate
         self._answers = answers
         self._encoded: list[Message] = []
@@ -169,6 +175,8 @@ class NeutralAgent:
         numbers = b",".join(request.history).decode().split(",") if request.history else []
         before = [self._encoded[int(number)] for number in numbers]
         self.requests.append((*before, *request.messages))
+        if request.purpose:
+            self.errands.append(self.requests[-1])
         answer = next(self._answers)
         if answer.text:
             yield Text(answer.text)
@@ -228,13 +236,19 @@ class World:
             pass
 
     def _put_together(self) -> Parts:
-        seat = Seat(name="main", kind="neutral", agent=self.agent, tools=HangingTools(self.gate))
+        seat = Seat(
+            name="main",
+            kind="neutral",
+            agent=self.agent,
+            tools=HangingTools(self.gate),
+            has_memory=True,
+        )
         around = Surroundings(
             store=self.store,
             roster=Roster({"main": seat}),
             clock=self._clock,
             entropy=self._entropy,
-            limits=Limits(recovery=self._policy),
+            limits=Limits(recovery=self._policy, has_titles=True),
         )
         return put_together(around, self._start, feed=Feed())
 
@@ -314,7 +328,8 @@ class World:
         assert failed == []
 
     async def _sessions(self) -> list[Any]:
-        views = await self.store.archive.sessions(principal=None, page=Page(limit=1000))
+        page = Page(limit=1000, with_unlisted=True)
+        views = await self.store.archive.sessions(principal=None, page=page)
         return [view.id for view in views]
 
     async def faults(self) -> list[str]:
@@ -358,8 +373,9 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def live(
     folder: Path, policy: Policy, answers: Sequence[Answer], deeds: Sequence[Deed]
-) -> tuple[list[tuple[Message, ...]], list[str]]:
-    """The requests of a whole life, with a last message at its end; and what is wrong with it."""
+) -> tuple[NeutralAgent, list[str]]:
+    """Whoever was asked for a whole life, with a last message at its end; and what is wrong with
+    it."""
     world = World(folder, policy, answers)
     await world.begin()
     try:
@@ -367,7 +383,7 @@ async def live(
             await world.do(deed)
         await world.do(Say("and now?", Busy.QUEUE))
         await world.come_to_rest()
-        return world.agent.requests, await world.faults()
+        return world.agent, await world.faults()
     finally:
         await world.kill()
 
@@ -432,11 +448,24 @@ def test_every_request_is_one_that_strict_providers_take(
     with tempfile.TemporaryDirectory(prefix="perdure-requests-") as name:
         folder = Path(name)
         shutil.copy(empty_database, folder / "perdure.db")
-        requests, faults = asyncio.run(live(folder, policy, answers, deeds))
-    assert requests, "the last message at least was asked"
+        agent, faults = asyncio.run(live(folder, policy, answers, deeds))
+    assert agent.requests, "the last message at least was asked"
     assert faults == []
-    for messages in requests:
+    for messages in agent.requests:
         assert complaints(messages) == [], messages
+    for messages in agent.errands:
+        assert recovery_notes(messages) == [], "an errand was told of an interruption"
+
+
+def recovery_notes(messages: Sequence[Message]) -> list[Note]:
+    """Every note but an errand's order."""
+    queued = [
+        TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)
+        for errand in Errand
+    ]
+    orders = [instruction(each) for each in queued]
+    blocks = [block for message in messages for block in message.blocks]
+    return [block for block in blocks if isinstance(block, Note) and block not in orders]
 
 
 USER: dict[str, Any] = {"role": "user", "parts": [{"text": "hello"}]}
