@@ -16,6 +16,7 @@ import aiohttp
 import apsw
 import pytest
 
+from perdure.domain.errands import Errand, instruction
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -46,6 +47,13 @@ pytestmark = pytest.mark.timeout(120)
 Factory = Callable[..., Awaitable[GatewayProcess]]
 STORY = say("once upon a time there was")
 FOLLOW_UPS = ("and then", "and after that")
+
+
+def order_to_sum_up() -> str:
+    queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=Errand.SUMMARY)
+    order = instruction(queued)
+    assert order is not None
+    return order.text
 
 
 def every_note() -> set[str]:
@@ -119,7 +127,7 @@ class Model:
     def answer(self, request: ModelRequest) -> Reply:
         parts = user_parts(request.body)
         text = next(part for part in reversed(parts) if part in self.replies)
-        notes = [part for part in parts if part not in self.replies]
+        notes = [part for part in parts if part not in self.replies and part != order_to_sum_up()]
         assert len(notes) <= 1, notes
         self.notes.setdefault(text, []).append(notes[0] if notes else None)
         return self.replies[text].pop(0)
@@ -265,7 +273,10 @@ async def replaced(stage: Stage) -> None:
     await stage.gateway.restart()
     text = stage.model.plan("to be replaced", hang(3, STORY), say("never asked for"))
     turn = await stage.begin("replaced", text)
+    summed = stage.model.plan("to be summed up", hang(3, STORY), say("never asked for"))
+    await stage.begin("summed", summed)
     await stage.gateway.restart()
+    await summed_up(stage)
     new = stage.model.plan("something else", say("very well"))
     after = (await stage.client.say("replaced", new))["turn"]
     assert await stage.outcome(after) == "done"
@@ -273,6 +284,20 @@ async def replaced(stage: Stage) -> None:
     assert (stage.model.told(text), stage.model.told(new)) == ([False], [True])
     await stage.assert_told_once("replaced", times=1)
     await stage.follow_up("replaced")
+
+
+async def summed_up(stage: Stage) -> None:
+    """A summary that goes up to the interrupted turn looks back from there, where nobody had told
+    of it yet. It is told nothing."""
+    for text, told in (("one more", True), ("and another", False)):
+        key = stage.model.plan(text, say("very well"))
+        assert await stage.outcome((await stage.client.say("summed", key))["turn"]) == "done"
+        assert stage.model.told(key) == [told]
+    focus = stage.model.plan("the story so far", say("They told a story."))
+    await stage.client.say("summed", f"/compact {focus}")
+    await stage.until_asked(focus, times=1)
+    assert stage.model.told(focus) == [False]
+    await stage.assert_told_once("summed", times=1)
 
 
 async def served(stage: Stage, words: set[str]) -> str:
