@@ -576,6 +576,12 @@ class TestRotation:
         assert (await talk.store.diagnostics.record(old)).strikes == 0
         await talk.exchange("two")
 
+    async def test_a_title_holds_nothing_that_cannot_be_shown(self, talk: Talk) -> None:
+        named = await talk.say("/title A\u202e \x1b]0;trip\x07")
+        assert named.reply == "This session is now called: A ]0;trip"
+        assert "nothing in that title" in (await talk.say("/title \u202e\x07")).reply
+        assert (await talk.say("/title")).reply == "A ]0;trip"
+
     async def test_titles(self, talk: Talk) -> None:
         assert "no title" in (await talk.say("/title")).reply
         named = await talk.say("/title  A trip\nto Oslo")

@@ -102,11 +102,22 @@ def instruction(queued: TurnQueued) -> Note | None:
 
 def clean_title(text: str) -> str:
     """A model's answer as a title: one line, unquoted, not too long; empty if there is none."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    lines = [plain for line in text.strip().splitlines() if (plain := plain_line(line))]
     line = _bare(_bare(lines[0]).removeprefix("Title:")) if lines else ""
     if len(line) <= TITLE_MAX:
         return line
     return line[: TITLE_MAX - 1].rsplit(" ", 1)[0].rstrip() + "…"
+
+
+def plain_line(text: str) -> str:
+    """Return a text as one line that can be shown anywhere: without control characters and marks
+    that turn the direction of what follows."""
+    return " ".join("".join(c if _is_shown(c) else " " for c in text).split())
+
+
+def _is_shown(character: str) -> bool:
+    """Joiners are not printable, but emoji and some scripts are spelt with them."""
+    return character.isprintable() or character in "\u200c\u200d"
 
 
 def _bare(line: str) -> str:

@@ -3,7 +3,7 @@ searchable, and can be resumed."""
 
 from perdure.domain.commands import Given
 from perdure.domain.commands import given as command_in
-from perdure.domain.errands import TITLE_MAX, Errand
+from perdure.domain.errands import TITLE_MAX, Errand, plain_line
 from perdure.domain.events import (
     AnyEvent,
     Recorded,
@@ -85,8 +85,11 @@ def title(setting: Setting, given: Given) -> Op[Taken]:
     if not given.arguments:
         named = yield from row(_TITLE, setting.session)
         return Taken(named[0] if named and named[0] else "This session has no title yet.")
-    recorded = yield from _titled(setting, setting.session, given.arguments)
-    return Taken(f"This session is now called: {_short(given.arguments)}", recorded)
+    short = _short(given.arguments)
+    if not short:
+        return Taken("There is nothing in that title that could be shown.")
+    recorded = yield from _titled(setting, setting.session, short)
+    return Taken(f"This session is now called: {short}", recorded)
 
 
 def is_idle(setting: Setting) -> bool:
@@ -159,15 +162,16 @@ def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:
 
 
 def _titled(setting: Setting, session: SessionId, title: str) -> Op[list[Recorded]]:
-    if not title:
+    short = _short(title)
+    if not short:
         return []
-    yield from run(_SET_TITLE, _short(title), session)
-    events: list[AnyEvent] = [TitleSet(title=_short(title), by=setting.update.principal)]
+    yield from run(_SET_TITLE, short, session)
+    events: list[AnyEvent] = [TitleSet(title=short, by=setting.update.principal)]
     return (yield from journal.append(setting.dialect, session, events, at=setting.stamp.at))
 
 
 def _short(title: str) -> str:
-    return " ".join(title.split())[:TITLE_MAX]
+    return plain_line(title)[:TITLE_MAX].strip()
 
 
 def _head(setting: Setting) -> TurnId | None:
