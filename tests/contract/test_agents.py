@@ -174,6 +174,16 @@ async def test_thoughts_in_the_text_are_thinking_and_no_text(wired: Agent) -> No
     assert [event.name for event in events if isinstance(event, Call)] == ["look"]
 
 
+async def test_a_model_is_reached_directly_whatever_proxies_the_machine_has(
+    wired: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/operations.md says."""
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+
+    assert stop_of(await events_of(wired, asking("hello"))).reason is StopReason.STOP
+
+
 async def test_what_was_spent_is_said_once(agent: Agent) -> None:
     events = await events_of(agent, asking("demo words=40"))
 

@@ -1,10 +1,11 @@
 """Sending to places, and the directory of them, on both databases."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 
-from perdure.domain.address import Address
+from perdure.domain.address import Address, AddressForm
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict, NotFound, Rejected, Transient
 from perdure.domain.events import SENT, TurnQueued
@@ -51,8 +52,9 @@ async def send(
     own_id: str = "s1",
     accounts: Mapping[str, str] = CONFIGURED,
     queue_max: int = 10,
+    forms: Mapping[str, AddressForm] = MappingProxyType({}),
 ) -> Sent:
-    sending = Sending(to=to, text=text, external_id=own_id, by=by, accounts=accounts)
+    sending = Sending(to=to, text=text, external_id=own_id, by=by, accounts=accounts, forms=forms)
     return await store.places.send(sending, queue_max=queue_max)
 
 
@@ -393,3 +395,39 @@ async def test_what_came_of_an_update_can_be_asked(store: Store, ada: Person) ->
     assert command is not None
     assert (command.state, command.text) == ("done", "You are ada (member).")
     assert await store.archive.answer("m1", adapter="another") is None
+
+
+NUMBERS = {CHAT: AddressForm(pattern="[0-9]+", example="123")}
+
+
+@pytest.mark.parametrize("accounts", [{CHAT: "bot"}, {CHAT: ""}], ids=["connected", "not yet"])
+async def test_an_impossible_address_is_refused_at_once(
+    store: Store, root: Principal, accounts: Mapping[str, str]
+) -> None:
+    for to in (f"{CHAT}:Ada", f"{CHAT}:", f"{CHAT}:12 34"):
+        with pytest.raises(Rejected) as refused:
+            await send(store, root, to, accounts=accounts, forms=NUMBERS)
+        assert refused.value.code == "impossible_address"
+    assert await store.places.known(principal=None, page=Page()) == []
+
+
+async def test_a_thread_of_a_known_place_is_no_impossible_address(
+    store: Store, root: Principal
+) -> None:
+    await send(store, root, f"{CHAT}:12", own_id="one", forms=NUMBERS)
+
+    sent = await send(store, root, f"{CHAT}:12:topic", own_id="two", forms=NUMBERS)
+
+    assert sent.address == f"{CHAT}:12:topic"
+
+
+async def test_without_a_home_the_missing_operator_is_named(store: Store, root: Principal) -> None:
+    with pytest.raises(NotFound, match="operators"):
+        await send(store, root, "home")
+    ada = await store.principals.ensure(f"{CHAT}:42", role="member")
+    await say(store, ada.id, "/home", own_id="m1")
+
+    with pytest.raises(NotFound) as missing:
+        await send(store, root, "home")
+
+    assert f"add '42' to `operators` of [adapters.{CHAT}]" in missing.value.message

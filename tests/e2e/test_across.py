@@ -153,8 +153,16 @@ async def test_errors_say_what_to_do(rig: Rig) -> None:
     nowhere = await rig.perdure("send", "nowhere", "hi")
     homeless = await rig.perdure("send", "home", "hi")
     empty = await rig.perdure("send", f"telegram:{ADA}", " ")
+    impossible = await rig.perdure("send", "telegram:Ada", "hi")
+    status, body = await rig.client.call(
+        "POST", "/api/send", body={"to": "telegram:Ada", "text": "hi"}
+    )
 
     assert [each.code for each in (unknown, nowhere, homeless, empty)] == [1, 1, 1, 1]
+    assert (impossible.code, status, body["error"]["code"]) == (2, 400, "impossible_address")
+    assert "telegram:123456789" in impossible.err
+    assert "Ada" not in (await rig.done("places")).out
+    assert "operators" in homeless.err
     assert "no platform 'telegramm' here; configured are: telegram" in unknown.err
     assert "perdure places" in nowhere.err
     assert "say /home" in homeless.err

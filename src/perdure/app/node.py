@@ -11,6 +11,7 @@ import msgspec
 from perdure import __version__
 from perdure.app.config import Config
 from perdure.app.file_reading import FileReader
+from perdure.app.platforms import address_forms
 from perdure.app.verify import verify
 from perdure.domain.access import Terms
 from perdure.domain.budgets import DailyBudgets
@@ -417,6 +418,7 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         busy=Busy(config.server.busy),
         body_bytes_max=config.limits.body_bytes,
         hooks=parts.receivers.hooks(),
+        forms=address_forms(config.adapters),
         access=store.access,
         places=store.places,
         parked=store.parked,

@@ -11,6 +11,7 @@ from typing import Final
 
 from perdure.app import config, environment, storage
 from perdure.app.environment import OPERATOR
+from perdure.app.platforms import address_forms
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import PartId, SessionId, TurnId
@@ -130,6 +131,7 @@ class StoreAnswers:
             external_id=checked_id(given),
             by=await self._operator(),
             accounts=dict.fromkeys(self._settings.adapters, ""),
+            forms=address_forms(self._settings.adapters),
         )
         queue_max = self._settings.limits.queued_per_conversation
         return sent_out(await self._store.places.send(sending, queue_max=queue_max))

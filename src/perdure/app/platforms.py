@@ -13,6 +13,7 @@ from typing import Final, cast
 import msgspec
 
 from perdure.domain.access import Rules, Terms
+from perdure.domain.address import AddressForm
 from perdure.domain.delivery import Display
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import Busy
@@ -39,6 +40,11 @@ def manifest(name: str) -> Manifest:
         found = entries[0].load()
     assert isinstance(found, Manifest)
     return found
+
+
+def address_forms(configured: Iterable[str]) -> dict[str, AddressForm]:
+    """What the places of each configured platform are called."""
+    return {name: manifest(name).address for name in configured}
 
 
 def names() -> list[str]:

@@ -17,7 +17,11 @@ NOT_RUNNING: Final = 3
 START_AGAIN: Final = 75
 INTERRUPTED: Final = 130
 
-_BY_CODE: Final = {"config": WRONG_USAGE, "not_running": NOT_RUNNING}
+_BY_CODE: Final = {
+    "config": WRONG_USAGE,
+    "impossible_address": WRONG_USAGE,
+    "not_running": NOT_RUNNING,
+}
 
 
 def conduct(work: Callable[[], int | None]) -> NoReturn:

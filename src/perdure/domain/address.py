@@ -4,6 +4,7 @@ An address is five typed columns, never a positional string: two chats can share
 separator or a topic and still be two addresses.
 """
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -34,6 +35,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return self.place
         rest = [part for part in (self.place, self.thread, self.person) if part]
         return ":".join([self.adapter, *rest])
+
+
+class AddressForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What a place on a platform is called: a pattern for the whole of it, and an example."""
+
+    pattern: str
+    example: str
+
+    def takes(self, place: str) -> bool:
+        return re.fullmatch(self.pattern, place) is not None
 
 
 def is_shared(address: Address, kind: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.domain.address import AddressForm
 from perdure.domain.records import Answer
 from perdure.ports.adapter import Platform
 from perdure.ports.clock import Clock
@@ -25,8 +26,10 @@ class Quality(StrEnum):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`factory` is `package.module:function`, imported once the platform is configured; `extra` is
-    what `pip install perdure[extra]` adds for it, and `needs` the module that then imports.
+    """`address` is what its places are called, so that an impossible one is refused before anything
+    is stored. `factory` is `package.module:function`, imported once the platform is configured;
+    `extra` is what `pip install perdure[extra]` adds for it, and `needs` the module that then
+    imports.
     `unproved` names features that no server here could check."""
 
     name: str
@@ -34,6 +37,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     settings: type[AdapterSettings]
     factory: str
     quality: Quality
+    address: AddressForm = AddressForm(pattern=r"\S.*", example="PLACE")
     extra: str = ""
     needs: str = ""
     unproved: tuple[str, ...] = ()

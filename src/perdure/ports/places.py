@@ -1,10 +1,12 @@
 """Where people can be reached, and sending something there from elsewhere."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
+from perdure.domain.address import AddressForm
 from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.updates import Accepted
 from perdure.ports.history import Page
@@ -14,13 +16,15 @@ from perdure.ports.principals import Principal
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
     """`to` as it was typed: an address such as `telegram:123`, `home`, or the name of one of the
     sender's own conversations over HTTP. `accounts` are the configured platforms with the account
-    of each, which is empty as long as nobody knows it. `external_id` is the sender's own."""
+    of each, which is empty as long as nobody knows it; `forms` is what their places are called.
+    `external_id` is the sender's own."""
 
     to: str
     text: str
     external_id: str
     by: Principal
     accounts: Mapping[str, str]
+    forms: Mapping[str, AddressForm] = MappingProxyType({})
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +55,8 @@ class Places(Protocol):
     and the same id again changes nothing. A place nobody has written from yet is opened. `known` is
     the places that have been seen, those active last first.
     Requires: text that passed `storable`.
-    Raises: `Rejected` where the sender may not write there, or the platform is not configured;
+    Raises: `Rejected` where the sender may not write there, the platform is not configured, or no
+    place there can be called so;
     `NotFound` for a name that stands for nothing; `Transient` while the platform's account is not
     known; `Conflict` for another text under a known id.
     After a crash: it was accepted whole or not at all; the same id tells which.

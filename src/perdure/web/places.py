@@ -63,6 +63,7 @@ class PlacesApi:
             external_id=client_id(given or services.entropy.random_bytes(16).hex()),
             by=request[PRINCIPAL],
             accounts=accounts_of(services.control.platforms()),
+            forms=services.forms,
         )
         return json_response(sent_out(await services.door.send(sending)), status=202)
 

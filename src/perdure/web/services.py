@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from perdure.domain.address import AddressForm
 from perdure.domain.outcomes import Busy
 from perdure.ports.access import Access
 from perdure.ports.clock import Clock
@@ -46,3 +47,4 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int
     # By the name of the adapter.
     hooks: Mapping[str, Hook] = MappingProxyType({})
+    forms: Mapping[str, AddressForm] = MappingProxyType({})

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Text, Url
@@ -26,6 +27,7 @@ MANIFEST: Final = Manifest(
     title="Discord",
     settings=DiscordSettings,
     factory="perdure.adapters.discord.adapter:make",
+    address=AddressForm(pattern=r"[0-9]{1,20}", example="1032143452345678901"),
     quality=Quality.SILVER,
     extra="discord",
     needs="discord",

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Key, Text, Url
@@ -41,6 +42,7 @@ MANIFEST: Final = Manifest(
     title="Matrix",
     settings=MatrixSettings,
     factory="perdure.adapters.matrix.adapter:make",
+    address=AddressForm(pattern=r"![^\s:]+(:\S+)?", example="!room:example.org"),
     quality=Quality.GOLD,
     unproved=("federation", "single sign-on"),
 )

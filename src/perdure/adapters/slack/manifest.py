@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Key, Url
@@ -39,6 +40,7 @@ MANIFEST: Final = Manifest(
     title="Slack",
     settings=SlackSettings,
     factory="perdure.adapters.slack.adapter:make",
+    address=AddressForm(pattern=r"[CDGUW][A-Z0-9]{1,20}", example="C0123456789"),
     quality=Quality.SILVER,
     extra="slack",
     needs="slack_sdk",

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal
 
+from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Url
@@ -26,6 +27,7 @@ MANIFEST: Final = Manifest(
     title="Telegram",
     settings=TelegramSettings,
     factory="perdure.adapters.telegram.adapter:make",
+    address=AddressForm(pattern=r"-?[0-9]{1,19}|@[A-Za-z][A-Za-z0-9_]{3,31}", example="123456789"),
     quality=Quality.SILVER,
     unproved=("drafts", "rich messages", "reactions", "documents", "topics", "flood control"),
 )

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from perdure.adapters.webhook.signing import key_of
 from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
+from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Busy, Key, Name, Section, Url
@@ -91,5 +92,6 @@ MANIFEST: Final = Manifest(
     title="Webhooks",
     settings=WebhookSettings,
     factory="perdure.adapters.webhook.adapter:make",
+    address=AddressForm(pattern=r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", example="ROUTE"),
     quality=Quality.BRONZE,
 )

@@ -27,6 +27,9 @@ _HOME = f"""
 _HOMES = f"""
     SELECT {_ADDRESS} FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
     WHERE p.role = 'operator' ORDER BY p.id LIMIT 10"""
+_MEMBERS_HOMES = """
+    SELECT p.name FROM principals p
+    WHERE p.home_conversation_id IS NOT NULL AND p.role = 'member' ORDER BY p.id LIMIT 10"""
 _PLACES = f"""
     SELECT c.id, c.label, c.kind, c.active_at, {_ADDRESS},
            l.adapter, l.account, l.place, l.thread, l.person
@@ -65,9 +68,7 @@ def _home(sending: Sending) -> Op[Address]:
     if not found and sending.by.is_operator:
         found = yield from rows(_HOMES)
     if not found:
-        raise NotFound(
-            "there is no home conversation yet; say /home in the conversation that is to be it"
-        )
+        raise NotFound((yield from _no_home(sending)))
     if len(found) > 1:
         names = ", ".join(_address(each).name for each in found)
         raise Rejected(
@@ -81,11 +82,31 @@ def _home(sending: Sending) -> Op[Address]:
     return home
 
 
+def _no_home(sending: Sending) -> Op[str]:
+    """Say what is missing. People who said /home on a platform without being listed there as
+    operators have a home of their own, which is not the operator's."""
+    others = (yield from rows(_MEMBERS_HOMES)) if sending.by.is_operator else []
+    for (name,) in others:
+        adapter, colon, person = name.partition(":")
+        if colon and adapter in sending.accounts:
+            return (
+                f"there is no operator's home conversation yet. {name} has chosen a home, but is "
+                f"no operator: add {person!r} to `operators` of [adapters.{adapter}] in "
+                "perdure.toml, and say /home there again"
+            )
+    return (
+        "there is no home conversation yet; say /home in the conversation that is to be it (on a "
+        "platform, as somebody who is listed in its `operators`)"
+    )
+
+
 def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address, bool]]:
     """A conversation that is known under this name; else a thread of a place that is known; else
     all of it is the name of a place."""
     if not rest:
-        raise Rejected(f"say where on {adapter}: {adapter}:PLACE", code="invalid_name")
+        raise Rejected(f"say where on {adapter}: {adapter}:PLACE", code="impossible_address")
+    if not any(_may_be(sending, adapter, place) for place, *_ in readings(rest)):
+        raise _impossible(sending, adapter, rest)
     account = sending.accounts[adapter] or (yield from _account(adapter))
     for place, thread, person in readings(rest):
         found = yield from row(_KNOWN, adapter, account, place, thread, person)
@@ -95,7 +116,23 @@ def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address,
         if thread and not person and (yield from row(_IS_PLACE, adapter, account, place)):
             found_in = Address(adapter=adapter, account=account, place=place, thread=thread)
             return found_in, False
+    if not _may_be(sending, adapter, rest):
+        raise _impossible(sending, adapter, rest)
     return Address(adapter=adapter, account=account, place=rest), False
+
+
+def _may_be(sending: Sending, adapter: str, place: str) -> bool:
+    form = sending.forms.get(adapter)
+    return form is None or form.takes(place)
+
+
+def _impossible(sending: Sending, adapter: str, rest: str) -> Rejected:
+    example = sending.forms[adapter].example
+    return Rejected(
+        f"no place on {adapter} is called {rest!r}; an address there looks like "
+        f"{adapter}:{example} (`perdure places` lists what is known)",
+        code="impossible_address",
+    )
 
 
 def _account(adapter: str) -> Op[str]:
