@@ -474,6 +474,22 @@ async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     assert chat.errors == []
 
 
+async def test_a_cut_answer_says_why_and_can_be_continued(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("demo cut words=8")
+    badge = chat.page.locator(".outcome[data-outcome=failed]")
+    # The page is the operator's, so it tells all that is known.
+    await expect(badge).to_contain_text("was asked to break off")
+    await chat.at_rest()
+
+    await badge.get_by_role("button", name="Continue").click()
+
+    await expect(chat.page.locator(".row.user").last).to_have_text(re.compile("Continue"))
+    await chat.answered("Continue.")
+    await expect(badge.get_by_role("button")).to_have_count(0)
+    assert chat.errors == []
+
+
 async def test_what_stands_at_the_head_is_what_is_shown(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("one")
