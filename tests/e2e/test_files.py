@@ -260,6 +260,39 @@ async def test_an_album_on_a_platform_is_one_turn(
     assert '"and now?"' in shown[1].text
 
 
+async def test_a_sticker_is_described_once_and_a_forward_is_told_as_such(
+    telegram: BotApi, start: Start, model: ModelServer
+) -> None:
+    await start(
+        more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
+        f'allow = ["{ADA}"]\nbusy = "queue"\n'
+    )
+    sticker = {
+        "file_id": telegram.chats.add_file(PNG, name="s.webp"),
+        "file_unique_id": "s1",
+        "emoji": "🙂",
+        "set_name": "Cats",
+    }
+    telegram.write(ADA, sticker=sticker)
+    await telegram.wait_shown(ADA, lambda seen: len(seen) == 1)
+    description, answered = (request.body for request in model.requests)
+    assert description is not None
+    assert answered is not None
+    (asked,) = description["messages"]
+    assert asked["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert answered["messages"][-1]["content"] == "[sticker: I see; emoji 🙂, set Cats]"
+
+    origin = {"type": "user", "sender_user": {"id": 43, "first_name": "Bob"}}
+    telegram.write(ADA, sticker=sticker, forward_origin=origin)
+    await telegram.wait_shown(ADA, lambda seen: len(seen) == 2)
+    assert len(model.requests) == 3
+    assert told(model) == ["[Forwarded from Bob]", "[sticker: I see; emoji 🙂, set Cats]"]
+
+    telegram.write(ADA, "/new", forward_origin=origin)
+    await telegram.wait_shown(ADA, lambda seen: len(seen) == 3)
+    assert told(model) == ["[Forwarded from Bob]\n> /new"]
+
+
 async def test_a_kill_during_an_album_keeps_it_together(
     telegram: BotApi, gateway_factory: Factory
 ) -> None:

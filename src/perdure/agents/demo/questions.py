@@ -19,7 +19,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.attachments import GIVEN
+from perdure.domain.attachments import GIVEN, in_words
+from perdure.domain.events import Attachment
 from perdure.domain.prompt import CallBlock, MediaBlock, Message, ResultBlock, Role, TextBlock
 
 WORDS_MAX: Final = 100_000
@@ -33,8 +34,9 @@ _SYLLABLES: Final = (
 _OPTION: Final = re.compile(r"(?:(words|delay_ms)=(\d{1,9})|(fail|cut))")
 _TOOL: Final = re.compile(r"demo\s+tool\s+(\S+)\s*(.*)", re.DOTALL)
 _FILE: Final = re.compile(r"demo\s+file\s+(\S+)\s*(.*)", re.DOTALL)
-# Where several people talk, a line of the gateway's names the sender.
-_SENDER: Final = re.compile(r"\A\[[^\]\n]*\]\n")
+# Where several people talk, a line of the gateway's names the sender. The line before a forward is
+# part of what was said.
+_SENDER: Final = re.compile(r"\A\[(?!Forwarded from )[^\]\n]*\]\n")
 _PIECE: Final = re.compile(r"\S+\s*")
 _OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
 
@@ -77,7 +79,7 @@ def hear(messages: Iterable[Message]) -> Heard:
                 case TextBlock(text):
                     heard.words_said += len(text.split())
                 case MediaBlock(attachment=attachment):
-                    heard.files.append(attachment.name or attachment.mime or "a file")
+                    heard.files.append(_called(attachment))
                 case ResultBlock(text=text):
                     heard.results.append(text)
                     heard.words_said = 0
@@ -86,6 +88,13 @@ def hear(messages: Iterable[Message]) -> Heard:
                 case _:
                     pass
     return heard
+
+
+def _called(attachment: Attachment) -> str:
+    """A file by its name; a sticker as any model is told of it."""
+    if attachment.sticker is not None:
+        return in_words(attachment)
+    return attachment.name or attachment.mime or "a file"
 
 
 def plan(heard: Heard) -> Plan:

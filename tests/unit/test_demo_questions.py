@@ -1,0 +1,26 @@
+"""What the demo agent says back: whose words they were, and what a sticker is."""
+
+import pytest
+
+from perdure.agents.demo.questions import hear
+from perdure.domain.events import Attachment
+from perdure.domain.prompt import MediaBlock, Message, Role, TextBlock
+from perdure.domain.stickers import Sticker
+
+
+@pytest.mark.parametrize(
+    ("told", "question"),
+    [
+        ("[Ada (42)]\nhello", "hello"),
+        ("[Forwarded from Bob]\n> hello", "[Forwarded from Bob]\n> hello"),
+        ("[Ada (42)]\n[Forwarded from Bob]\n> hello", "[Forwarded from Bob]\n> hello"),
+    ],
+)
+def test_the_senders_line_is_left_out_and_a_forwards_line_is_not(told: str, question: str) -> None:
+    assert hear([Message(role=Role.USER, blocks=(TextBlock(told),))]).question == question
+
+
+def test_a_sticker_is_said_as_any_model_is_told_of_it() -> None:
+    cat = Attachment(name="sticker 🙂", sticker=Sticker(id="1", emoji="🙂", set_name="Cats"))
+    heard = hear([Message(role=Role.USER, blocks=(MediaBlock(attachment=cat),))])
+    assert heard.files == ["[sticker; emoji 🙂, set Cats]"]
