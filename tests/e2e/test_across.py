@@ -1,18 +1,15 @@
 """Across surfaces, with a real gateway, its command line, and people on a chat platform."""
 
-import asyncio
-import json
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
 
 from perdure.app.system import SystemClock
+from perdure.testkit.command import Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import Shown, wait_until
@@ -25,17 +22,6 @@ ADA, BOB, STRANGER = 42, 43, 99
 DEADLINE_S = 30.0
 
 
-@dataclass(frozen=True)
-class Result:
-    code: int | None
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 class Rig:
     """A gateway with a bot on Telegram; Ada is its operator, Bob may speak, others may ask."""
 
@@ -46,16 +32,10 @@ class Rig:
 
     async def perdure(self, *arguments: str) -> Result:
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "perdure", "--home", str(self.gateway.home), *arguments),
-            env={**kept, **TRUSTS_NOBODY, "PERDURE_DISCOVER": "0"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        result = await run_command(
+            ["--home", str(self.gateway.home), *arguments],
+            environ={**kept, **TRUSTS_NOBODY, "PERDURE_DISCOVER": "0"},
         )
-        async with asyncio.timeout(DEADLINE_S):
-            out, err = await process.communicate()
-        result = Result(process.returncode, out.decode(), err.decode())
         assert "Traceback" not in result.err, result.err
         return result
 

@@ -1,15 +1,14 @@
 """What people meet while a turn runs and after a crash: modes, policies, commands."""
 
-import asyncio
-import json
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
 import pytest
 
+from perdure.testkit.command import run_command
 from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess
 
@@ -154,14 +153,10 @@ async def test_what_was_said_while_it_drained_is_answered_after_the_restart(
 
 async def without_a_node(client: Client, *arguments: str) -> Any:
     """What the command line reads by itself."""
-    process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "perdure", "--json", "--home", str(client.gateway.home)],
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return json.loads(out)
+    home = str(client.gateway.home)
+    result = await run_command(["--json", "--home", home, *arguments], environ=os.environ)
+    assert result.code == 0, result
+    return result.json
 
 
 async def test_a_turn_that_is_stopped_while_no_node_runs_does_not_go_on(start: Any) -> None:

@@ -23,6 +23,7 @@ from perdure.app.client import node_client
 from perdure.app.presence import silent_node
 from perdure.app.system import SystemClock
 from perdure.cli.records import hits
+from perdure.testkit.command import Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
 
@@ -41,17 +42,6 @@ POLL_S = 0.02
 pytestmark = pytest.mark.timeout(90)
 
 
-@dataclass(frozen=True)
-class Result:
-    code: int | None
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 def environment(**more: str) -> dict[str, str]:
     foreign = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
@@ -63,21 +53,8 @@ def command(*arguments: str) -> list[str]:
 
 
 async def perdure(home: Path, *arguments: str, stdin: str = "", **environ: str) -> Result:
-    process = await asyncio.create_subprocess_exec(
-        *command(*arguments),
-        env=environment(PERDURE_HOME=str(home), **environ),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            out, err = await process.communicate(stdin.encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    result = Result(process.returncode, out.decode(), err.decode())
+    around = environment(PERDURE_HOME=str(home), **environ)
+    result = await run_command(arguments, environ=around, stdin=stdin)
     assert "Traceback" not in result.err, result.err
     return result
 
