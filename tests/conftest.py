@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+import aiohttp
 import asyncpg
 import pytest
 import structlog
@@ -31,6 +32,7 @@ from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.commits import Commits, CountedDriver
 from perdure.testkit.crash import SimulatedCrash
+from perdure.testkit.http import Client
 from perdure.testkit.peers.peer import Site
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.stores import OwnedDatabase, Person
@@ -449,6 +451,52 @@ async def gateway_factory(
         for gateway in started:
             await gateway.kill()
             request.node.add_report_section("teardown", "gateway", gateway.output)
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A real gateway with the demo agent that tests of a file share. Nobody may stop it."""
+    home = tmp_path_factory.mktemp("shared") / "home"
+    home.mkdir(mode=0o700)
+    gateway = GatewayProcess(home, environ=_clean_environment(), clock=SystemClock())
+    with asyncio.Runner() as runner:
+        runner.run(gateway.start())
+        try:
+            yield gateway
+        finally:
+            runner.run(gateway.kill())
+
+
+@pytest.fixture
+async def guest(
+    shared_gateway: GatewayProcess, request: pytest.FixtureRequest
+) -> AsyncIterator[Client]:
+    """Somebody new at the gateway that the file shares, whose conversations are all empty."""
+    async with aiohttp.ClientSession() as session:
+        client = Client(shared_gateway, session)
+        name = f"guest {zlib.crc32(request.node.nodeid.encode())}"
+        status, granted = await client.call("POST", "/api/tokens", body={"name": name})
+        assert status == 201, granted
+        client.token = granted["token"]
+        yield client
+        assert shared_gateway.is_running, "this test has ended the gateway of others"
+        request.node.add_report_section("teardown", "gateway", shared_gateway.output[-20_000:])
+
+
+@pytest.fixture
+async def owner(gateway: GatewayProcess) -> AsyncIterator[Client]:
+    """The operator of a gateway of the test's own."""
+    async with aiohttp.ClientSession() as session:
+        yield Client(gateway, session)
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest) -> Client:
+    """Somebody who talks to a gateway: alone and as its operator, or, in tests that are marked
+    `shared`, as one of many."""
+    name = "guest" if request.node.get_closest_marker("shared") else "owner"
+    found: Client = request.getfixturevalue(name)
+    return found
 
 
 def _clean_environment() -> dict[str, str]:

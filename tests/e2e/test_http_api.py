@@ -13,19 +13,13 @@ from structlog.testing import capture_logs
 
 from perdure.domain.errors import Ambiguous, PerdureError, Rejected, Transient
 from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
 from perdure.web.answers import errors_as_json
 
 pytestmark = pytest.mark.timeout(60)
 LONG = "demo words=2000 delay_ms=20"
 
 
-@pytest.fixture
-async def client(gateway: GatewayProcess) -> AsyncIterator[Client]:
-    async with aiohttp.ClientSession() as session:
-        yield Client(gateway, session)
-
-
+@pytest.mark.shared
 async def test_a_message_is_answered_and_stands_in_the_transcript(client: Client) -> None:
     accepted = await client.say("main", "hello there")
     assert accepted["duplicate"] is False
@@ -42,6 +36,7 @@ async def test_a_message_is_answered_and_stands_in_the_transcript(client: Client
     assert (status, conversation["state"], conversation["queued"]) == (200, "idle", 0)
 
 
+@pytest.mark.shared
 async def test_a_text_cut_within_a_character_is_taken(client: Client) -> None:
     path = "/api/conversations/main/messages"
     status, accepted = await client.call("POST", path, raw=b'{"text": "end \\ud83d"}')
@@ -68,6 +63,7 @@ async def test_a_repeated_id_is_the_same_message_also_after_restarts(client: Cli
     assert again["duplicate"] is False
 
 
+@pytest.mark.shared
 async def test_events_tell_everything_once_and_resume_without_a_gap(client: Client) -> None:
     await client.settled((await client.say("main", "warm up"))["turn"])
     accepted = await client.say("main", "demo words=60 delay_ms=10")
@@ -133,6 +129,7 @@ def whole(told: Told) -> Told:
 
 
 @pytest.mark.parametrize("command", ["/new", "/branch aside", "/resume"])
+@pytest.mark.shared
 async def test_a_turn_that_a_command_leaves_behind_is_heard_to_its_end(
     client: Client, command: str
 ) -> None:
@@ -158,6 +155,7 @@ async def test_a_turn_that_a_command_leaves_behind_is_heard_to_its_end(
     assert whole(again) == whole(live)
 
 
+@pytest.mark.shared
 async def test_who_comes_back_walks_through_the_sessions_in_between(client: Client) -> None:
     async def answered(text: str) -> None:
         await client.settled((await client.say("main", text))["turn"])
@@ -180,6 +178,7 @@ async def test_who_comes_back_walks_through_the_sessions_in_between(client: Clie
     assert outcomes == ["done"] * 3
 
 
+@pytest.mark.shared
 async def test_a_state_that_was_seen_does_not_come_again(client: Client) -> None:
     noted = await client.say("main", "/status")
     async with client.events("main") as events:
@@ -190,6 +189,7 @@ async def test_a_state_that_was_seen_does_not_come_again(client: Client) -> None
     assert (kind, data["id"]) == ("message", said["message"])
 
 
+@pytest.mark.shared
 async def test_watchers_hear_of_what_errands_bring_back(client: Client) -> None:
     await client.say("main", "demo words=20 delay_ms=20")
     heard: list[str] = []
@@ -205,6 +205,7 @@ async def test_watchers_hear_of_what_errands_bring_back(client: Client) -> None:
     assert heard == ["notice", "user", "assistant"]
 
 
+@pytest.mark.shared
 async def test_messages_wait_in_arrival_order(client: Client) -> None:
     sent = [await client.say("main", f"demo words={n + 3} delay_ms=5") for n in range(5)]
     for each in sent:
@@ -213,6 +214,7 @@ async def test_messages_wait_in_arrival_order(client: Client) -> None:
     assert roles == [(role, s["turn"]) for s in sent for role in ("user", "assistant")]
 
 
+@pytest.mark.shared
 async def test_stop_keeps_what_was_shown_and_the_conversation_goes_on(client: Client) -> None:
     accepted = await client.say("main", "demo words=500 delay_ms=20")
     async with client.events("main") as events:
@@ -231,6 +233,7 @@ async def test_stop_keeps_what_was_shown_and_the_conversation_goes_on(client: Cl
     assert (await client.transcript("main"))[1]["text"] == stopped["text"]
 
 
+@pytest.mark.shared
 async def test_failures_of_the_agent_are_visible_and_harmless(client: Client) -> None:
     failed = await client.settled((await client.say("main", "demo fail"))["turn"])
     assert (failed["outcome"], failed["reason"]) == ("failed", "provider_error")
@@ -314,6 +317,7 @@ async def waiting(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.shared
 async def test_a_repeat_of_what_was_stopped_says_so(client: Client, stream: bool) -> None:
     messages = [{"role": "user", "content": LONG}]
     async with asyncio.TaskGroup() as group:
@@ -563,6 +567,7 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
         assert told[0][0] == 404
 
 
+@pytest.mark.shared
 async def test_every_list_goes_on_from_its_cursor(client: Client) -> None:
     for n in range(2):
         await client.settled((await client.say("main", f"message {n}"))["turn"])
@@ -580,6 +585,7 @@ async def test_every_list_goes_on_from_its_cursor(client: Client) -> None:
         assert status in (400, 404)
 
 
+@pytest.mark.shared
 async def test_transcripts_come_in_pages(client: Client) -> None:
     for n in range(6):
         await client.settled((await client.say("main", f"message {n}"))["turn"])
@@ -600,6 +606,7 @@ async def test_transcripts_come_in_pages(client: Client) -> None:
     assert again == older
 
 
+@pytest.mark.shared
 async def test_media_go_in_and_come_out(client: Client) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(64)
     status, media = await client.call(
@@ -617,6 +624,7 @@ async def test_media_go_in_and_come_out(client: Client) -> None:
     assert (await client.transcript("main"))[0]["attachments"][0]["media"] == media["id"]
 
 
+@pytest.mark.shared
 async def test_a_form_with_one_file_is_that_file(client: Client) -> None:
     headers = {"Authorization": f"Bearer {client.token}"}
     url = f"{client.gateway.url}/api/media"
