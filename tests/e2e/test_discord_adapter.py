@@ -478,6 +478,7 @@ class TestOut:
         await bot.platform.perform(
             React(address=in_general(server), external_id=f"{server.general.id}/i1", emoji="👀")
         )
+        assert server.requests("GET", "/channels/*/messages/*") == []
 
     async def test_a_file_goes_up_whole_with_its_caption(
         self, server: SimcordServer, bot: Bot

@@ -4,6 +4,7 @@ What none of them can check is held against the published schema of the Bot API.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,10 +50,15 @@ CLOCK = SystemClock()
 ADA = 42
 CLUB = -100123
 KEY = PartId("prt_1")
+MARKUP = {"copy", "python", "rust", "title"}  # an entity, languages of code, a link's title
 TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
 TABLE = "# Prices\n\n| what | price |\n|---|--:|\n| tea | 2 |"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 SECRET = "x-telegram-bot-api-secret-token"
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\b[a-z]{4,}\b", text))
 
 
 class Inbox:
@@ -393,9 +399,16 @@ class TestGoingOut:
         plain = bot(api.url, api.token, rich=False)
         await plain.connect()
         text = TORTURE.read_text()
-        for part in plan(text, telegram.capabilities(at(ADA)), size=telegram.size):
+        parts = plan(text, telegram.capabilities(at(ADA)), size=telegram.size)
+        for part in parts:
             await telegram.perform(post(part))
             await plain.perform(post(part))
+
+        shown = [each.text for each in await api.shown(ADA)]
+        assert len(shown) == 2 * len(parts)
+        for part, *seen in zip(parts, shown[::2], shown[1::2], strict=True):
+            for each in seen:
+                assert words(part) - words(each) <= MARKUP
 
     async def test_a_group_that_moved_is_followed(self, api: BotApi, telegram: Platform) -> None:
         words = "Bad Request: group chat was upgraded to a supergroup chat"
