@@ -56,6 +56,7 @@ FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_"
 # Simulators and random kills begin at this seed, and strike there (`perdure.testkit.striking`).
 SEED, STRIKE = "PERDURE_SEED", "PERDURE_STRIKE"
 ALONE = "run it alone"
+EVERYWHERE_S = 900
 
 _DATABASES = count(1)
 OpenStore = Callable[[], Awaitable[Store]]
@@ -85,6 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "choice" in getattr(item, "fixturenames", ()):
             item.add_marker("struck")
+            if os.environ.get(STRIKE) == "all":
+                item.add_marker(pytest.mark.timeout(EVERYWHERE_S), append=False)
 
 
 @pytest.hookimpl(wrapper=True)
