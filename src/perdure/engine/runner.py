@@ -21,13 +21,10 @@ from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
     Attachment,
-    Recorded,
-    SteerTaken,
     ToolCall,
     ToolFinished,
     ToolStarted,
     TurnQueued,
-    TurnSettled,
     Usage,
 )
 from perdure.domain.ids import CallId, MessageId
@@ -35,13 +32,13 @@ from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, StopRe
 from perdure.domain.recovery import (
     acknowledgements,
     closed,
-    has_untaken_steers,
     may_have_happened,
 )
 from perdure.domain.stream import Call, File, Spent, Stopped, Text, Thinking
 from perdure.engine.budget import Spending
 from perdure.engine.desk import Desk
-from perdure.engine.persist import persist, to_its_end
+from perdure.engine.ledger import Ledger
+from perdure.engine.persist import persist
 from perdure.engine.prompts import Prompted
 from perdure.engine.replying import measured, reply_parts, with_files
 from perdure.engine.roster import Seat
@@ -76,7 +73,13 @@ class Runner:
         self._refusal = refusal
         self._began_s = desk.clock.monotonic_s()
         self._lease = claimed.lease
-        self._events: list[Recorded] = list(claimed.events)
+        self._ledger = Ledger(
+            claimed,
+            turns=desk.turns,
+            conversations=desk.conversations,
+            feed=desk.feed,
+            clock=desk.clock,
+        )
         self._spending = Spending()
         self._prompted: Prompted | None = None
         self._context_tokens = 0
@@ -109,7 +112,7 @@ class Runner:
         try:
             async with (
                 asyncio.timeout(self._desk.limits.turn_timeout_s),
-                self._desk.roster.at_work(self._queued.agent) as seats,
+                self._desk.roster.at_work(self._ledger.queued.agent) as seats,
                 asyncio.TaskGroup() as scribbling,
             ):
                 await self._converse(seats, scribbling)
@@ -120,7 +123,7 @@ class Runner:
 
     async def _converse(self, seats: list[Seat], scribbling: asyncio.TaskGroup) -> None:
         """Model calls and tool calls in turn, until the model is finished or something failed."""
-        queued = self._queued
+        queued = self._ledger.queued
         if queued.answer:
             step = self._answered(queued, seats[0], scribbling)
             await self._commit(step.settlement(queued, self._spending.usage), step.seat)
@@ -149,10 +152,6 @@ class Runner:
             text=queued.answer,
         )
 
-    @property
-    def _queued(self) -> TurnQueued:
-        return next(r.event for r in self._events if isinstance(r.event, TurnQueued))
-
     async def _say(
         self,
         scribe: Scribe,
@@ -170,11 +169,13 @@ class Runner:
             calls=calls,
             attachments=attachments,
         )
-        await self._append([*self._acknowledged(scribe), said])
+        await self._ledger.append([*self._acknowledged(scribe), said])
 
     async def _give(self, scribe: Scribe, file: File, scribbling: asyncio.TaskGroup) -> Scribe:
         """A file stands where it came: what was said before it is final with it."""
-        given = await self._desk.files.take(file, self._claimed.principal, so_far=self._events)
+        given = await self._desk.files.take(
+            file, self._claimed.principal, so_far=self._ledger.events
+        )
         if isinstance(given, str):
             scribe.add(given)
             return scribe
@@ -209,7 +210,7 @@ class Runner:
                     self._desk.prompts.request,
                     seat,
                     self._claimed,
-                    turn=self._events,
+                    turn=self._ledger.events,
                     telling=self._claimed.telling,
                 ),
                 clock=self._desk.clock,
@@ -226,7 +227,7 @@ class Runner:
         self._prompted = prompted
         self._context_tokens = prompted.tokens
         calls: list[ToolCall] = []
-        known = len(self._events)
+        known = len(self._ledger.events)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
         async with aclosing(seat.agent.run(prompted.request)) as stream:
             async for event in stream:
@@ -250,7 +251,7 @@ class Runner:
             scribe=scribe,
             text=text,
             calls=tuple(calls),
-            has_given=any(given_in(self._events[known:])),
+            has_given=any(given_in(self._ledger.events[known:])),
         )
 
     def _spent(self, seat: Seat, usage: Usage) -> None:
@@ -262,15 +263,12 @@ class Runner:
     def _new_scribe(self, scribbling: asyncio.TaskGroup) -> Scribe:
         desk = self._desk
         return Scribe(
-            self._lease,
+            self._ledger,
             MessageId(desk.mint("msg")),
-            turns=desk.turns,
             flusher=desk.flusher,
             feed=desk.feed,
             clock=desk.clock,
             scribbling=scribbling,
-            written=self._find_written,
-            record=self._took_effect,
             acknowledgements=self._acknowledgements,
         )
 
@@ -286,10 +284,10 @@ class Runner:
     async def _call_tool(self, seat: Seat, call: ToolCall) -> None:
         """The call is a fact before it runs, its result before the next model call. One that may
         already have happened in this turn is not made again: only a person can know."""
-        if may_have_happened(call, [recorded.event for recorded in self._events]):
-            await self._append([closed(self._lease.turn, call.id, Ending.UNKNOWN)])
+        if may_have_happened(call, [recorded.event for recorded in self._ledger.events]):
+            await self._ledger.append([closed(self._lease.turn, call.id, Ending.UNKNOWN)])
             return
-        await self._append([ToolStarted(turn=self._lease.turn, call=call.id)])
+        await self._ledger.append([ToolStarted(turn=self._lease.turn, call=call.id)])
         caller = Caller(
             principal=self._claimed.principal,
             conversation=self._claimed.conversation,
@@ -302,7 +300,7 @@ class Runner:
         finished = ToolFinished(
             turn=self._lease.turn, call=call.id, ending=result.ending, result=result.text
         )
-        await self._append([finished])
+        await self._ledger.append([finished])
 
     def _acknowledged(self, scribe: Scribe) -> tuple[AnyEvent, ...]:
         """For the first model event of the attempt, if no flush has carried it yet."""
@@ -314,45 +312,9 @@ class Runner:
         self._has_steers = True
 
     async def _take_steers(self) -> None:
-        if not self._has_steers and not has_untaken_steers(self._events):
-            return
-        self._has_steers = False
-        taken = await persist(
-            partial(self._desk.turns.take_steers, self._lease),
-            clock=self._desk.clock,
-            happened=self._find_taken,
-        )
-        self._took_effect(taken)
-
-    async def _find_taken(self) -> list[Recorded] | None:
-        new = await self._stored_since()
-        return new if any(isinstance(each.event, SteerTaken) for each in new) else None
-
-    async def _append(self, events: Sequence[AnyEvent]) -> None:
-        recorded = await persist(
-            partial(self._desk.turns.append, self._lease, events),
-            clock=self._desk.clock,
-            happened=partial(self._find_written, events[-1]),
-        )
-        self._took_effect(recorded)
-
-    async def _find_written(self, last: AnyEvent) -> list[Recorded] | None:
-        """After a write of unknown fate: what of it is in the journal."""
-        new = await self._stored_since()
-        return new if any(recorded.event == last for recorded in new) else None
-
-    async def _stored_since(self) -> list[Recorded]:
-        """This turn's events that we do not know of."""
-        known = self._events[-1].seq
-        (stored,) = await persist(
-            partial(self._desk.conversations.chain, self._lease.turn, limit=1),
-            clock=self._desk.clock,
-        )
-        return [recorded for recorded in stored if recorded.seq > known]
-
-    def _took_effect(self, recorded: Sequence[Recorded]) -> None:
-        self._events += recorded
-        self._desk.feed.publish_recorded(recorded)  # also news for the session an errand serves
+        if self._has_steers or self._ledger.has_untaken_steers:
+            self._has_steers = False
+            await self._ledger.take_steers()
 
     async def _fail(self, reason: StopReason, detail: str) -> None:
         """End the turn as failed, keeping what was said."""
@@ -377,16 +339,16 @@ class Runner:
             log.info("turn was taken from us", turn=self._lease.turn)
 
     async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
-        queued = self._queued
+        queued = self._ledger.queued
         # What an errand says is for those who sent it.
         surface = None if errand_of(queued.kind) else self._surface
-        settlement = with_files(surface, self._events, settlement)
+        settlement = with_files(surface, self._ledger.events, settlement)
         audience = await self._desk.alarm.audience(self._claimed, settlement)
         parts = await reply_parts(
             surface,
             self._claimed.address,
             self._lease.turn,
-            self._events,
+            self._ledger.events,
             settlement,
             audience=audience,
             seconds=self._desk.clock.monotonic_s() - self._began_s,
@@ -397,19 +359,14 @@ class Runner:
             cost=self._spending.cost,
             is_reserved=self._desk.budgets.is_limited,
         )
-        settling = persist(
-            partial(self._desk.turns.settle, self._lease, final),
-            clock=self._desk.clock,
-            happened=self._find_settled,
-        )
         has_words = bool(parts or final.files or errand_of(queued.kind))  # errands leave notices
-        await to_its_end(settling, partial(self._is_settled, has_words=has_words))
+        await self._ledger.settle(final, partial(self._is_settled, has_words=has_words))
         await self._desk.alarm.turn_is_over(self._claimed, final, audience)
         if errand_of(queued.kind) is Errand.STICKER:
             self._desk.fetch_wake()  # turns wait to be told its words
         if seat is None or errand_of(queued.kind):
             return
-        await self._desk.prompts.settled(seat, self._claimed, turn=self._events)
+        await self._desk.prompts.settled(seat, self._claimed, turn=self._ledger.events)
         await self._desk.afterwards.turn_is_over(
             self._claimed,
             seat,
@@ -420,14 +377,8 @@ class Runner:
 
     def _is_settled(self, settled: Settled, *, has_words: bool) -> None:
         self.leaves_more = settled.has_more
-        self._took_effect(settled.recorded)
         if has_words:
             self._desk.outbox_wake()
-
-    async def _find_settled(self) -> Settled | None:
-        new = await self._stored_since()
-        is_settled = any(isinstance(recorded.event, TurnSettled) for recorded in new)
-        return Settled(recorded=new, has_more=True) if is_settled else None
 
     async def _interrupt(self, reason: Interruption, asked: Asked) -> None:
         """Park the turn for the next start. What was not yet flushed is kept too, unless nobody
@@ -435,16 +386,9 @@ class Runner:
         try:
             if self._scribe is not None:
                 await self._scribe.finish()
-                if is_watched(self._events):
+                if is_watched(self._ledger.events):
                     await self._scribe.flush()
-            interrupt = partial(
-                self._desk.turns.interrupt,
-                self._lease,
-                reason,
-                attempts_max=self._desk.limits.recovery.attempts_max,
-                asked=asked,
-            )
-            recorded = await persist(interrupt, clock=self._desk.clock)
+            attempts_max = self._desk.limits.recovery.attempts_max
+            await self._ledger.interrupt(reason, asked, attempts_max=attempts_max)
         except Fenced:  # ended by someone else, or by us and the answer was lost
             return
-        self._took_effect(recorded)

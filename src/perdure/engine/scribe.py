@@ -7,18 +7,19 @@ the transaction that makes the message final.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from perdure.domain.errors import Fenced, PerdureError
-from perdure.domain.events import AnyEvent, Recorded
+from perdure.domain.events import AnyEvent
 from perdure.domain.ids import MessageId
 from perdure.domain.watching import Delta
 from perdure.engine.feed import Feed
+from perdure.engine.ledger import Ledger
 from perdure.engine.persist import persist
 from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
-from perdure.ports.turns import Lease, Piece, Turns
+from perdure.ports.turns import Piece, Turns
 
 CADENCE_S = 0.03
 FLUSH_BATCH_MAX = 500
@@ -81,28 +82,23 @@ class Scribe:
 
     def __init__(  # noqa: PLR0913 - all of a message's surroundings
         self,
-        lease: Lease,
+        ledger: Ledger,
         message: MessageId,
         *,
-        turns: Turns,
         flusher: Flusher,
         feed: Feed,
         clock: Clock,
         scribbling: asyncio.TaskGroup,
-        written: Callable[[AnyEvent], Awaitable[list[Recorded] | None]],
-        record: Callable[[Sequence[Recorded]], None],
         acknowledgements: Sequence[AnyEvent],
     ) -> None:
-        self.lease = lease
         self.message = message
         self.acknowledgements = tuple(acknowledgements)
-        self._turns = turns
+        self._ledger = ledger
+        self._lease = ledger.lease
         self._flusher = flusher
         self._feed = feed
         self._clock = clock
         self._scribbling = scribbling
-        self._written = written
-        self._record = record
         self._buffer: list[str] = []
         self._flushed: list[str] = []
         self._flushed_length = 0
@@ -138,28 +134,25 @@ class Scribe:
             if not text:
                 return
             piece = Piece(
-                lease=self.lease, message=self.message, start=self._flushed_length, text=text
+                lease=self._lease, message=self.message, start=self._flushed_length, text=text
             )
             # Counted before the write returns: if we are cancelled in between, the text may be
             # stored, and the final message must hold it.
             self._flushed.append(text)
             self._flushed_length += len(text)
             await self._write(piece)
-            delta = Delta(turn=self.lease.turn, message=self.message, offset=piece.start, text=text)
-            self._feed.publish(self.lease.session, (delta,))
+            delta = Delta(
+                turn=self._lease.turn, message=self.message, offset=piece.start, text=text
+            )
+            self._feed.publish(self._lease.session, (delta,))
 
     async def _write(self, piece: Piece) -> None:
         if not self.acknowledgements:
             await self._flusher.flush(piece)
             return
         # The first model event of an attempt that carried a note: told and text, together.
-        recorded = await persist(
-            partial(self._turns.append, self.lease, self.acknowledgements, piece=piece),
-            clock=self._clock,
-            happened=partial(self._written, self.acknowledgements[-1]),
-        )
+        await self._ledger.append(self.acknowledgements, piece=piece)
         self.acknowledgements = ()
-        self._record(recorded)
 
     async def finish(self) -> str:
         """Stop flushing; the whole text, of which the unflushed rest is the caller's to store.
