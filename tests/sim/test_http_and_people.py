@@ -1,0 +1,305 @@
+"""The whole HTTP surface in this process: nobody reaches what is another person's, a stop ends the
+model's work, and whoever closes a connection leaves nothing behind."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from perdure.app.config import parse
+from perdure.app.node import Surroundings, running_node
+from perdure.app.system import SystemClock
+from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.system import SeededEntropy
+from perdure.web.server import application
+from perdure.web.services import Services
+
+CANARY = "xyzzy-of-ada"
+HANG = "hang"
+SOON_S = 3
+OPERATORS_ONLY = (
+    ("GET", "/api/pairings"), ("POST", "/api/pairings/approve"), ("DELETE", "/api/pairings/{id}"),
+    ("GET", "/api/parked"), ("GET", "/api/parked/{id}"), ("POST", "/api/parked/{id}/replay"),
+    ("DELETE", "/api/parked/{id}"), ("GET", "/api/verify"), ("POST", "/api/drain"),
+    ("POST", "/api/restart"), ("GET", "/api/tokens"), ("POST", "/api/tokens"),
+    ("DELETE", "/api/tokens/{id}"),
+)  # fmt: skip
+# What concerns nobody in particular, or only the one who asks.
+ONES_OWN = (
+    ("GET", "/api/conversations"), ("GET", "/api/commands"), ("GET", "/api/places"),
+    ("GET", "/api/sessions"), ("GET", "/api/search"), ("GET", "/api/status"),
+    ("GET", "/api/openapi.json"), ("GET", "/v1/models"), ("GET", "/v1/models/{id}"),
+    ("POST", "/api/media"), ("POST", "/api/conversations/{name}/messages"),
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/api/send"),
+)  # fmt: skip
+ANOTHERS = (
+    ("GET", "/api/conversations/{name}"), ("GET", "/api/conversations/{name}/events"),
+    ("GET", "/api/conversations/{name}/transcript"), ("GET", "/api/turns/{id}"),
+    ("PATCH", "/api/turns/{id}"), ("POST", "/api/turns/{id}/stop"), ("GET", "/api/media/{id}"),
+    ("GET", "/api/sessions/{id}"), ("GET", "/api/sessions/{id}/journal"),
+    ("GET", "/api/explain/{id}"), ("GET", "/v1/responses/{id}"),
+)  # fmt: skip
+
+
+class Listener(ScriptedAgent):
+    """Echoes; to a message that asks for it, it says one word and hangs. `open` counts the streams
+    that somebody listens to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        self.open += 1
+        try:
+            yield Text(f"heard: {said(request)}")
+            if HANG in said(request):
+                await asyncio.Event().wait()
+            yield Stopped(reason=StopReason.STOP)
+        finally:
+            self.open -= 1
+
+
+class Site:
+    def __init__(self, client: TestClient[Any, Any], services: Services, agent: Listener) -> None:
+        self.services = services
+        self.agent = agent
+        self._client = client
+
+    @property
+    def feed(self) -> Feed:
+        feed = self.services.watchers._feed  # type: ignore[attr-defined]
+        assert isinstance(feed, Feed)
+        return feed
+
+    def request(self, method: str, path: str, *, by: str, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer token-of-{by}"}
+        return self._client.request(method, path, headers=headers, **more)
+
+    async def call(self, method: str, path: str, *, by: str, **more: Any) -> tuple[int, Any]:
+        async with self.request(method, path, by=by, **more) as response:
+            body = await response.text()
+        return response.status, json.loads(body) if body.startswith(("{", "[")) else body
+
+    async def says(self, by: str, text: str, **more: Any) -> dict[str, Any]:
+        path = "/api/conversations/main/messages"
+        status, body = await self.call("POST", path, by=by, json={"text": text, **more})
+        assert status == 202, body
+        accepted: dict[str, Any] = body
+        return accepted
+
+    async def settled(self, by: str, turn: str) -> dict[str, Any]:
+        async with asyncio.timeout(SOON_S):
+            while True:
+                _, view = await self.call("GET", f"/api/turns/{turn}", by=by)
+                if view["outcome"]:
+                    found: dict[str, Any] = view
+                    return found
+                await asyncio.sleep(0.005)
+
+    async def until(self, is_so: Callable[[], bool], what: str, *, within_s: float = 1) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while not is_so():
+                    await asyncio.sleep(0.002)
+        except TimeoutError:
+            pytest.fail(f"waited {within_s} s for {what}")
+
+
+@asynccontextmanager
+async def a_site(folder: Path) -> AsyncIterator[Site]:
+    clock, agent = SystemClock(), Listener()
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=SeededEntropy(), media=folder / "media")
+    await store.open()
+    for name, role in (("ada", "member"), ("bob", "member"), ("olga", "operator")):
+        person = await store.principals.ensure(name, role=role)
+        await store.principals.grant(person.id, f"token-of-{name}")
+    around = Surroundings(
+        store=store,
+        roster=Roster({"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}),
+        clock=clock,
+        entropy=SeededEntropy(7),
+        limits=Limits(drain_timeout_s=0, has_titles=False),
+    )
+    try:
+        async with (
+            running_node(around, parse(b"", folder / "perdure.toml", {})) as running,
+            TestClient(TestServer(application(running.services, running.tally))) as client,
+        ):
+            yield Site(client, running.services, agent)
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with a_site(tmp_path) as site:
+        yield site
+
+
+async def adas(site: Site) -> dict[str, list[str]]:
+    """Ids of everything that Ada has, by what they stand for in a path."""
+    headers = {"Content-Type": "text/plain", "X-Filename": f"{CANARY}.txt"}
+    token = {"Authorization": "Bearer token-of-ada"}
+    async with site._client.post(
+        "/api/media", data=CANARY.encode(), headers={**headers, **token}
+    ) as response:
+        media = (await response.json())["id"]
+    accepted = await site.says("ada", CANARY, attachments=[{"media": media}])
+    await site.settled("ada", accepted["turn"])
+    _, called = await site.call(
+        "POST", "/v1/responses", by="ada", json={"model": "main", "input": CANARY}
+    )
+    return {
+        "{name}": ["main"],
+        "turns": [accepted["turn"]],
+        "media": [media],
+        "sessions": [accepted["session"]],
+        "explain": [accepted["turn"], accepted["message"]],
+        "responses": [called["id"]],
+    }
+
+
+def paths(path: str, ids: dict[str, list[str]]) -> list[str]:
+    kind = "{name}" if "{name}" in path else path.split("/")[2]
+    return [path.replace("{name}", each).replace("{id}", each) for each in ids[kind]]
+
+
+async def test_every_route_is_for_operators_or_for_whom_it_concerns(site: Site) -> None:
+    """A new route has to be put into one of the three lists, and so under a test."""
+    known = {*OPERATORS_ONLY, *ONES_OWN, *ANOTHERS}
+    routes = {
+        (route.method, route.resource.canonical)
+        for route in site._client.app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    guarded = {each for each in routes if each[1].startswith(("/api/", "/v1/"))}
+    assert guarded == known
+
+
+async def test_nobody_reaches_what_is_anothers(site: Site) -> None:
+    ids = await adas(site)
+    for method, path in ANOTHERS:
+        for each in paths(path, ids):
+            more = {"json": {"text": "mine now"}} if method == "PATCH" else {}
+            status, body = await site.call(method, each, by="bob", **more)
+            assert status == 404, (method, each, body)
+            assert CANARY not in json.dumps(body), (method, each)
+    for method, path in ONES_OWN:
+        if method == "GET":
+            query = f"?q={CANARY}" if path == "/api/search" else ""
+            status, body = await site.call(method, path.replace("{id}", "main") + query, by="bob")
+            told = json.dumps(body)
+            assert CANARY not in told.replace(f'"{CANARY}"', ""), path
+            known = [each for kind in ids for each in ids[kind] if each != "main"]
+            assert [each for each in known if each in told] == [], path
+
+
+async def test_what_is_ones_own_is_reached(site: Site) -> None:
+    """Else the test above would prove nothing."""
+    ids = await adas(site)
+    for method, path in ANOTHERS:
+        if method != "GET" or path.endswith("/events"):
+            continue
+        for each in paths(path, ids):
+            for person in ("ada", "olga") if "{name}" not in path else ("ada",):
+                if person == "olga" and path.startswith("/v1/"):
+                    continue  # an answer over this surface is its caller's alone
+                status, body = await site.call(method, each, by=person)
+                assert status == 200, (method, each, person, body)
+
+
+async def test_members_do_nothing_that_is_the_operators(site: Site) -> None:
+    for method, path in OPERATORS_ONLY:
+        more: dict[str, Any] = {"json": {}} if method == "POST" else {}
+        status, body = await site.call(method, path.replace("{id}", "x_1"), by="bob", **more)
+        assert (status, body["error"]["code"]) == (403, "forbidden"), (method, path)
+    assert not site.services.control.is_draining
+
+
+async def test_nobody_without_a_token_gets_anywhere(site: Site) -> None:
+    for method, path in (*OPERATORS_ONLY, *ONES_OWN, *ANOTHERS):
+        where = path.replace("{id}", "x_1").replace("{name}", "main")
+        status, body = await site.call(method, where, by="nobody")
+        assert (status, body["error"]["code"]) == (401, "unauthorized"), (method, path)
+
+
+async def test_nobody_attaches_or_continues_what_is_anothers(site: Site) -> None:
+    ids = await adas(site)
+    asked = len(site.agent.requests)
+    message = {"text": "look", "attachments": [{"media": ids["media"][0]}]}
+
+    status, body = await site.call(
+        "POST", "/api/conversations/main/messages", by="bob", json=message
+    )
+    continued = {"model": "main", "input": "go on", "previous_response_id": ids["responses"][0]}
+    second, _ = await site.call("POST", "/v1/responses", by="bob", json=continued)
+
+    assert (status, body["error"]["code"], second) == (404, "not_found", 404)
+    assert len(site.agent.requests) == asked, "no model has seen anything of it"
+
+
+async def test_the_same_name_and_id_are_another_conversation_for_another_person(
+    site: Site,
+) -> None:
+    mine = await site.says("ada", "mine", id="same")
+    theirs = await site.says("bob", "theirs", id="same")
+
+    assert theirs["duplicate"] is False
+    assert mine["session"] != theirs["session"]
+
+
+@pytest.mark.parametrize("by", ["ada", "olga"])
+async def test_a_stop_ends_the_call_of_the_model(site: Site, by: str) -> None:
+    accepted = await site.says("ada", HANG)
+    await site.until(lambda: site.agent.open == 1, "the call")
+
+    status, view = await site.call("POST", f"/api/turns/{accepted['turn']}/stop", by=by)
+
+    assert (status, view["outcome"]) == (200, "stopped")
+    await site.until(lambda: site.agent.open == 0, "the end of the call")
+
+
+async def first_of(response: aiohttp.ClientResponse) -> bytes:
+    async with asyncio.timeout(SOON_S):
+        return await response.content.readline()
+
+
+@pytest.mark.parametrize("surface", ["events", "chat", "responses"])
+async def test_whoever_closes_a_stream_is_forgotten(site: Site, surface: str) -> None:
+    """The server finds out when it has something to say, and then lets go of everything."""
+    chat = {"model": "main", "stream": True, "messages": [{"role": "user", "content": "hang on"}]}
+    call = {"model": "main", "stream": True, "input": "hang on"}
+    await site.says("ada", HANG)
+    wanted = {
+        "events": ("GET", "/api/conversations/main/events", {}),
+        "chat": ("POST", "/v1/chat/completions", {"json": chat}),
+        "responses": ("POST", "/v1/responses", {"json": call}),
+    }
+    method, path, more = wanted[surface]
+    async with site.request(method, path, by="ada", **more) as response:
+        assert response.status == 200
+        await first_of(response)
+        await site.until(lambda: bool(site.feed._by_session), "the subscription")
+        response.close()
+    for text in ("/stop", "/status"):
+        await site.says("ada", text)
+
+    await site.until(lambda: not site.feed._by_session, "the end of the subscription")
+    assert site.feed._by_conversation == {}
