@@ -13,6 +13,7 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.budgets import Amount, Budget, DailyBudgets
 from perdure.domain.checker import violations
+from perdure.domain.errors import NotFound
 from perdure.domain.events import TurnQueued, Usage
 from perdure.domain.ids import PrincipalId
 from perdure.domain.outcomes import Busy, Interruption, Outcome
@@ -204,6 +205,16 @@ async def test_what_somebody_else_asks_again_stays_its_authors(
     await other.says("/retry")
 
     assert_is_of(opener, await claimed_with(store, "first"))
+
+
+async def test_only_ones_own_turn_is_stopped(store: Store, ada: Person, bob: Person) -> None:
+    await ada.says("work")
+    turn = (await claim_one(store)).lease.turn
+
+    with pytest.raises(NotFound):
+        await store.inbox.stop(turn, by=bob.id)
+
+    await store.inbox.stop(turn, by=ada.id)
 
 
 async def test_an_album_in_a_group_takes_no_piece_of_somebody_else(

@@ -200,6 +200,10 @@ async def test_stopping_a_turn_does_not_make_it_free(store: Store, ada: Person) 
 
     assert not await has_room(store, second, 31)
     assert await has_room(store, second, 30)
+    limits = DailyBudgets(person=Budget(tokens=100))
+    refused = await store.budgets.reserve(room(second, 31), limits=limits)
+    assert refused is not None
+    assert (refused.spent, refused.reserved) == (70, 0), "charged once, and held no longer"
 
 
 async def test_a_turn_that_was_taken_away_reserves_nothing(store: Store, ada: Person) -> None:

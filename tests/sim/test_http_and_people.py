@@ -15,16 +15,19 @@ from aiohttp.test_utils import TestClient, TestServer
 from perdure.app.config import parse
 from perdure.app.node import Surroundings, running_node
 from perdure.app.system import SystemClock
+from perdure.domain.address import Address
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.system import SeededEntropy
+from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.web.access import Access
 from perdure.web.server import application
 from perdure.web.services import Services
 
@@ -166,8 +169,24 @@ async def adas(site: Site) -> dict[str, list[str]]:
     _, called = await site.call(
         "POST", "/v1/responses", by="ada", json={"model": "main", "input": CANARY}
     )
+    # What she says on a platform is hers too, under the address that people see there.
+    ada = await site.services.principals.by_token("token-of-ada")
+    assert ada is not None
+    phone = Address(adapter="scripted", account="bot", place="phone")
+    said_there = await site.services.door.accept(
+        Update(
+            address=phone,
+            external_id="1",
+            kind="message",
+            principal=ada.id,
+            text=CANARY,
+            place_kind="private",
+            label=CANARY,
+        )
+    )
+    await site.settled("ada", str(said_there.turn))
     return {
-        "{name}": ["main"],
+        "{name}": ["main", "scripted:phone"],
         "turns": [accepted["turn"]],
         "media": [media],
         "sessions": [accepted["session"]],
@@ -207,7 +226,7 @@ async def test_nobody_reaches_what_is_anothers(site: Site) -> None:
             status, body = await site.call(method, path.replace("{id}", "main") + query, by="bob")
             told = json.dumps(body)
             assert CANARY not in told.replace(f'"{CANARY}"', ""), path
-            known = [each for kind in ids for each in ids[kind] if each != "main"]
+            known = ["phone", *(each for kind in ids for each in ids[kind] if each != "main")]
             assert [each for each in known if each in told] == [], path
 
 
@@ -238,6 +257,18 @@ async def test_nobody_without_a_token_gets_anywhere(site: Site) -> None:
         where = path.replace("{id}", "x_1").replace("{name}", "main")
         status, body = await site.call(method, where, by="nobody")
         assert (status, body["error"]["code"]) == (401, "unauthorized"), (method, path)
+
+
+async def test_a_token_that_another_process_revoked_opens_nothing_for_long(site: Site) -> None:
+    clock = VirtualClock()
+    access = Access(site.services.principals, clock)
+    assert await access._look_up("token-of-bob") is not None
+    (bobs,) = [each for each in await site.services.principals.tokens() if each.principal == "bob"]
+
+    await site.services.principals.revoke(bobs.id)
+
+    clock.advance(5)
+    assert await access._look_up("token-of-bob") is None
 
 
 async def test_nobody_attaches_or_continues_what_is_anothers(site: Site) -> None:
