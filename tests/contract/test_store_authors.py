@@ -59,8 +59,12 @@ class Speaker:
         self._said = 0
 
     async def says(self, text: str, *, busy: Busy = Busy.QUEUE, album: str = "") -> Accepted:
+        update = self.update(text, busy=busy, album=album)
+        return await self._store.inbox.accept(update, queue_max=100)
+
+    def update(self, text: str, *, busy: Busy = Busy.QUEUE, album: str = "") -> Update:
         self._said += 1
-        update = Update(
+        return Update(
             address=self.address,
             external_id=f"{self.address.place}/{self.who}/{self._said}",
             kind="message",
@@ -71,7 +75,6 @@ class Speaker:
             place_kind=self._kind,
             album=album,
         )
-        return await self._store.inbox.accept(update, queue_max=100)
 
 
 @pytest.fixture
@@ -164,6 +167,34 @@ async def test_a_steering_message_that_was_not_taken_stays_its_authors(
     await opener.says("who has paid?")
     asking = await claimed_with(store, "who has paid?")
     assert await spent_today(store, asking, other.who) == 77
+    assert await spent_today(store, asking, opener.who) == 0
+
+
+async def test_a_turn_that_begins_at_once_is_the_same_as_one_that_is_claimed(
+    store: Store, opener: Speaker, other: Speaker
+) -> None:
+    """In a group that somebody else has opened, so that nothing can be taken from its session."""
+    remembered = "the club meets on Fridays"
+    await opener.says(f"/remember {remembered}")
+    await opener.says("first")
+    await settle(store, await claim_one(store))
+    await other.says("claimed")
+    claimed = await claim_one(store)
+    usage = Usage(input_tokens=10, model_calls=1)
+    paid = Settlement(outcome=Outcome.DONE, reason="stop", agent="main", usage=usage)
+    await store.turns.settle(claimed.lease, paid)
+
+    begun = (await store.inbox.accept_and_start(other.update("begun"), queue_max=9)).claimed
+
+    assert begun is not None
+    assert_is_of(other, begun)
+    for field in ("principal", "conversation", "address", "is_shared", "view", "has_title"):
+        assert getattr(begun, field) == getattr(claimed, field), field
+    assert [each.text for each in begun.memories] == [each.text for each in claimed.memories]
+    await store.turns.settle(begun.lease, paid)
+    await opener.says("who has paid?")
+    asking = await claim_one(store)
+    assert await spent_today(store, asking, other.who) == 20
     assert await spent_today(store, asking, opener.who) == 0
 
 

@@ -199,6 +199,10 @@ class AdapterCase:
         """A request to the hook that the platform did not sign."""
         self._has_no("hooks")
 
+    def hooked(self, text: str) -> HookRequest:
+        """A request to the hook by which the platform brings a private message of `person`."""
+        self._has_no("messages that come to a hook")
+
     def impostor(self) -> Platform:
         """The same platform with credentials that are wrong."""
         self._has_no("credentials")

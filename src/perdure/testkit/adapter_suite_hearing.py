@@ -63,6 +63,8 @@ async def answered(case: AdapterCase, request: HookRequest) -> HookResponse:
         return await case.platform.answer(request, case.heard)
     except Rejected:
         return HookResponse(status=400)
+    except (Transient, Ambiguous):
+        return HookResponse(status=503)
 
 
 async def _said(case: AdapterCase, text: str, *, place: str) -> str:
@@ -122,6 +124,18 @@ class ComingIn:
                     lambda: heard.times_offered(said) > 1 or case.lost > 0,
                     "a second offer, or the end of the connection",
                 )
+
+    @pytest.mark.parametrize("failure", [Transient, Ambiguous])
+    async def test_a_request_whose_message_was_not_taken_is_not_acknowledged(
+        self, case: AdapterCase, failure: type[Transient | Ambiguous]
+    ) -> None:
+        request = case.hooked("do not lose me")
+        async with case.hearing() as heard:
+            heard.failures = [failure("the store is away")]
+            refusal = await answered(case, request)
+            assert (refusal.status >= 500, heard.taken) == (True, [])
+            assert (await answered(case, request)).status < 300
+        assert [each.text for each in heard.taken] == ["do not lose me"]
 
     @pytest.mark.parametrize("place", ["private", "group"])
     async def test_what_was_not_taken_is_offered_to_the_next_process(

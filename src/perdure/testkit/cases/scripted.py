@@ -1,7 +1,9 @@
 """The scripted platform on the bench: the fake keeps the promises of the port it stands for."""
 
+import msgspec
+
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Sender
+from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.forwards import Forward, Origin
 from perdure.domain.stickers import Sticker
 from perdure.ports.adapter import HookRequest, Platform
@@ -69,6 +71,18 @@ class ScriptedCase(AdapterCase):
 
     async def marks(self, external_id: str) -> list[str]:
         return self._scripted.marked(external_id)
+
+    def hooked(self, text: str) -> HookRequest:
+        arrival = Arrival(
+            external_id="hooked/1",
+            place=ADA.id,
+            place_kind=PlaceKind.PRIVATE,
+            sender=ADA,
+            text=text,
+        )
+        headers = {SECRET_HEADER: "known"}
+        body = msgspec.json.encode(arrival)
+        return HookRequest(method="POST", path="", headers=headers, query={}, body=body)
 
     def anew(self) -> Platform:
         """What has happened here is the platform's to remember."""

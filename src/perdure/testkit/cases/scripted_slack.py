@@ -1,10 +1,12 @@
 """Slack on the bench where no imitation by others goes: streams, metadata, tokens, redelivery."""
 
+import hmac
+import json
 from itertools import count
 from typing import Any, Final
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import Platform
+from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.cases.section import MakePlatform, section
@@ -19,6 +21,7 @@ from perdure.testkit.peers.scripted_slack import (
     ScriptedSlack,
 )
 
+_SIGNING_SECRET: Final = "shh"  # noqa: S105 it opens nothing
 _ROOT: Final = "1.000001"
 _REFUSED: Final = {"ok": False, "error": "invalid_auth"}
 
@@ -34,6 +37,7 @@ class ScriptedSlackCase(AdapterCase):
             "adapters.slack",
             token=BOT_TOKEN,
             app_token=APP_TOKEN,
+            signing_secret=_SIGNING_SECRET,
             api_url=slack.api_url,
             allow=[self.person],
         )
@@ -105,6 +109,19 @@ class ScriptedSlackCase(AdapterCase):
     def impostor(self) -> Platform:
         self._slack.script["auth.test"] = [_REFUSED]
         return self._make(self.settings)
+
+    def hooked(self, text: str) -> HookRequest:
+        ts = f"4.{next(self._numbers):06}"
+        event = {"type": "message", "channel": PRIVATE, "user": ALICE, "text": text, "ts": ts}
+        body = json.dumps({"type": "event_callback", "event": event}).encode()
+        at = str(self.clock.now_ms() // 1000)
+        digest = hmac.digest(_SIGNING_SECRET.encode(), f"v0:{at}:".encode() + body, "sha256")
+        headers = {
+            "content-type": "application/json",
+            "x-slack-request-timestamp": at,
+            "x-slack-signature": f"v0={digest.hex()}",
+        }
+        return HookRequest(method="POST", path="", headers=headers, query={}, body=body)
 
     def anew(self) -> Platform:
         return self._make(self.settings)

@@ -118,6 +118,9 @@ class WebhookCase(AdapterCase):
     async def pings(self) -> list[str]:
         self._has_no("one to notify: a callback is a program")
 
+    def hooked(self, text: str) -> HookRequest:
+        return self._request(f"msg_{next(self._numbers)}", text)
+
     def anew(self) -> Platform:
         return self._make(self.settings)
 
