@@ -63,6 +63,8 @@ class Heard:
                 self.taken.append(arrival)
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
         self.spoilt[external_id] = payload
 
     def alive(self) -> None:

@@ -184,6 +184,16 @@ class ComingIn:
         assert len(heard.spoilt) == 1
         assert case.lost == 0
 
+    async def test_what_cannot_be_read_comes_again_until_it_is_kept(
+        self, case: AdapterCase
+    ) -> None:
+        async with case.hearing() as heard:
+            heard.failures = [Transient("the store is away")]
+            await case.garble()
+            await case.until(lambda: len(heard.spoilt) == 1, "the second offer")
+            await heard.named(await case.say("and the next"))
+        assert case.lost == 1
+
     async def test_edits_name_their_message(self, case: AdapterCase) -> None:
         async with case.hearing() as heard:
             said = await case.say("frist")
