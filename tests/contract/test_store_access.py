@@ -11,7 +11,7 @@ from perdure.domain.updates import Update
 from perdure.ports.access import Caller
 from perdure.ports.history import Page
 from perdure.ports.outbox import Part
-from perdure.store.operations.access import ASKED_MAX, CODE_MS, WRONG_MAX
+from perdure.store.operations.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
 from perdure.testkit.system import VirtualClock
@@ -163,6 +163,17 @@ async def test_asking_again_and_again_gets_silence(store: Store, clock: VirtualC
         given.append(await store.access.ask(caller(number), f"CODE{number}"))
         clock.advance(1 if number == 0 else 120)
     assert given == [True, False, *[True] * (ASKED_MAX - 1), *[False] * 2]
+
+
+async def test_no_more_than_so_many_strangers_wait(store: Store, clock: VirtualClock) -> None:
+    """Each code that waits makes a guess more likely to fit one."""
+    for number in range(WAITING_MAX):
+        assert await store.access.ask(caller(number, f"eve {number}"), f"CODE{number:04}")
+    assert not await store.access.ask(caller(900, "one too many"), "CODE9999")
+
+    clock.advance(CODE_MS / 1000)
+
+    assert await store.access.ask(caller(901, "one too many"), "CODE9999")
 
 
 async def test_the_same_request_again_gets_one_code(store: Store, clock: VirtualClock) -> None:

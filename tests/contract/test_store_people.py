@@ -133,6 +133,19 @@ async def test_a_revoked_token_opens_nothing(store: Store) -> None:
         await store.principals.revoke("tok_nobody")
 
 
+async def test_the_last_token_that_opens_for_an_operator_stays(store: Store) -> None:
+    root = await store.principals.ensure("root", role="operator")
+    first = await store.principals.grant(root.id, "first")
+    second = await store.principals.grant(root.id, "second")
+    await store.principals.revoke(first.id)
+
+    with pytest.raises(Conflict) as refused:
+        await store.principals.revoke(second.id)
+
+    assert refused.value.code == "last_operator_token"
+    assert await store.principals.by_token("second") is not None
+
+
 async def test_no_token_is_written_down(store: Store, tmp_path: Path) -> None:
     carol = await store.principals.ensure("carol", role="member")
     await store.principals.grant(carol.id, "canary-7f3a")
@@ -189,6 +202,20 @@ async def test_a_file_is_its_owners(store: Store, ada: Person, bob: Person) -> N
     with pytest.raises(NotFound):
         await store.media.read(MediaId("med_nobody"))
     assert await store.media.get(stored.id, principal=None) == stored
+
+
+async def test_the_same_file_of_another_person_is_another_file(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    mine, theirs = [
+        await store.media.put(b"same", mime="text/plain", name="a.txt", principal=each.id)
+        for each in (ada, bob)
+    ]
+
+    assert mine.id != theirs.id
+    assert (await store.media.get(theirs.id, principal=bob.id)).name == "a.txt"
+    with pytest.raises(NotFound):
+        await store.media.get(theirs.id, principal=ada.id)
 
 
 async def test_an_empty_file_is_a_file(store: Store, ada: Person) -> None:
