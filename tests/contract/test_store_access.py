@@ -11,6 +11,7 @@ from perdure.domain.updates import Update
 from perdure.ports.access import Caller
 from perdure.ports.history import Page
 from perdure.ports.outbox import Part
+from perdure.store.operations import access
 from perdure.store.operations.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
@@ -194,6 +195,21 @@ async def test_a_revoked_pairing_counts_no_longer(store: Store) -> None:
     assert not await is_paired(store)
     with pytest.raises(NotFound, match="pair list"):
         await store.access.revoke("pair_nothing", by="operator")
+
+
+async def test_refusals_of_an_account_are_bounded_and_the_oldest_give_way(
+    store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "REFUSALS_MAX", 3)
+    await store.access.refuse(caller(0, bot="another bot"), "stranger")
+    for number in range(6):
+        clock.advance(1)
+        await store.access.refuse(caller(number), "stranger")
+
+    known = [(await store.access.standing(caller(number))).is_refused for number in range(6)]
+
+    assert known == [False] * 3 + [True] * 3
+    assert (await store.access.standing(caller(0, bot="another bot"))).is_refused
 
 
 async def test_what_a_stranger_said_is_kept_nowhere(store: Store) -> None:

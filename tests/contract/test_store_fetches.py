@@ -304,6 +304,42 @@ async def test_what_we_let_go_of_is_free_at_once(store: Store, ada: Person) -> N
     assert len(await take(store)) == 1
 
 
+async def test_a_late_word_about_an_earlier_try_changes_nothing(store: Store, ada: Person) -> None:
+    await send(store, ada, "", FILE, update="u1")
+    (first,) = await take(store)
+    await store.fetches.release()
+    (second,) = await take(store)
+    assert second.id == first.id
+
+    await store.fetches.again(first, error="too slow", due_in_s=0)
+
+    assert await take(store) == [], "the second try is under way"
+
+
+async def test_what_another_node_has_taken_is_not_ours_to_let_go(
+    peers: list[Store], ada: Person
+) -> None:
+    await send(peers[0], ada, "", FILE, update="u1")
+    await take(peers[0])
+
+    released = [await each.fetches.release() for each in reversed(peers)]
+
+    assert released == [0] * (len(peers) - 1) + [1]
+
+
+async def test_a_file_belongs_to_the_one_who_sent_it(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    """Also where somebody else has opened the conversation."""
+    first = await send(store, ada, "hello", update="u1")
+    await store.inbox.stop(turn_of(first), by=None)
+    await send(store, bob, "", FILE, update="u2")
+
+    (fetch,) = await take(store)
+
+    assert fetch.principal == bob.id
+
+
 async def test_what_waits_too_long_is_given_up(
     store: Store, ada: Person, clock: VirtualClock
 ) -> None:
