@@ -1,0 +1,303 @@
+"""The pumps, step by step: how much runs at once, what wakes them, and how long they wait."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.delivery import Capabilities, backoff_s
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.events import AssistantSaid, AttemptInterrupted
+from perdure.domain.ids import PartId, PrincipalId, TurnId
+from perdure.domain.outcomes import Interruption, StopReason
+from perdure.domain.prompt import Request
+from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Receipt
+from perdure.ports.turns import Claimed
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.stores import Person, only
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+NAME = "scripted"
+SOON_S = 5
+
+
+class Patient(ScriptedAgent):
+    """Says one word, waits for `go_on`, and ends. `open` counts those it talks to now, `most` how
+    many it ever talked to at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+        self.open = self.most = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.requests.append(request)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            yield Text("Well, ")
+            await self.go_on.wait()
+            yield Stopped(reason=StopReason.STOP)
+        finally:
+            self.open -= 1
+
+
+class Counting(ScriptedPlatform):
+    """Counts how often it was asked for something."""
+
+    def __init__(self, capabilities: Capabilities | None = None) -> None:
+        super().__init__(capabilities=capabilities or Capabilities(takes_key=True))
+        self.asked = 0
+
+    async def perform(self, effect: Effect) -> Receipt:
+        self.asked += 1
+        return await super().perform(effect)
+
+
+class Node:
+    def __init__(self, store: Store, parts: Parts, clock: VirtualClock, who: PrincipalId) -> None:
+        self.store = store
+        self.parts = parts
+        self.clock = clock
+        self.who = who
+
+    async def hears(self, place: str) -> Accepted:
+        update = Update(
+            address=Address(adapter="http", account=self.who, place=place),
+            external_id=place,
+            kind="message",
+            principal=self.who,
+            text="hello",
+        )
+        return await self.parts.door.accept(update)
+
+    async def answers(self, place: str, text: str) -> TurnId:
+        """A reply whose words wait in the outbox."""
+        person = Person(self.store, self.who, adapter=NAME, place=place)
+        return await person.is_answered("hi", text, parts=(text,))
+
+    async def outcome(self, accepted: Accepted) -> str | None:
+        assert accepted.turn is not None
+        return (await self.store.archive.turn(accepted.turn, principal=None)).outcome
+
+    async def is_settled(self, *accepted: Accepted) -> None:
+        async with asyncio.timeout(SOON_S):
+            while not all([await self.outcome(each) for each in accepted]):
+                await asyncio.sleep(0.002)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not is_so():
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def a_node(
+    folder: Path,
+    *,
+    clock: VirtualClock | None = None,
+    agent: ScriptedAgent | None = None,
+    platform: ScriptedPlatform | None = None,
+    limits: Limits | None = None,
+    is_running: bool = True,
+) -> AsyncIterator[Node]:
+    """Unless it `is_running`, the test makes every step itself, and time is its own."""
+    clock = clock or VirtualClock(is_eager=is_running)
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    entropy = SeededEntropy(clock.now_ms())
+    store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
+    await store.open()
+    seat = Seat(name="main", kind="s", agent=agent or ScriptedAgent(), tools=CountingTools([]))
+    around = Surroundings(
+        store=store,
+        roster=Roster({"main": seat}),
+        clock=clock,
+        entropy=entropy,
+        limits=limits or Limits(drain_timeout_s=0, has_titles=False),
+        adapters={platform.name: platform} if platform else {},
+    )
+    try:
+        async with Supervisor() as supervisor:
+            parts = put_together(around, supervisor.start, feed=Feed())
+            if is_running:
+                await parts.gateway.begin(name="sim")
+            else:
+                await store.nodes.join(name="sim")
+            who = (await store.principals.ensure("ada", role="member")).id
+            try:
+                yield Node(store, parts, clock, who)
+            finally:
+                if is_running:
+                    await parts.gateway.drain()
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("concurrent", [1, 2])
+async def test_no_more_turns_run_at_once_than_are_allowed_and_all_get_their_turn(
+    tmp_path: Path, concurrent: int
+) -> None:
+    agent = Patient()
+    limits = Limits(drain_timeout_s=0, has_titles=False, concurrent=concurrent)
+    async with a_node(tmp_path, agent=agent, limits=limits) as node:
+        accepted = [await node.hears(f"place {number}") for number in range(5)]
+        await until(lambda: agent.open == concurrent)
+        assert node.parts.turns.running == concurrent
+
+        agent.go_on.set()
+
+        await node.is_settled(*accepted)
+    assert (agent.most, len(agent.requests)) == (concurrent, 5)
+
+
+async def test_a_turn_whose_claim_was_not_heard_of_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Patient()
+    limits = Limits(drain_timeout_s=0, has_titles=False, concurrent=1)
+    async with a_node(tmp_path, agent=agent, limits=limits) as node:
+        first, second = await node.hears("one"), await node.hears("two")
+        await until(lambda: agent.open == 1)
+        claim, lost = node.store.turns.claim, list[Claimed]()
+
+        async def loses_an_answer(*, limit: int) -> list[Claimed]:
+            claimed = await claim(limit=limit)
+            if claimed and not lost:
+                lost.extend(claimed)
+                raise Ambiguous("the connection broke after the commit")
+            return claimed
+
+        monkeypatch.setattr(node.store.turns, "claim", loses_an_answer)
+        agent.go_on.set()
+
+        await node.is_settled(first, second)
+        assert [each.lease.turn for each in lost] == [second.turn]
+        assert await node.outcome(second) == "done"
+
+
+@pytest.mark.parametrize("is_restart", [False, True], ids=["stop", "restart"])
+async def test_a_drain_parks_what_runs_and_says_that_it_was_no_crash(
+    tmp_path: Path, is_restart: bool
+) -> None:
+    agent = Patient()
+    async with a_node(tmp_path, agent=agent) as node:
+        accepted = await node.hears("home")
+        await until(lambda: agent.open == 1)
+        if is_restart:
+            node.parts.gateway.request_restart()
+        async with asyncio.timeout(SOON_S):
+            await node.parts.gateway.drain()
+
+        record = await node.store.diagnostics.record(accepted.session)
+        (turn,) = record.turns
+        (interrupted,) = only(AttemptInterrupted, record.events)
+        wanted = Interruption.RESTART if is_restart else Interruption.SHUTDOWN
+        assert (turn.state, interrupted.reason) == ("interrupted", wanted)
+        assert [each.text for each in only(AssistantSaid, record.events)] == ["Well, "]
+    assert agent.open == 0
+
+
+@pytest.mark.parametrize(("code", "holds_others"), [(ACCOUNT_WAIT, True), ("", False)])
+async def test_a_wait_that_a_send_has_met_is_kept_by_all_whom_it_concerns(
+    tmp_path: Path, code: str, holds_others: bool
+) -> None:
+    platform = Counting()
+    platform.failures = [Transient("429", retry_after_s=30, code=code or None)]
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        await node.answers("first", "one")
+        await node.parts.outbox.step()
+        assert (platform.asked, platform.shown) == (1, [])
+
+        await node.answers("second", "two")
+        node.clock.advance(29)
+        await node.parts.outbox.step()
+
+        shown = [each.text for each in platform.shown]
+        assert shown == ([] if holds_others else ["two"])
+        assert platform.asked == 1 + len(shown), "nothing is asked during the wait"
+        for _ in range(3):
+            node.clock.advance(1)
+            await node.parts.outbox.step()
+        assert sorted(each.text for each in platform.shown) == ["one", "two"]
+
+
+async def test_a_platform_that_names_no_time_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    platform = Counting()
+    platform.failures = [Transient("503"), Transient("503")]
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        await node.answers("home", "at last")
+        for attempt in (1, 2):
+            await node.parts.outbox.step()
+            assert platform.asked == attempt
+            node.clock.advance(backoff_s(attempt) - 0.1)
+            await node.parts.outbox.step()
+            assert platform.asked == attempt, "too soon"
+            node.clock.advance(0.2)
+        await node.parts.outbox.step()
+    assert [each.text for each in platform.shown] == ["at last"]
+
+
+@pytest.mark.parametrize(("passed_s", "state"), [(59, "sent"), (61, "unknown")])
+async def test_a_key_is_repeated_only_while_the_platform_remembers_it(
+    tmp_path: Path, passed_s: int, state: str
+) -> None:
+    """The process died while it was sending, and the message had arrived."""
+    platform = Counting(Capabilities(takes_key=True, key_s=60))
+    clock = VirtualClock()
+    async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
+        await node.answers("home", "hello")
+        (part,) = await node.store.outbox.take(adapter=NAME, limit=1)
+    clock.advance(passed_s)
+    async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
+        for _ in range(2):
+            await node.parts.outbox.step()
+
+        assert (await node.store.parked.part(PartId(part.id))).state == state
+    assert platform.asked == (state == "sent")
+
+
+@pytest.mark.parametrize("failure", [Ambiguous("no answer"), KeyError("a bug")])
+async def test_what_may_have_arrived_is_not_sent_again_without_a_key(
+    tmp_path: Path, failure: Exception
+) -> None:
+    class Breaks(Counting):
+        async def perform(self, effect: Effect) -> Receipt:
+            await super().perform(effect)
+            raise failure
+
+    platform = Breaks(Capabilities())
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        await node.answers("home", "hello")
+        for _ in range(3):
+            await node.parts.outbox.step()
+            node.clock.advance(3600)
+    assert platform.asked == 1
+
+
+async def test_a_part_is_expired_after_its_time_and_not_before(tmp_path: Path) -> None:
+    platform = Counting()
+    platform.failures = [Transient("503") for _ in range(10)]
+    limits = Limits(drain_timeout_s=0, delivery_expire_s=3600)
+    states = []
+    async with a_node(tmp_path, platform=platform, limits=limits, is_running=False) as node:
+        turn = await node.answers("home", "too late")
+        session = (await node.store.archive.turn(turn, principal=None)).session
+        for passed_s in (0, 3500, 200):
+            node.clock.advance(passed_s)
+            await node.parts.outbox.step()
+            states += [each.state for each in (await node.store.diagnostics.record(session)).parts]
+    assert states == ["pending", "pending", "expired"]
