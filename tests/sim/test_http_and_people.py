@@ -4,7 +4,7 @@ model's work, and whoever closes a connection leaves nothing behind."""
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from perdure.app.config import parse
 from perdure.app.node import Surroundings, running_node
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
+from perdure.domain.ids import PrincipalId
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Update
+from perdure.domain.watching import OutcomeNews, StateNews
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
@@ -170,15 +172,13 @@ async def adas(site: Site) -> dict[str, list[str]]:
         "POST", "/v1/responses", by="ada", json={"model": "main", "input": CANARY}
     )
     # What she says on a platform is hers too, under the address that people see there.
-    ada = await site.services.principals.by_token("token-of-ada")
-    assert ada is not None
     phone = Address(adapter="scripted", account="bot", place="phone")
     said_there = await site.services.door.accept(
         Update(
             address=phone,
             external_id="1",
             kind="message",
-            principal=ada.id,
+            principal=await ada_of(site),
             text=CANARY,
             place_kind="private",
             label=CANARY,
@@ -305,6 +305,60 @@ async def test_a_stop_ends_the_call_of_the_model(site: Site, by: str) -> None:
 
     assert (status, view["outcome"]) == (200, "stopped")
     await site.until(lambda: site.agent.open == 0, "the end of the call")
+
+
+async def next_state(stream: AsyncGenerator[Any, None], session: str) -> None:
+    """Wait until the watcher is told that the conversation stands in this session."""
+    async with asyncio.timeout(SOON_S):
+        async for told in stream:
+            if told and isinstance(told[1], StateNews) and told[1].session == session:
+                return
+
+
+async def test_whoever_watches_goes_along_there_and_back(site: Site) -> None:
+    """Back to an old session nothing is written there that would tell."""
+    first = await site.says("ada", "hello")
+    await site.settled("ada", first["turn"])
+    snapshot = await site.services.conversations.find("main", principal=await ada_of(site))
+    async with aclosing(
+        site.services.watchers.conversation(snapshot.view.id, after=None)
+    ) as stream:
+        await next_state(stream, first["session"])
+        moved = await site.says("ada", "/new")
+        await next_state(stream, moved["session"])
+        await site.says("ada", "/resume")
+        await next_state(stream, first["session"])
+
+
+async def test_whoever_watches_hears_of_a_stop_at_once(site: Site) -> None:
+    accepted = await site.says("ada", HANG)
+    await site.until(lambda: site.agent.open == 1, "the call")
+    snapshot = await site.services.conversations.find("main", principal=await ada_of(site))
+    async with aclosing(
+        site.services.watchers.conversation(snapshot.view.id, after=None)
+    ) as stream:
+        await next_state(stream, accepted["session"])
+        await site.call("POST", f"/api/turns/{accepted['turn']}/stop", by="ada")
+        async with asyncio.timeout(SOON_S):
+            outcomes = [
+                told[1].outcome
+                async for told in first_outcome(stream)
+                if told is not None and isinstance(told[1], OutcomeNews)
+            ]
+    assert outcomes == ["stopped"]
+
+
+async def first_outcome(stream: AsyncGenerator[Any, None]) -> AsyncIterator[Any]:
+    async for told in stream:
+        yield told
+        if told is not None and isinstance(told[1], OutcomeNews):
+            return
+
+
+async def ada_of(site: Site) -> PrincipalId:
+    ada = await site.services.principals.by_token("token-of-ada")
+    assert ada is not None
+    return ada.id
 
 
 async def first_of(response: aiohttp.ClientResponse) -> bytes:

@@ -21,7 +21,7 @@ from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Receipt
+from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
 from perdure.ports.turns import Claimed
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -268,6 +268,43 @@ async def test_a_key_is_repeated_only_while_the_platform_remembers_it(
 
         assert (await node.store.parked.part(PartId(part.id))).state == state
     assert platform.asked == (state == "sent")
+
+
+async def test_what_is_found_on_the_platform_is_not_sent_again(tmp_path: Path) -> None:
+    platform = Counting(Capabilities(can_find=True))
+    clock = VirtualClock()
+    async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
+        for place in ("arrived", "lost"):
+            await node.answers(place, place)
+        parts = await node.store.outbox.take(adapter=NAME, limit=2)
+        (arrived,) = [part for part in parts if part.text == "arrived"]
+        await platform.perform(Post(key=arrived.id, address=arrived.address, text=arrived.text))
+    clock.advance(1)
+    async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
+        for _ in range(2):
+            await node.parts.outbox.step()
+        for part in parts:
+            assert (await node.store.parked.part(part.id)).state == "sent"
+    assert [each.text for each in platform.shown] == ["arrived", "lost"]
+    assert platform.asked == 2
+
+
+async def test_an_answer_names_the_message_that_it_answers(tmp_path: Path) -> None:
+    class Noting(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.posts: list[Post] = []
+
+        async def perform(self, effect: Effect) -> Receipt:
+            if isinstance(effect, Post):
+                self.posts.append(effect)
+            return await super().perform(effect)
+
+    platform = Noting()
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        await node.answers("home", "hello")
+        await node.parts.outbox.step()
+    assert [(each.text, each.reply_to) for each in platform.posts] == [("hello", "home-1")]
 
 
 @pytest.mark.parametrize("failure", [Ambiguous("no answer"), KeyError("a bug")])

@@ -16,6 +16,7 @@ import structlog
 
 from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts
+from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.attachments import in_words
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
@@ -856,6 +857,29 @@ async def test_a_letter_that_could_not_be_put_aside_is_offered_again(
         (view,) = await life.store.parked.page(Page())
         assert view.message == poison
     assert world.platform.offered.count(poison) == 2
+
+
+async def test_who_is_an_operator_is_what_the_configuration_says_now(world: World) -> None:
+    """Whoever was one before must not stay one because somebody remembers it."""
+    operator = msgspec.structs.replace(ADA_ONLY, operators=(ADA.id,))
+    async with world.life() as life:
+        roles = []
+        for number, settings in enumerate((ADA_ONLY, operator, ADA_ONLY, operator)):
+            world.serve(settings)
+            world.platform.write(f"message {number}")
+            await world.is_shown(f"heard: message {number}")
+            ada = await life.store.principals.ensure(f"{NAME}:{ADA.id}", role="member")
+            roles.append(ada.role)
+    assert roles == ["member", "operator", "member", "operator"]
+
+
+async def test_a_conversation_is_that_of_the_account_which_heard_it(world: World) -> None:
+    async with world.life() as life:
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        ada = await life.store.principals.ensure(f"{NAME}:{ADA.id}", role="member")
+        (view,) = await life.store.conversations.recent(principal=ada.id, page=Page())
+        assert view.address == Address(adapter=NAME, account="bot", place=ADA.id)
 
 
 class LostWhenStopped(Timed):

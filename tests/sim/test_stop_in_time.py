@@ -1,4 +1,5 @@
-"""A stop that comes before heavy work begins is honoured before it begins."""
+"""What is said to a running turn is heard in time: a stop before heavy work begins or while it goes
+on, and other words before the next model call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -16,7 +17,7 @@ from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Busy, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Accepted, Update
+from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
@@ -26,7 +27,7 @@ from perdure.ports.tools import Caller, ToolResult
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.store.writing import StoredInbox
-from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
@@ -273,3 +274,32 @@ async def test_what_is_ended_is_let_go_of_at_once(tmp_path: Path, how: str, in_t
         ended = await talk.store.archive.turn(first, principal=None)
         assert ended.outcome in ("stopped", "superseded")
         await talk.until(lambda: busy.open == talk.parts.turns.running)
+
+
+class Waiting(CountingTools):
+    """A call that returns when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.go_on = asyncio.Event()
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        result = await super().call(call, caller)
+        await self.go_on.wait()
+        return result
+
+
+async def test_what_is_said_while_a_tool_runs_is_heard_before_the_next_word(
+    tmp_path: Path,
+) -> None:
+    agent, tool = ScriptedAgent(), Waiting()
+    async with talking(tmp_path, agent, tool) as talk:
+        await talk.begins("tool look")
+        await talk.until(lambda: len(tool.ran) == 1)
+        accepted = await talk.says("to the north", busy=Busy.STEER)
+        assert accepted.effect is Effect.STEERED
+        tool.go_on.set()
+        await talk.until(lambda: len(agent.requests) == 2)
+        assert said(agent.requests[1]) == "to the north"
+        await talk.until(lambda: not talk.parts.turns.running)
+    assert len(agent.requests) == 2, "it was no turn of its own"

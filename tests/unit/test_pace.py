@@ -106,6 +106,15 @@ def test_previews_leave_room_for_the_finals_that_wait(clock: VirtualClock) -> No
     assert not pacer.final_wait_s("a", PACE, "final")
 
 
+def test_signs_of_life_take_no_room_of_messages_in_a_place(clock: VirtualClock) -> None:
+    pacer = Pacer(clock)
+    for _ in range(PACE.place.count):
+        assert not pacer.wait_s("a", PACE, Rank.SIGNAL)
+    for _ in range(PACE.place.count):
+        assert not pacer.wait_s("a", PACE, Rank.FINAL)
+    assert pacer.wait_s("a", PACE, Rank.FINAL)
+
+
 def test_a_final_that_never_comes_is_waited_for_no_longer(clock: VirtualClock) -> None:
     """It was withdrawn, or another node has sent it."""
     pacer = Pacer(clock)
