@@ -1,9 +1,10 @@
 """The pumps, step by step: how much runs at once, what wakes them, and how long they wait."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.events import AssistantSaid, AttemptInterrupted
-from perdure.domain.ids import PartId, PrincipalId, TurnId
+from perdure.domain.ids import MessageId, PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
@@ -20,9 +21,10 @@ from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
+from perdure.engine.scribe import Flusher, Scribe
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
-from perdure.ports.turns import Claimed
+from perdure.ports.turns import Claimed, Lease, Piece, Turns
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
@@ -338,3 +340,52 @@ async def test_a_part_is_expired_after_its_time_and_not_before(tmp_path: Path) -
             await node.parts.outbox.step()
             states += [each.state for each in (await node.store.diagnostics.record(session)).parts]
     assert states == ["pending", "pending", "expired"]
+
+
+class SlowDisk:
+    """Takes flushes, each when it is let."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.begun = 0
+        self.stored: list[str] = []
+
+    async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
+        self.begun += 1
+        await self.go_on.wait()
+        self.stored += [piece.text for piece in pieces]
+        return []
+
+
+async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> None:
+    """They would be stored behind it, and come back as a second message."""
+    clock, disk = VirtualClock(is_eager=True), SlowDisk()
+    turns = cast("Turns", disk)
+    lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+    async with Supervisor() as supervisor, asyncio.TaskGroup() as scribbling:
+        scribe = Scribe(
+            lease,
+            MessageId("msg_1"),
+            turns=turns,
+            flusher=Flusher(turns, clock=clock, start=supervisor.start),
+            feed=Feed(),
+            clock=clock,
+            scribbling=scribbling,
+            written=_nothing_is_written,
+            record=lambda _: None,
+            acknowledgements=(),
+        )
+        scribe.add("Well, ")
+        await until(lambda: disk.begun == 1)
+        scribe.add("no.")
+        finishing = asyncio.ensure_future(scribe.finish())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not finishing.done()
+        disk.go_on.set()
+        assert await finishing == "Well, no."
+    assert disk.stored == ["Well, "], "the rest is stored with the message"
+
+
+async def _nothing_is_written(_: object) -> None:
+    return None

@@ -18,6 +18,7 @@ from perdure.domain.outcomes import Busy, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Accepted, Effect, Update
+from perdure.domain.watching import Delta
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
@@ -35,9 +36,10 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 class Talk:
     """Somebody who talks to an engine, and the turn they began."""
 
-    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+    def __init__(self, store: Store, parts: Parts, feed: Feed, person: PrincipalId) -> None:
         self.store = store
         self.parts = parts
+        self.feed = feed
         self.turn = TurnId("")
         self._person = person
         self._said = 0
@@ -82,11 +84,12 @@ async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> A
                 entropy=entropy,
                 limits=Limits(drain_timeout_s=0, has_titles=False),
             )
-            parts = put_together(around, supervisor.start, feed=Feed())
+            feed = Feed()
+            parts = put_together(around, supervisor.start, feed=feed)
             await parts.gateway.begin(name="sim")
             person = (await store.principals.ensure("ada", role="member")).id
             try:
-                yield Talk(store, parts, person)
+                yield Talk(store, parts, feed, person)
             finally:
                 await parts.gateway.drain()
     finally:
@@ -303,3 +306,43 @@ async def test_what_is_said_while_a_tool_runs_is_heard_before_the_next_word(
         assert said(agent.requests[1]) == "to the north"
         await talk.until(lambda: not talk.parts.turns.running)
     assert len(agent.requests) == 2, "it was no turn of its own"
+
+
+class Hesitant(Silent):
+    """Says a second word when it is let, and then nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+        self.open += 1
+        try:
+            yield Text("Well, ")
+            await self.go_on.wait()
+            yield Text("no")
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+
+
+async def test_a_turn_that_another_node_has_ended_is_let_go_of_with_its_next_word(
+    tmp_path: Path,
+) -> None:
+    """Nobody tells us; a word that could not be stored must tell, and must not be shown."""
+    agent = Hesitant()
+    async with talking(tmp_path, agent, CountingTools([])) as talk:
+        await talk.begins("hello")
+        await talk.until(lambda: agent.open == 1)
+        accepted = await talk.store.archive.turn(talk.turn, principal=None)
+        watched = talk.feed.subscribe(accepted.session)
+        async with asyncio.timeout(1):
+            while not (await talk.store.diagnostics.record(accepted.session)).partials:
+                await asyncio.sleep(0.001)
+        await talk.store.inbox.stop(talk.turn, by=None)
+
+        agent.go_on.set()
+
+        await talk.until(lambda: agent.open == 0)
+        shown = [each.text for each in await watched.next(0) if isinstance(each, Delta)]
+        assert "no" not in shown
