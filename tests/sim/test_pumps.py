@@ -13,23 +13,25 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.events import AssistantSaid, AttemptInterrupted
-from perdure.domain.ids import MessageId, PartId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
+from perdure.engine.ledger import Ledger
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.scribe import Flusher, Scribe
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
+from perdure.ports.history import Conversations
 from perdure.ports.turns import Claimed, Lease, Piece, Turns
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import Person, only
+from perdure.testkit.stores import Person, admitted, only
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 NAME = "scripted"
@@ -139,7 +141,7 @@ async def a_node(
                 await parts.gateway.begin(name="sim")
             else:
                 await store.nodes.join(name="sim")
-            who = (await store.principals.ensure("ada", role="member")).id
+            who = await admitted(store, "ada")
             try:
                 yield Node(store, parts, clock, who)
             finally:
@@ -361,18 +363,26 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
     """They would be stored behind it, and come back as a second message."""
     clock, disk = VirtualClock(is_eager=True), SlowDisk()
     turns = cast("Turns", disk)
-    lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+    claimed = Claimed(
+        lease=Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1),
+        conversation=ConversationId("con_1"),
+        principal=PrincipalId("prn_1"),
+        address=Address(adapter="http", account="", place="home"),
+        parent=None,
+        events=(),
+    )
+    feed = Feed()
+    ledger = Ledger(
+        claimed, turns=turns, conversations=cast("Conversations", disk), feed=feed, clock=clock
+    )
     async with Supervisor() as supervisor, asyncio.TaskGroup() as scribbling:
         scribe = Scribe(
-            lease,
+            ledger,
             MessageId("msg_1"),
-            turns=turns,
             flusher=Flusher(turns, clock=clock, start=supervisor.start),
-            feed=Feed(),
+            feed=feed,
             clock=clock,
             scribbling=scribbling,
-            written=_nothing_is_written,
-            record=lambda _: None,
             acknowledgements=(),
         )
         scribe.add("Well, ")
@@ -385,7 +395,3 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
         disk.go_on.set()
         assert await finishing == "Well, no."
     assert disk.stored == ["Well, "], "the rest is stored with the message"
-
-
-async def _nothing_is_written(_: object) -> None:
-    return None
