@@ -56,6 +56,7 @@ ANOTHERS = (
     ("GET", "/api/conversations/{name}/transcript"), ("GET", "/api/turns/{id}"),
     ("PATCH", "/api/turns/{id}"), ("POST", "/api/turns/{id}/stop"), ("GET", "/api/media/{id}"),
     ("GET", "/api/sessions/{id}"), ("GET", "/api/sessions/{id}/journal"),
+    ("GET", "/api/sessions/{id}/transcript"),
     ("GET", "/api/explain/{id}"), ("GET", "/v1/responses/{id}"),
 )  # fmt: skip
 
