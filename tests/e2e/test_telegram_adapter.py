@@ -38,6 +38,7 @@ from perdure.ports.adapter import (
 )
 from perdure.ports.clock import Clock
 from perdure.ports.manifest import Around
+from perdure.ports.media import FOR_SENDER
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import wait_until
 from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
@@ -304,8 +305,9 @@ class TestComingIn:
         name = api.chats.add_file(data, name="a b?.bin")
         assert b"".join([chunk async for chunk in telegram.fetch(name)]) == data
 
-        with pytest.raises(Permanent, match="at most 20 MB"):
+        with pytest.raises(Permanent, match="at most 20 MB") as told:
             await anext(telegram.fetch(api.chats.add_file(bytes(21 * 1024 * 1024))))
+        assert told.value.code == FOR_SENDER
         with pytest.raises(Permanent, match="invalid file_id"):
             await anext(telegram.fetch("nothing"))
 

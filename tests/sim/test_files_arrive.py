@@ -34,7 +34,7 @@ from perdure.engine.feed import Feed
 from perdure.engine.fetching import ATTEMPTS_MAX, UNREACHABLE_S
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
-from perdure.ports.media import UNREACHABLE
+from perdure.ports.media import FOR_SENDER, UNREACHABLE
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
@@ -237,6 +237,15 @@ async def test_others_are_waited_for_as_long_as_ever(place: Place) -> None:
         await place.rest()
 
         assert len(place.platform.fetched) == len(server.asked) == ATTEMPTS_MAX
+
+
+async def test_what_a_platform_says_to_the_sender_is_told(place: Place) -> None:
+    place.platform.moods = [Permanent("bots get at most 20 MB", code=FOR_SENDER)]
+    accepted = await place.say("", FILE)
+    await place.rest()
+
+    (lost,) = only(MediaLost, await place.events(accepted.session))
+    assert lost.reason == "bots get at most 20 MB"
 
 
 async def test_what_never_works_is_not_tried_again(place: Place) -> None:

@@ -34,6 +34,7 @@ from perdure.engine.persist import persist
 from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
 from perdure.ports.media import (
+    FOR_SENDER,
     UNREACHABLE,
     Fetch,
     Fetcher,
@@ -285,8 +286,8 @@ class FetchPump:
             async for piece in source.fetch(attachment.reference or attachment.url or ""):
                 yield piece
         except PerdureError as error:
-            if not fetch.adapter:
-                raise  # what our own fetcher says is written for people
+            if not fetch.adapter or error.code == FOR_SENDER:
+                raise  # these words are written for people
             log.warning("a platform gave no file", adapter=fetch.adapter, error=error.message)
             if isinstance(error, Permanent | Rejected):
                 raise Permanent(_NOT_GIVEN) from error

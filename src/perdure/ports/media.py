@@ -119,6 +119,7 @@ class Fetches(Protocol):
 
 # The code of a `Transient` where nobody could even be asked.
 UNREACHABLE: Final = "unreachable"
+FOR_SENDER: Final = "for_sender"
 
 
 class Fetcher(Protocol):
@@ -128,8 +129,9 @@ class Fetcher(Protocol):
     Guarantees: the bytes of one file, in order, from the beginning.
     Requires: the caller counts them and closes the iterator.
     Raises: `Transient` when it may work later, with the code `UNREACHABLE` where nobody answers at
-    an address; `Permanent` when the file is gone, too large, or
-    must not be fetched, with what to do.
+    an address; `Permanent` when the file is gone, too large, or must not be fetched, with what to
+    do. A platform's words are for the log unless they have the code `FOR_SENDER`: then they are
+    told to whoever has sent the file.
     After a crash: nothing is kept; it may be asked again.
     """
 

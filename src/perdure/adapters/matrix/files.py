@@ -10,6 +10,7 @@ import msgspec
 from perdure.adapters.matrix.events import SealedFile
 from perdure.adapters.matrix.wire import CONNECT_S, REQUEST_S, Wire, segment
 from perdure.domain.errors import NotFound, Permanent, Transient
+from perdure.ports.media import FOR_SENDER
 
 # A sealed file is opened as a whole: its digest stands for all of it.
 SEALED_BYTES_MAX: Final = 100_000_000
@@ -72,7 +73,8 @@ async def _collected(wire: Wire, url: str) -> bytes:
         pieces += piece
         if len(pieces) > SEALED_BYTES_MAX:
             raise Permanent(
-                f"The file has more than {SEALED_BYTES_MAX:,} bytes; send a smaller one."
+                f"The file has more than {SEALED_BYTES_MAX:,} bytes; send a smaller one.",
+                code=FOR_SENDER,
             )
     return bytes(pieces)
 

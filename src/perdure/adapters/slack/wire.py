@@ -19,6 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from perdure.adapters.slack.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, refusal
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
+from perdure.ports.media import FOR_SENDER
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0
@@ -123,7 +124,9 @@ class Wire:
     async def get(self, url: str) -> AsyncIterator[bytes]:
         """The bytes of a file. The token is shown to Slack alone."""
         if not self._is_own(url):
-            raise Permanent("the file is not kept by Slack; send it as a file, or as a link")
+            raise Permanent(
+                "the file is not kept by Slack; send it as a file, or as a link", code=FOR_SENDER
+            )
         token = self._tokens[TOKEN_KEY]
         headers = {"Authorization": f"Bearer {token.reveal() if token else ''}"}
         timeout = aiohttp.ClientTimeout(

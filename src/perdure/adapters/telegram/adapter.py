@@ -28,6 +28,7 @@ from perdure.ports.adapter import (
     Receipt,
 )
 from perdure.ports.manifest import Around
+from perdure.ports.media import FOR_SENDER
 from perdure.ports.settings import AdapterSettings
 
 UPLOAD_BYTES_MAX: Final = 50 * 1024 * 1024
@@ -102,7 +103,8 @@ class Telegram:
         except Refused as refused:
             raise Permanent(
                 f"Telegram does not hand out the file ({refused.words}); bots get at most "
-                f"{DOWNLOAD_MB_MAX} MB, so send a smaller one or a link"
+                f"{DOWNLOAD_MB_MAX} MB, so send a smaller one or a link",
+                code=FOR_SENDER,
             ) from refused
         path = msgspec.json.decode(said, type=_File).file_path
         if not path:
