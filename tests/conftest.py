@@ -457,17 +457,32 @@ async def gateway_factory(
 
 
 @pytest.fixture(scope="module")
-def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A real gateway with the demo agent that tests of a file share. Nobody may stop it."""
-    home = tmp_path_factory.mktemp("shared") / "home"
-    home.mkdir(mode=0o700)
-    gateway = GatewayProcess(home, environ=_clean_environment(), clock=SystemClock())
+def share_gateway(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], GatewayProcess]]:
+    """Start a real gateway that tests of a file share: `share_gateway(toml)`, from a fixture that
+    is not async. Nobody may stop it."""
+    started: list[GatewayProcess] = []
     with asyncio.Runner() as runner:
-        runner.run(gateway.start())
-        try:
-            yield gateway
-        finally:
+
+        def share(toml: str) -> GatewayProcess:
+            home = tmp_path_factory.mktemp("shared") / "home"
+            home.mkdir(mode=0o700)
+            (home / "perdure.toml").write_text(toml)
+            gateway = GatewayProcess(home, environ=_clean_environment(), clock=SystemClock())
+            started.append(gateway)
+            runner.run(gateway.start())
+            return gateway
+
+        yield share
+        for gateway in started:
             runner.run(gateway.kill())
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(share_gateway: Callable[[str], GatewayProcess]) -> GatewayProcess:
+    """A real gateway with the demo agent that tests of a file share."""
+    return share_gateway("")
 
 
 @pytest.fixture
@@ -477,10 +492,7 @@ async def guest(
     """Somebody new at the gateway that the file shares, whose conversations are all empty."""
     async with aiohttp.ClientSession() as session:
         client = Client(shared_gateway, session)
-        name = f"guest {zlib.crc32(request.node.nodeid.encode())}"
-        status, granted = await client.call("POST", "/api/tokens", body={"name": name})
-        assert status == 201, granted
-        client.token = granted["token"]
+        await client.become(f"guest {zlib.crc32(request.node.nodeid.encode())}")
         yield client
         assert shared_gateway.is_running, "this test has ended the gateway of others"
         request.node.add_report_section("teardown", "gateway", shared_gateway.output[-20_000:])

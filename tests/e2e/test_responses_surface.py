@@ -6,6 +6,8 @@ against the SDK's own types.
 
 import asyncio
 import json
+import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from perdure.testkit import model_script as script
+from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.process import GatewayProcess
 
@@ -40,17 +43,18 @@ TEXT_EVENTS = [
 class Gate:
     """A gateway, the model behind it, and what that says next."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.rule: script.Script = script.echo
-        self.model = ModelServer(self.reply)
+        self.model = ModelServer(self.reply, port=port)
 
     def reply(self, asked: script.ModelRequest) -> script.Reply:
         return self.rule(asked)
 
-    def open(self, gateway: GatewayProcess) -> None:
+    def open(self, gateway: GatewayProcess, token: str = "") -> None:
         self.gateway = gateway
+        self.token = token or gateway.token
         self.sdk = openai.AsyncOpenAI(
-            base_url=gateway.url + "/v1", api_key=gateway.token, max_retries=0
+            base_url=gateway.url + "/v1", api_key=self.token, max_retries=0
         )
 
     async def ask(self, given: Any, **more: Any) -> Any:
@@ -66,7 +70,7 @@ class Gate:
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Any]:
         """Without the SDK: status, headers, body."""
-        headers = {"Authorization": f"Bearer {more.pop('token', self.gateway.token)}"}
+        headers = {"Authorization": f"Bearer {more.pop('token', self.token)}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.request(method, self.gateway.url + path, **more) as response,
@@ -95,14 +99,48 @@ def toml(model: ModelServer, api: str = "openai") -> str:
     )
 
 
-@pytest.fixture(params=["openai"])
-async def gate(gateway_factory: Factory, request: pytest.FixtureRequest) -> AsyncIterator[Gate]:
+@pytest.fixture
+async def own_gate(gateway_factory: Factory, request: pytest.FixtureRequest) -> AsyncIterator[Gate]:
     gate = Gate()
+    given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    api = given.get("gate", "openai")
     async with gate.model as model:
-        gate.open(await gateway_factory(toml=toml(model, request.param)))
+        gate.open(await gateway_factory(toml=toml(model, api)))
         yield gate
         await gate.sdk.close()
         assert not model.violations
+
+
+@pytest.fixture(scope="module")
+def shared(share_gateway: Callable[[str], GatewayProcess]) -> tuple[GatewayProcess, int]:
+    """A gateway that tests share, and the port at which each of them puts a model."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return share_gateway(toml(ModelServer(port=port))), port
+
+
+@pytest.fixture
+async def shared_gate(
+    shared: tuple[GatewayProcess, int], request: pytest.FixtureRequest
+) -> AsyncIterator[Gate]:
+    gateway, port = shared
+    gate = Gate(port)
+    async with aiohttp.ClientSession() as session, gate.model as model:
+        guest = Client(gateway, session)
+        await guest.become(f"guest {zlib.crc32(request.node.nodeid.encode())}")
+        gate.open(gateway, guest.token)
+        yield gate
+        await gate.sdk.close()
+        assert not model.violations
+        assert gateway.is_running, "this test has ended the gateway of others"
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest) -> Gate:
+    """A gateway of the test's own, or, where it is marked `shared`, one of many guests."""
+    name = "shared_gate" if request.node.get_closest_marker("shared") else "own_gate"
+    found: Gate = request.getfixturevalue(name)
+    return found
 
 
 async def events_of(stream: Any) -> list[dict[str, Any]]:
@@ -120,6 +158,7 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
     return [kind for n, kind in enumerate(named) if not n or kind != named[n - 1]]
 
 
+@pytest.mark.shared
 async def test_the_sdk_is_answered_whole(gate: Gate) -> None:
     response = await gate.ask("hello", metadata={"topic": "greeting"}, store=False, top_p=0.5)
     Response.model_validate(response.model_dump(mode="json", warnings="error"))
@@ -132,6 +171,7 @@ async def test_the_sdk_is_answered_whole(gate: Gate) -> None:
     )
 
 
+@pytest.mark.shared
 async def test_a_stream_has_the_official_events_in_order(gate: Gate) -> None:
     gate.rule = lambda asked: script.say("one two three four", delay_ms=40)
     events = await events_of(await gate.ask("count", stream=True))
@@ -148,12 +188,14 @@ async def test_a_stream_has_the_official_events_in_order(gate: Gate) -> None:
     assert {e["item_id"] for e in events if "item_id" in e} == {last["output"][0]["id"]}
 
 
+@pytest.mark.shared
 async def test_the_sdks_own_stream_gathers_it(gate: Gate) -> None:
     async with gate.sdk.responses.stream(model="main", input="hello") as stream:
         final = await stream.get_final_response()
     assert final.output_text == "echo: hello"
 
 
+@pytest.mark.shared
 async def test_items_become_what_the_model_is_told(gate: Gate) -> None:
     await gate.ask(
         [
@@ -202,6 +244,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(("given", "code"), BAD, ids=[json.dumps(b[0])[:40] for b in BAD])
 async def test_what_cannot_be_taken_is_said(gate: Gate, given: Any, code: str) -> None:
     status, _, body = await gate.call("POST", "/v1/responses", json={"input": given})
@@ -231,6 +274,7 @@ async def test_a_response_is_continued_by_its_id_alone(gate: Gate) -> None:
     assert listed["conversations"] == []
 
 
+@pytest.mark.shared
 async def test_a_response_may_be_continued_in_two_ways(gate: Gate) -> None:
     first = await gate.ask("first")
     await gate.ask("left", previous_response_id=first.id)
@@ -238,6 +282,7 @@ async def test_a_response_may_be_continued_in_two_ways(gate: Gate) -> None:
     assert [m["content"] for m in gate.told] == ["first", "echo: first", "right"]
 
 
+@pytest.mark.shared
 async def test_pictures_are_still_there_when_a_response_is_continued(gate: Gate) -> None:
     image = {"type": "input_image", "detail": "auto", "image_url": PIXEL}
     first = await gate.ask([{"role": "user", "content": [image]}])
@@ -245,6 +290,7 @@ async def test_pictures_are_still_there_when_a_response_is_continued(gate: Gate)
     assert gate.told[0]["content"][0]["image_url"]["url"] == PIXEL
 
 
+@pytest.mark.shared
 async def test_a_response_that_still_grows_is_waited_for(gate: Gate) -> None:
     gate.rule = lambda asked: script.hang(2, script.say("one two three"))
     stream = await gate.ask("slow", stream=True)
@@ -263,6 +309,7 @@ async def test_a_response_that_still_grows_is_waited_for(gate: Gate) -> None:
     await stream.close()
 
 
+@pytest.mark.shared
 async def test_in_a_conversation_history_is_the_gateways(gate: Gate) -> None:
     first = await gate.ask("first", conversation="garden")
     second = await gate.ask("second", previous_response_id=first.id)
@@ -304,6 +351,7 @@ async def test_functions_of_the_caller_are_called_and_answered(gate: Gate) -> No
     assert script.text_of(gate.told[1]) == "Let me look."
 
 
+@pytest.mark.shared
 async def test_calls_are_streamed_with_the_official_events(gate: Gate) -> None:
     calls = [("c1", "look", '{"at": "sky"}'), ("c2", "look", "{}")]
     gate.rule = lambda asked: script.call_tools(calls)
@@ -321,11 +369,13 @@ async def test_calls_are_streamed_with_the_official_events(gate: Gate) -> None:
     assert done[0]["item"]["arguments"] == '{"at": "sky"}'
 
 
+@pytest.mark.shared
 async def test_tools_that_a_provider_would_run_are_refused(gate: Gate) -> None:
     with pytest.raises(openai.BadRequestError, match="web_search"):
         await gate.ask("news?", tools=[{"type": "web_search"}])
 
 
+@pytest.mark.shared
 async def test_the_model_is_asked_as_the_caller_asks(gate: Gate) -> None:
     form = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": True}
     answer = await gate.ask(
@@ -353,6 +403,7 @@ async def test_the_model_is_asked_as_the_caller_asks(gate: Gate) -> None:
         await gate.ask("hello", tool_choice={"type": "web_search"})
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 async def test_a_failing_agent_has_its_status(gate: Gate, is_streamed: bool) -> None:
     gate.rule = lambda asked: script.status(401)
@@ -370,6 +421,7 @@ async def test_a_failing_agent_has_its_status(gate: Gate, is_streamed: bool) -> 
     assert kept.error.message
 
 
+@pytest.mark.shared
 async def test_a_stream_that_fails_says_so_and_is_no_success(gate: Gate) -> None:
     gate.rule = lambda asked: script.error_in_stream(2, script.say("half an answer"))
     stream = await gate.ask("try", stream=True)
@@ -390,6 +442,7 @@ async def test_a_stream_that_fails_says_so_and_is_no_success(gate: Gate) -> None
     assert (await gate.sdk.responses.retrieve(last.id)).output_text == "half an "
 
 
+@pytest.mark.shared
 async def test_an_answer_that_was_cut_short_is_incomplete(gate: Gate) -> None:
     gate.rule = lambda asked: script.say("as far as", finish="length")
     whole = await gate.ask("go on")
@@ -413,6 +466,7 @@ async def stopped(gate: Gate, *, once: Callable[[list[Any]], bool]) -> tuple[int
     return await asking
 
 
+@pytest.mark.shared
 async def test_a_stopped_response_gives_what_there_is(gate: Gate) -> None:
     gate.rule = lambda asked: script.hang(2, script.say("one two three"))
     status, headers, body = await stopped(
@@ -423,6 +477,7 @@ async def test_a_stopped_response_gives_what_there_is(gate: Gate) -> None:
     assert body["id"] == f"resp_{headers['X-Perdure-Turn'].removeprefix('trn_')}"
 
 
+@pytest.mark.shared
 async def test_calls_that_are_the_agents_own_are_not_the_callers(gate: Gate) -> None:
     remember = script.call_tools([("c1", "memory", '{"action": "list"}')])
     gate.rule = script.in_turn(remember, script.hang())
@@ -486,6 +541,7 @@ async def test_a_response_is_shown_to_its_owner(gate: Gate) -> None:
             await gate.ask("and?", previous_response_id=unknown)
 
 
+@pytest.mark.shared
 async def test_commands_are_taken_in_a_conversation_and_are_text_elsewhere(gate: Gate) -> None:
     first = await gate.ask("first", conversation="garden")
     await gate.ask("second", previous_response_id=first.id)
