@@ -31,6 +31,8 @@ from playwright.async_api import (
     expect,
 )
 
+from perdure.testkit.http import Client
+
 expect.set_options(timeout=20_000)
 FLAGS = (
     "--headless=new",
@@ -72,6 +74,14 @@ new MutationObserver(() => {
 """
 
 
+@dataclass(frozen=True)
+class Guest:
+    """Somebody at a gateway that others use too."""
+
+    url: str
+    token: str
+
+
 class Gateway(Protocol):
     url: str
     token: str
@@ -87,7 +97,7 @@ class Chat:
     """One window on the web chat."""
 
     page: Page
-    gateway: Gateway
+    gateway: Gateway | Guest
     errors: list[str] = field(default_factory=list)
 
     async def sign_in(self) -> None:
@@ -224,13 +234,24 @@ def debugging_port(process: subprocess.Popen[bytes], profile: Path) -> int:
 
 
 @pytest.fixture
-async def chat(browser: str, gateway: Gateway) -> AsyncIterator[Chat]:
+def place(request: pytest.FixtureRequest) -> Gateway | Guest:
+    """The test's own gateway, or, where it is marked `shared`, one that others use too, as somebody
+    who has said nothing there yet."""
+    if request.node.get_closest_marker("shared") is None:
+        own: Gateway = request.getfixturevalue("gateway")
+        return own
+    guest: Client = request.getfixturevalue("guest")
+    return Guest(guest.gateway.url, guest.token)
+
+
+@pytest.fixture
+async def chat(browser: str, place: Gateway | Guest) -> AsyncIterator[Chat]:
     async with async_playwright() as playwright:
         connection = await playwright.chromium.connect_over_cdp(browser)
         context = await connection.new_context()
         await context.add_init_script(WATCH)
         page = await context.new_page()
-        window = Chat(page, gateway)
+        window = Chat(page, place)
         context.on("console", lambda message: heard(window.errors, message))
         context.on("weberror", lambda failure: window.errors.append(str(failure.error)))
         yield window
@@ -240,6 +261,7 @@ async def chat(browser: str, gateway: Gateway) -> AsyncIterator[Chat]:
     assert list(filter(is_script_error, window.errors)) == []
 
 
+@pytest.mark.shared
 async def test_the_first_message_is_answered_as_it_is_written(chat: Chat) -> None:
     await chat.sign_in()
     assert chat.gateway.token not in chat.page.url
@@ -259,6 +281,7 @@ async def test_the_first_message_is_answered_as_it_is_written(chat: Chat) -> Non
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_a_reload_keeps_everything(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("something to keep")
@@ -328,6 +351,7 @@ async def test_a_page_that_could_not_be_read_is_read_once_the_gateway_is_back(
     await other.comes_to_show(said)
 
 
+@pytest.mark.shared
 async def test_a_lost_acknowledgement_sends_no_second_message(chat: Chat) -> None:
     bodies: list[str | None] = []
 
@@ -350,6 +374,7 @@ async def test_a_lost_acknowledgement_sends_no_second_message(chat: Chat) -> Non
     assert len(set(bodies)) == 1
 
 
+@pytest.mark.shared
 async def test_an_unsent_message_survives_a_reload(chat: Chat) -> None:
     await chat.sign_in()
     await chat.page.route("**/messages", lambda route: route.abort("connectionrefused"))
@@ -365,6 +390,7 @@ async def test_an_unsent_message_survives_a_reload(chat: Chat) -> None:
     assert [role for role, _ in stored] == ["user", "assistant"]
 
 
+@pytest.mark.shared
 async def test_two_conversations_stay_apart(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("about apples")
@@ -414,6 +440,7 @@ async def test_another_window_shows_the_same(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
     headers = {"Authorization": f"Bearer {chat.gateway.token}"}
     url = f"{chat.gateway.url}/api/conversations/long/messages"
@@ -433,6 +460,7 @@ async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_a_file_that_the_agent_gives_can_be_had(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo file plan.txt sow beans")
@@ -448,6 +476,7 @@ async def test_a_file_that_the_agent_gives_can_be_had(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     await chat.sign_in()
     picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)
@@ -490,6 +519,7 @@ async def test_a_cut_answer_says_why_and_can_be_continued(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_what_stands_at_the_head_is_what_is_shown(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("one")
@@ -532,6 +562,7 @@ async def test_what_stands_at_the_head_is_what_is_shown(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_commands_while_an_answer_is_written(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo words=2000 delay_ms=50")
@@ -559,6 +590,7 @@ async def test_commands_while_an_answer_is_written(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_titles_are_shown_as_soon_as_they_are_found(chat: Chat) -> None:
     await chat.sign_in()
     other = await chat.another_window()
@@ -579,6 +611,7 @@ async def test_titles_are_shown_as_soon_as_they_are_found(chat: Chat) -> None:
         await window.comes_to_be_called("Leeks")
 
 
+@pytest.mark.shared
 async def test_a_slash_opens_the_commands(chat: Chat) -> None:
     await chat.sign_in()
     page = chat.page
@@ -630,6 +663,7 @@ async def test_a_slash_opens_the_commands(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_stop_ends_a_running_answer(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo words=2000 delay_ms=50")
@@ -643,6 +677,7 @@ async def test_stop_ends_a_running_answer(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_a_wrong_token_leads_to_the_sign_in(chat: Chat) -> None:
     await chat.page.goto(f"{chat.gateway.url}/#token=wrong")
     panel = chat.page.locator("#signin")
@@ -701,6 +736,7 @@ async def test_hostile_text_stays_text(chat: Chat) -> None:
     assert chat.errors == []
 
 
+@pytest.mark.shared
 async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
     await chat.sign_in()
 
