@@ -344,6 +344,43 @@ async def test_a_part_is_expired_after_its_time_and_not_before(tmp_path: Path) -
     assert states == ["pending", "pending", "expired"]
 
 
+class SlowPlatform(Counting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def perform(self, effect: Effect) -> Receipt:
+        self.asked += 1
+        await self.go_on.wait()
+        return await super().perform(effect)
+
+
+async def test_a_node_leaves_after_its_last_word_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has left, others take what it is sending for stranded."""
+    platform = SlowPlatform()
+    shown_at_the_end: list[str] = []
+    async with a_node(tmp_path, platform=platform) as node:
+        leave = node.store.nodes.leave
+
+        async def noted(*, restart_session: SessionId | None) -> None:
+            shown_at_the_end.extend(each.text for each in platform.shown)
+            await leave(restart_session=restart_session)
+
+        monkeypatch.setattr(node.store.nodes, "leave", noted)
+        await node.answers("home", "the last word")
+        node.parts.outbox.wake()
+        await until(lambda: platform.asked == 1)
+        draining = asyncio.ensure_future(node.parts.gateway.drain())
+        await until(lambda: node.parts.gateway.is_draining)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        platform.go_on.set()
+        await draining
+    assert shown_at_the_end == ["the last word"]
+
+
 class SlowDisk:
     """Takes flushes, each when it is let."""
 

@@ -882,6 +882,24 @@ async def test_a_conversation_is_that_of_the_account_which_heard_it(world: World
         assert view.address == Address(adapter=NAME, account="bot", place=ADA.id)
 
 
+async def test_nothing_is_sent_where_the_connection_is_lost(world: World) -> None:
+    async with world.life() as life:
+        world.agent.go_on.clear()
+        world.platform.write("hello")
+        await world.until(lambda: bool(world.agent.requests), "the question")
+        world.platform.refusals = [Transient("still away") for _ in range(3)]
+        world.platform.cut()
+        await world.until(lambda: life.view().health is Health.BLIND, "the loss")
+        world.agent.go_on.set()
+
+        def is_back() -> bool:
+            assert life.view().health is not Health.BLIND or not world.shown()
+            return bool(world.shown())
+
+        await world.until(is_back, "the answer")
+    assert world.shown() == ["heard: hello"]
+
+
 class LostWhenStopped(Timed):
     """Loses its connection at the very moment at which it is told to stop."""
 

@@ -1,0 +1,212 @@
+"""One turn in the hands of its runner: who is asked, who pays, and for whom a tool works."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from perdure.app.node import Parts, Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.budgets import Budget, DailyBudgets, Refusal
+from perdure.domain.events import AssistantSaid, ToolCall, Usage
+from perdure.domain.ids import PrincipalId
+from perdure.domain.outcomes import StopReason
+from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.ports.budgets import Reservation
+from perdure.ports.tools import Caller, ToolResult
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.stores import only
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+SOON_S = 5
+ROOMY = DailyBudgets(person=Budget(tokens=1_000_000), agent=Budget(tokens=1_000_000))
+
+
+class Noting(CountingTools):
+    """Knows for whom it was called."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.callers: list[Caller] = []
+
+    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+        self.callers.append(caller)
+        return await super().call(call, caller)
+
+
+class Node:
+    def __init__(self, store: Store, parts: Parts, people: Mapping[str, PrincipalId]) -> None:
+        self.store = store
+        self.parts = parts
+        self.people = people
+        self._said = 0
+
+    async def hears(self, who: str, text: str, *, agent: str = "") -> Accepted:
+        """In a group where everybody is heard."""
+        self._said += 1
+        accepted = await self.parts.door.accept(
+            Update(
+                address=Address(adapter="chat", account="bot", place="club"),
+                external_id=str(self._said),
+                kind="message",
+                principal=self.people[who],
+                text=text,
+                agent=agent,
+                sender=who,
+                place_kind="group",
+            )
+        )
+        assert accepted.turn is not None
+        async with asyncio.timeout(SOON_S):
+            while (await self.store.archive.turn(accepted.turn, principal=None)).outcome is None:
+                await asyncio.sleep(0.002)
+        return accepted
+
+
+@asynccontextmanager
+async def a_node(
+    folder: Path,
+    agents: Mapping[str, ScriptedAgent],
+    *,
+    tools: CountingTools | None = None,
+    budgets: DailyBudgets | None = None,
+) -> AsyncIterator[Node]:
+    clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
+    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
+    await store.open()
+    others = tuple(agents)[1:]
+    seats = {
+        name: Seat(
+            name=name,
+            kind="s",
+            agent=agent,
+            tools=tools or CountingTools([]),
+            fallbacks=others if name not in others else (),
+        )
+        for name, agent in agents.items()
+    }
+    around = Surroundings(
+        store=store,
+        roster=Roster(seats),
+        clock=clock,
+        entropy=entropy,
+        limits=Limits(drain_timeout_s=0, has_titles=False),
+        budgets=budgets or DailyBudgets(),
+    )
+    try:
+        async with Supervisor() as supervisor:
+            parts = put_together(around, supervisor.start, feed=Feed())
+            await parts.gateway.begin(name="sim")
+            people = {
+                name: (await store.principals.ensure(name, role="member")).id
+                for name in ("ada", "bob")
+            }
+            try:
+                yield Node(store, parts, people)
+            finally:
+                await parts.gateway.drain()
+    finally:
+        await store.close()
+
+
+Steps = list[Sequence[AgentEvent]]
+FAILED = Stopped(reason=StopReason.PROVIDER_ERROR, detail="it broke")
+DONE = Stopped(reason=StopReason.STOP)
+_TOOLS = Stopped(reason=StopReason.TOOL_CALLS)
+
+
+@pytest.mark.parametrize("has_spoken", [False, True], ids=["silent", "spoke"])
+async def test_another_agent_stands_in_only_while_nobody_has_seen_anything(
+    tmp_path: Path, has_spoken: bool
+) -> None:
+    first = ScriptedAgent(lambda _: [*([Text("Well, ")] if has_spoken else []), FAILED])
+    second = ScriptedAgent(lambda _: [Text("I stand in."), DONE])
+    async with a_node(tmp_path, {"main": first, "other": second}) as node:
+        accepted = await node.hears("ada", "hello")
+        record = await node.store.diagnostics.record(accepted.session)
+    said = [each.text for each in only(AssistantSaid, record.events)]
+    assert said == (["Well, "] if has_spoken else ["I stand in."])
+    assert len(second.requests) == (0 if has_spoken else 1)
+
+
+async def test_a_tool_works_for_the_one_who_asked_and_knows_who_reads_along(
+    tmp_path: Path,
+) -> None:
+    tools = Noting()
+    steps: Steps = [
+        [DONE],
+        [Call(id="1", name="look", arguments="{}"), _TOOLS],
+        [Text("Trees."), DONE],
+    ]
+    agent = ScriptedAgent(lambda _: steps.pop(0))
+    async with a_node(tmp_path, {"main": agent}, tools=tools) as node:
+        opened = await node.hears("ada", "hello")
+        asked = await node.hears("bob", "look around")
+        (caller,) = tools.callers
+        assert caller == Caller(
+            principal=node.people["bob"],
+            conversation=opened.conversation,
+            session=opened.session,
+            turn=asked.turn or caller.turn,
+            is_shared=True,
+        )
+        assert caller.turn == asked.turn
+
+
+async def test_each_call_reserves_for_its_agent_and_asker_on_top_of_what_was_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = Usage(input_tokens=5_000, output_tokens=500, model_calls=1)
+    steps: Steps = [
+        [Call(id="1", name="look", arguments="{}"), Spent(used), _TOOLS],
+        [Text("Trees."), Spent(used), DONE],
+    ]
+    agent = ScriptedAgent(lambda _: steps.pop(0))
+    async with a_node(tmp_path, {"main": ScriptedAgent(), "other": agent}, budgets=ROOMY) as node:
+        await node.hears("ada", "hello")
+        reserve, wanted = node.store.budgets.reserve, list[Reservation]()
+
+        async def noted(each: Reservation, *, limits: DailyBudgets) -> Refusal | None:
+            wanted.append(each)
+            return await reserve(each, limits=limits)
+
+        monkeypatch.setattr(node.store.budgets, "reserve", noted)
+        await node.hears("bob", "look around", agent="other")
+
+        first, second = wanted
+        assert {(each.agent, each.principal) for each in wanted} == {("other", node.people["bob"])}
+        assert second.amount.tokens >= first.amount.tokens + 5_500
+        tight = DailyBudgets(agent=Budget(tokens=0))
+        refused = await reserve(await _next(node, second), limits=tight)
+        assert refused is not None
+        assert (refused.spent, refused.reserved) == (11_000, 0), "charged, and held no longer"
+
+
+async def _next(node: Node, reservation: Reservation) -> Reservation:
+    """The same wish, for a turn that is under way."""
+    update = Update(
+        address=Address(adapter="chat", account="bot", place="elsewhere"),
+        external_id="next",
+        kind="message",
+        principal=node.people["bob"],
+        text="hello",
+    )
+    claimed = (await node.store.inbox.accept_and_start(update, queue_max=9)).claimed
+    assert claimed is not None
+    return Reservation(
+        lease=claimed.lease,
+        principal=reservation.principal,
+        conversation=reservation.conversation,
+        agent=reservation.agent,
+        amount=reservation.amount,
+    )
