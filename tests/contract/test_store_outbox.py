@@ -364,6 +364,30 @@ async def test_what_is_divided_stays_whole_and_keeps_its_buttons_for_the_end(
     assert pieces == [("one", ()), ("two", ()), ("three", ("yes", "no"))]
 
 
+async def test_what_is_divided_stands_before_what_came_after_it(store: Store, eve: Person) -> None:
+    """A stopped answer that is longer than one message, and the words that follow it."""
+    accepted = await eve.says("hi")
+    for text in ("one two three", "Stopped."):
+        put = partial(
+            notice,
+            store._driver.dialect,
+            accepted.session,
+            None,
+            text,
+            store._mint.stamp(store.node),
+        )
+        await store._driver.write(put)
+    whole = await take_one(store)
+    await store.outbox.divide(whole.id, ("one", "two", "three"), attempt=whole.attempts)
+
+    pieces = []
+    while taken := await store.outbox.take(adapter=CHAT, limit=10):
+        (part,) = taken
+        await store.outbox.record(part.id, PartState.SENT, receipt=part.text)
+        pieces.append(part.text)
+    assert pieces == ["one", "two", "three", "Stopped."]
+
+
 async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     store: Store, eve: Person, clock: VirtualClock
 ) -> None:

@@ -4,10 +4,12 @@ import msgspec
 import pytest
 
 from perdure.domain.address import HTTP
+from perdure.domain.endings import SILENT
 from perdure.domain.errands import RESULT
 from perdure.domain.events import AssistantSaid, TurnQueued, TurnSettled
-from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.ports.turns import Claimed
+from perdure.domain.ids import MessageId
+from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
+from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, assert_sound, message, only, settle
 
@@ -36,6 +38,31 @@ async def _next_answers(store: Store) -> list[str]:
         answers.append(queued(claimed[0]).answer)
         await settle(store, claimed[0], "said")
     return answers
+
+
+@pytest.mark.parametrize("finish", [StopReason.LENGTH, StopReason.CONTENT_FILTER])
+async def test_a_result_ends_as_its_errand_has_ended(
+    store: Store, ada: Person, finish: StopReason
+) -> None:
+    """So it is marked like any other answer, and one that was cut can be continued."""
+    await store.inbox.accept(message(ada.id, "/background count", external_id="b"), queue_max=9)
+    (errand,) = await store.turns.claim(limit=9)
+    settlement = Settlement(
+        outcome=Outcome.DONE, reason=finish, message=MessageId("msg_errand"), text="six, sev"
+    )
+    await store.turns.settle(errand.lease, settlement)
+
+    (result,) = await store.turns.claim(limit=9)
+    assert queued(result).finish == finish
+
+
+async def test_a_result_without_a_word_says_so(store: Store, ada: Person) -> None:
+    await store.inbox.accept(message(ada.id, "/background count", external_id="b"), queue_max=9)
+    (errand,) = await store.turns.claim(limit=9)
+    await store.turns.settle(errand.lease, Settlement(outcome=Outcome.DONE, reason=StopReason.STOP))
+
+    (result,) = await store.turns.claim(limit=9)
+    assert queued(result).answer == f"In the background: count\n\n{SILENT}"
 
 
 async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: Person) -> None:

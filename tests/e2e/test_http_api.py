@@ -681,6 +681,7 @@ async def test_why_an_answer_failed_is_told_in_full_to_operators_only(client: Cl
         turn = await client.settled((await client.say("told", "demo fail"))["turn"])
         (_, entry) = await client.transcript("told")
         _, journal = await client.call("GET", f"/api/sessions/{turn['session']}/journal")
+        _, transcript = await client.call("GET", f"/api/sessions/{turn['session']}/transcript")
         _, explained = await client.call("GET", f"/api/explain/{turn['id']}")
         status, body = await client.call(
             "POST",
@@ -693,7 +694,7 @@ async def test_why_an_answer_failed_is_told_in_full_to_operators_only(client: Cl
                     break
 
         assert status == 502
-        for shown in (turn, entry, journal, explained, body, news):
+        for shown in (turn, entry, journal, transcript, explained, body, news):
             assert (internals in json.dumps(shown)) == is_operator, shown
         assert body["error"]["message"]
         assert entry["reason"] == "provider_error"

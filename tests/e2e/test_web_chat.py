@@ -444,10 +444,18 @@ async def test_another_window_shows_the_same(chat: Chat) -> None:
 async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
     headers = {"Authorization": f"Bearer {chat.gateway.token}"}
     url = f"{chat.gateway.url}/api/conversations/long/messages"
+    last = ""
     async with aiohttp.ClientSession(headers=headers) as http:
         for number in range(40):
             async with http.post(url, json={"text": f"line {number}"}) as response:
                 assert response.status == 202
+                last = (await response.json())["turn"]
+        # What is answered while the page is open is shown at once, however much it is.
+        async with asyncio.timeout(20):
+            outcome = None
+            while outcome is None:
+                async with http.get(f"{chat.gateway.url}/api/turns/{last}") as response:
+                    outcome = (await response.json())["outcome"]
 
     await chat.sign_in()
     await chat.answered('"line 39"')

@@ -412,6 +412,20 @@ async def test_an_answer_that_is_not_whole_looks_so(tmp_path: Path, rule: Rule, 
     assert [shown.text for shown in platform.visible] == [told]
 
 
+async def test_a_cut_answer_from_the_background_looks_so_and_goes_on(tmp_path: Path) -> None:
+    platform = ScriptedPlatform(capabilities=GROWING)
+    agent = ScriptedAgent(lambda _: [Text("Half"), LENGTH])
+    async with a_gateway(tmp_path, platform, agent) as gateway:
+        await gateway.hears("/background dig")
+
+        async def is_told() -> bool:
+            return any(CUT in shown.text for shown in platform.visible)
+
+        await until(is_told, "the result with its mark", seconds=5)
+        accepted = await gateway.hears("/continue")
+        assert accepted.reply == "Going on."
+
+
 APPENDING = Capabilities(
     takes_key=True, can_delete=True, streaming=Streaming.APPEND, ahead_min=40, pace=QUICK
 )

@@ -120,10 +120,10 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     message for this call only, the earlier messages of a call without a conversation, the caller's
     tools (these two as the JSON text that came), and how the model is to be asked. `origin` is the
     turn it repeats or the errand whose result it brings; `answer` is that result, or what was sent
-    here from elsewhere (`SENT`), said without asking a model, and `files` come with it. `by` is its
-    sender, the session's own principal if None; `sender` is what the platform calls them, where
-    several people talk; `via` is the conversation it was said in, where that is linked to this one;
-    `traits` are the sender's. `continues` is the turn whose answer was cut and goes on in this one.
+    here from elsewhere (`SENT`), said without asking a model; `finish` is why the model ended it;
+    `files` come with it. `by` is its sender, the session's own principal if None; `sender` is what
+    the platform calls them in a group; `via` is the conversation it was said in, where that is
+    linked to this one; `traits` are the sender's. `continues` is the turn that was cut and goes on.
     """
 
     turn: TurnId
@@ -139,6 +139,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     persona: str = ""
     origin: TurnId | None = None
     answer: str = ""
+    finish: str = ""
     by: PrincipalId | None = None
     sender: str = ""
     via: ConversationId | None = None

@@ -146,7 +146,7 @@ class Runner:
     def _answered(self, queued: TurnQueued, seat: Seat, scribbling: asyncio.TaskGroup) -> Step:
         """What an errand brought back is said as it is."""
         return Step(
-            stopped=Stopped(reason=StopReason.STOP),
+            stopped=Stopped(reason=StopReason(queued.finish or StopReason.STOP)),
             seat=seat,
             scribe=self._new_scribe(scribbling),
             text=queued.answer,

@@ -26,7 +26,7 @@ from perdure.ports.principals import LONGEST, TokenView
 from perdure.web import wire
 from perdure.web.access import PRINCIPAL, Access, operator_of
 from perdure.web.answers import CURSOR, body_of, json_response, number, place_name
-from perdure.web.audiences import audience_of, event_as_told, explanation_as_told
+from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
 from perdure.web.native import cursor_page, next_of, turn_out
 from perdure.web.services import Services
 
@@ -187,9 +187,10 @@ class RecordsApi:
         limit = number(request, "limit", default=50, low=1, high=1000)
         session = await self._session(request)
         before = request.query.get(CURSOR)
-        return json_response(
-            await transcript_out(self._services.archive, session.id, before=before, limit=limit)
-        )
+        page = await transcript_out(self._services.archive, session.id, before=before, limit=limit)
+        audience = audience_of(request)
+        told = [as_told(entry, audience) for entry in page.messages]
+        return json_response(msgspec.structs.replace(page, messages=told))
 
     async def search(self, request: web.Request) -> web.Response:
         query = request.query.get("q", "").strip()

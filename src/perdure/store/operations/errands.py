@@ -13,7 +13,7 @@ import msgspec
 from perdure.domain.access import is_access_ended
 from perdure.domain.address import is_shared
 from perdure.domain.attachments import as_fetched, given_in, places_of
-from perdure.domain.endings import Audience, told
+from perdure.domain.endings import SILENT, Audience, told
 from perdure.domain.errands import RESULT, UNASKED, Errand, clean_title, errand_of
 from perdure.domain.events import (
     NO_TRAITS,
@@ -27,7 +27,7 @@ from perdure.domain.events import (
     TurnSettled,
 )
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
-from perdure.domain.outcomes import Outcome
+from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.stickers import clean_words
 from perdure.domain.transcript import reply_text
 from perdure.store.dialect import Dialect
@@ -180,6 +180,7 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
     live, opened = yield from _live(dialect, back, stamp)
     line = back.queued.text.strip().splitlines()[0][:80]
     said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
+    is_short = back.is_done and back.settled.reason != StopReason.STOP
     event = TurnQueued(
         turn=back.turn,
         message=back.queued.message,
@@ -191,7 +192,8 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         origin=back.turn,
         by=back.principal,
         traits=back.queued.traits,
-        answer=f"In the background: {line}\n\n{said}",
+        answer=f"In the background: {line}\n\n{said or SILENT}",
+        finish=back.settled.reason if is_short else "",
     )
     return opened + (yield from bring(dialect, live, event, stamp))
 

@@ -2,7 +2,7 @@
 by one, each only after those before it in its conversation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,10 @@ _LINE = """
     SELECT c.adapter, COALESCE((SELECT o.place_in_line FROM outbox o
         WHERE o.conversation_id = c.id ORDER BY o.place_in_line DESC LIMIT 1), 0)
     FROM conversations c WHERE c.id = $1"""
+_NEXT_PLACE = """
+    SELECT MIN(place_in_line) FROM outbox WHERE conversation_id = $1 AND place_in_line > $2"""
+# Parts stand this far apart in line, so that one which has to be divided has room behind it.
+APART: Final = 1_000
 _PUT = """
     INSERT INTO outbox (id, message_id, part, conversation_id, session_id, turn_id, adapter,
                         place_in_line, step, target, text, choices, media_id, state, attempts,
@@ -55,12 +59,12 @@ _RECORD = """
     WHERE id = $6"""
 _POST_INSTEAD = "UPDATE outbox SET step = 'post', target = NULL WHERE id = $1"
 _WHOLE = """
-    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices,
+    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices, o.place_in_line,
            (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
     FROM outbox o WHERE o.id = $1"""
 # Bubbles of a turn that are to be taken away, and can show what does not fit elsewhere instead.
 _SPARE = """
-    SELECT d.id FROM outbox d JOIN outbox b ON b.id = d.target
+    SELECT d.id, d.place_in_line FROM outbox d JOIN outbox b ON b.id = d.target
     WHERE d.message_id = $1 AND d.step = 'delete' AND d.state = 'pending' AND b.step = 'bubble'
     ORDER BY b.part FOR UPDATE OF d"""
 _SHOW_IN = """
@@ -128,20 +132,30 @@ class Line(NamedTuple):
 
 
 def put(
-    line: Line, parts: Sequence[Words], stamp: Stamp, *, first: int = 0, delay_ms: int = 0
+    line: Line,
+    parts: Sequence[Words],
+    stamp: Stamp,
+    *,
+    first: int = 0,
+    delay_ms: int = 0,
+    behind: int | None = None,
 ) -> Op[list[PartId]]:
-    """Put parts at the end of the line, in order; those of the message are counted from `first`."""
+    """Put parts at the end of the line, in order; those of the message are counted from `first`.
+    With `behind` they stand directly behind that place, as long as there is room."""
     found = yield from row(_LINE, line.conversation)
     assert found is not None
     adapter, last = found
+    places = [last + APART * nth for nth in range(1, len(parts) + 1)]
+    if behind is not None:
+        places = (yield from _places_behind(line.conversation, behind, len(parts))) or places
     put_down = []
-    for offset, words in enumerate(parts):
+    for offset, (place, words) in enumerate(zip(places, parts, strict=True)):
         is_bubble = words.step is Step.BUBBLE
         part = PartId(stamp.mint("prt"))
         placed = yield from row(
             _PUT,
             part, line.message, first + offset, line.conversation, line.session, line.turn,
-            adapter, last + 1 + offset, words.step, words.target, words.text,
+            adapter, place, words.step, words.target, words.text,
             msgspec.json.encode(words.choices).decode() if words.choices else "", words.media,
             PartState.ATTEMPTING if is_bubble else PartState.PENDING, int(is_bubble),
             stamp.node if is_bubble else None, stamp.at + delay_ms, stamp.at,
@@ -150,6 +164,14 @@ def put(
             raise RaceLost  # another session of the same line was faster
         put_down.append(part)
     return put_down
+
+
+def _places_behind(conversation: ConversationId, place: int, count: int) -> Op[list[int]]:
+    """Return places between this one and the next in line; empty if there are not enough, or if
+    nothing follows."""
+    following = yield from row(_NEXT_PLACE, conversation, place)
+    room = following[0] - place - 1 if following and following[0] is not None else 0
+    return [place + nth for nth in range(1, count + 1)] if room >= count else []
 
 
 def put_unless_read(
@@ -293,11 +315,12 @@ def release(adapter: str, node: NodeId, *, keep: Sequence[PartId], at: int) -> O
 
 
 def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
-    """A text that turned out to be too long for its platform: what does not fit takes the place of
-    bubbles that would be taken away, or goes to the end of the line, with the buttons."""
+    """Make several parts of a text that turned out to be too long for its platform. What does not
+    fit takes the place of bubbles that would be taken away, or stands directly behind, with the
+    buttons: what was put into the line meanwhile comes after all of it."""
     found = yield from row(_WHOLE, part)
     assert found is not None
-    conversation, session, turn, message, choices, last = found
+    conversation, session, turn, message, choices, place, last = found
     at = stamp.at
     yield from record(
         part, PartState.PENDING, receipt="", error="", due_at=at, at=at, attempt=attempt
@@ -308,13 +331,15 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
     yield from run(_SHORTEN, texts[0], part)
     spare = (yield from rows(_SPARE, f"{turn}{DELETIONS}")) if message == f"{turn}{REPLY}" else []
     rest = list(texts[1:])
-    for (bubble,) in spare[: len(rest)]:
+    for bubble, bubbles_place in spare[: len(rest)]:
         last += 1
+        place = max(place, bubbles_place)
         yield from run(_SHOW_IN, rest.pop(0), message, last, bubble)
     words = [Words(text) for text in rest]
     if choices and words:
         words[-1] = words[-1]._replace(choices=msgspec.json.decode(choices, type=tuple[str, ...]))
-    yield from put(Line(conversation, session, turn, message), words, stamp, first=last + 1)
+    line = Line(conversation, session, turn, message)
+    yield from put(line, words, stamp, first=last + 1, behind=place)
 
 
 def stranded(dialect: Dialect, adapter: str) -> Op[list[Part]]:

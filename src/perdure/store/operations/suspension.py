@@ -129,12 +129,13 @@ def _say(fallen: Fallen, queued: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]
         attachments=queued.files,
         origin=SENT if queued.kind == SENT else "",
     )
+    closing = SAID._replace(reason=queued.finish or SAID.reason)
     settled = TurnSettled(
-        turn=fallen.turn, outcome=SAID.outcome, reason=SAID.reason, agent=queued.agent
+        turn=fallen.turn, outcome=closing.outcome, reason=closing.reason, agent=queued.agent
     )
     events: list[AnyEvent] = [said, settled, *free_steers(fallen.so_far, stamp)]
     session, last_seq = fallen.session, fallen.found.last_seq
-    recorded = yield from close_turn(session, fallen.turn, events, SAID, stamp, last_seq)
+    recorded = yield from close_turn(session, fallen.turn, events, closing, stamp, last_seq)
     yield from queue_freed(recorded, stamp, places=arrivals(fallen.so_far))
     yield from make_ready(session, stamp)
     yield from replies.put_whole(session, fallen.turn, queued.answer, _files(recorded), stamp)
