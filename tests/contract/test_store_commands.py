@@ -805,7 +805,7 @@ class TestBackground:
 
         await talk.store.turns.interrupt(errand.lease, Interruption.CRASH, attempts_max=1)
 
-        assert "ended as suspended" in queued(await claim_one(talk.store)).answer
+        assert "interrupted too often" in queued(await claim_one(talk.store)).answer
 
     async def test_it_survives_a_crash(
         self, talk: Talk, restart: Callable[[], Awaitable[Store]]

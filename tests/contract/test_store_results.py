@@ -65,6 +65,25 @@ async def test_a_result_without_a_word_says_so(store: Store, ada: Person) -> Non
     assert queued(result).answer == f"In the background: count\n\n{SILENT}"
 
 
+async def test_it_is_said_while_an_interrupted_turn_waits_for_its_people(
+    store: Store, ada: Person
+) -> None:
+    """That may be for ever; and then the turn goes on where it was."""
+    cut = await ada.says("dig")
+    (claimed,) = await store.turns.claim(limit=9)
+    await store.turns.interrupt(claimed.lease, Interruption.SHUTDOWN, attempts_max=3)
+    result = await _brought(store, ada)
+    await assert_sound(store, cut.session)
+    await settle(store, result, "said")
+    await assert_sound(store, cut.session)
+
+    await store.nodes.resume(GO_ON, limit=9)
+    (resumed,) = await store.turns.claim(limit=9)
+    assert (resumed.lease.turn, resumed.lease.attempt) == (cut.turn, 2)
+    await settle(store, resumed, "dug")
+    await assert_sound(store, cut.session)
+
+
 async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: Person) -> None:
     result = await _brought(store, ada)
     update = msgspec.structs.replace(message(ada.id, "hello", external_id="m"), busy=Busy.INTERRUPT)

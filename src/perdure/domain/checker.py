@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from perdure.domain.attachments import unread_count
 from perdure.domain.delivery import AHEAD, REPLY
+from perdure.domain.errands import UNASKED
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AssistantSaid,
@@ -168,12 +169,25 @@ def _session_follows_the_journal(
     if strikes != record.strikes:
         yield f"{record.strikes} strikes are counted, by the journal {strikes}"
     waits = bool(standing.queued)
-    blocked = any(turn.state is not State.QUEUED for turn in standing.open_turns)
     first = next((turn for turn in record.turns if turn.state == State.QUEUED), None)
+    blocked = any(_blocks(turn, first.id if first else None, by_turn) for turn in record.turns)
     has_files = first is None or not unread_count(by_turn.get(first.id, []))
     should_be_ready = waits and not blocked and has_files and record.session.state == "open"
     if should_be_ready != (record.ready_at is not None):
         yield f"ready is {record.ready_at is not None}, by the journal {should_be_ready}"
+
+
+def _blocks(turn: TurnView, first: TurnId | None, by_turn: dict[TurnId, list[Recorded]]) -> bool:
+    """Tell whether a turn keeps the first in line from being claimed. What is said as it is does
+    not wait for an interrupted turn, which may wait for its people for ever."""
+    if turn.state == State.INTERRUPTED:
+        return _is_unasked(by_turn.get(turn.id)) or not _is_unasked(by_turn.get(first or turn.id))
+    return turn.state in _AT_WORK
+
+
+def _is_unasked(events: Sequence[Recorded] | None) -> bool:
+    queued = events[0].event if events else None
+    return isinstance(queued, TurnQueued) and queued.kind in UNASKED
 
 
 def _calls_are_answered(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:

@@ -241,6 +241,8 @@ def bring_unsaid(
 
 def _failure(settled: TurnSettled) -> str:
     """Say how an errand ended, for everybody in the conversation that it comes back to."""
+    if settled.outcome is Outcome.SUSPENDED:
+        return f"was interrupted too often and is given up ({settled.turn})"
     why = told(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
     return f"ended as {settled.outcome}: {why or settled.reason} ({settled.turn})"
 

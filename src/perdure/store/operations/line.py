@@ -10,6 +10,7 @@ time to come. Those behind it wait for it, whatever it waits for.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from perdure.domain.errands import UNASKED
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import MessageId, SessionId
 from perdure.store.dialect import Dialect
@@ -25,7 +26,8 @@ _QUEUE = """
            COALESCE($8, s.principal_id), $9, $10
     FROM sessions s WHERE s.id = $11"""
 NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
-_MAKE_READY = """
+# What is said as it is waits for no interrupted turn: that may wait for its people for ever.
+_MAKE_READY = f"""
     UPDATE sessions SET ready_at = CASE
         WHEN hold_until > $1 AND hold_until > next.not_before THEN hold_until
         WHEN next.not_before > $1 THEN next.not_before ELSE $1 END
@@ -35,7 +37,9 @@ _MAKE_READY = """
       AND next.fetching = 0 AND sessions.id = $2 AND sessions.ready_at IS NULL
       AND sessions.state = 'open'
       AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                      AND t.outcome IS NULL AND t.state <> 'queued')
+                      AND t.outcome IS NULL AND t.state <> 'queued'
+                      AND NOT (t.state = 'interrupted' AND t.kind NOT IN {UNASKED}
+                               AND next.kind IN {UNASKED}))
     RETURNING sessions.id"""
 
 

@@ -17,7 +17,6 @@ from perdure.store.operations.commands.given import (
     end_all,
     freed_in,
     ids,
-    started,
 )
 from perdure.store.operations.recovery import requeue
 from perdure.store.operations.setting import Setting
@@ -137,6 +136,7 @@ def background(setting: Setting, given: Given) -> Op[Taken]:
     recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
-    beside = " beside what is running" if started(setting) else ""
+    is_running = any(turn.state == State.RUNNING for turn in setting.open_turns)
+    beside = " beside what is running" if is_running else ""
     reply = f"Working on it in the background{beside}. The result comes here."
     return Taken(reply, recorded, turn=TurnId(queued.turn))
