@@ -397,7 +397,9 @@ async def test_what_came_of_an_update_can_be_asked(store: Store, ada: Person) ->
     assert await store.archive.answer("m1", adapter="another") is None
 
 
-NUMBERS = {CHAT: AddressForm(pattern="[0-9]+", example="123")}
+NUMBERS = {
+    CHAT: AddressForm(pattern="[0-9]+", example="123", thread="topic[0-9]*", person="[0-9]+")
+}
 
 
 @pytest.mark.parametrize("accounts", [{CHAT: "bot"}, {CHAT: ""}], ids=["connected", "not yet"])
@@ -419,6 +421,31 @@ async def test_a_thread_of_a_known_place_is_no_impossible_address(
     sent = await send(store, root, f"{CHAT}:12:topic", own_id="two", forms=NUMBERS)
 
     assert sent.address == f"{CHAT}:12:topic"
+
+
+@pytest.mark.parametrize("rest", ["12:Ada", "12:topic:Ada", "12:topic7:3", "12:3"])
+async def test_what_cannot_be_a_thread_of_a_known_place_is_refused(
+    store: Store, root: Principal, rest: str
+) -> None:
+    await send(store, root, f"{CHAT}:12", own_id="one", forms=NUMBERS)
+
+    with pytest.raises(Rejected, match="looks like scripted:123") as refused:
+        await send(store, root, f"{CHAT}:{rest}", own_id="two", forms=NUMBERS)
+
+    assert refused.value.code == "impossible_address"
+    assert [each.address for each in await store.places.known(principal=None, page=Page())] == [
+        f"{CHAT}:12"
+    ]
+
+
+@pytest.mark.parametrize("rest", ["12:Ada", "12:topic:Ada"])
+async def test_an_impossible_thread_is_refused_before_the_account_is_known(
+    store: Store, root: Principal, rest: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        await send(store, root, f"{CHAT}:{rest}", accounts={CHAT: ""}, forms=NUMBERS)
+
+    assert refused.value.code == "impossible_address"
 
 
 async def test_without_a_home_the_missing_operator_is_named(store: Store, root: Principal) -> None:

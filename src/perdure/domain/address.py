@@ -38,13 +38,23 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What a place on a platform is called: a pattern for the whole of it, and an example."""
+    """What the parts of an address on a platform look like: a pattern for the whole of each part,
+    and an example of a place. `pattern` is the place's. A platform's places have one spelling each:
+    another one would be delivered to the same people and be a second conversation here."""
 
     pattern: str
     example: str
+    thread: str = r"\S.*"
+    person: str = r"\S.*"
 
-    def takes(self, place: str) -> bool:
-        return re.fullmatch(self.pattern, place) is not None
+    def takes(self, place: str, thread: str = "", person: str = "") -> bool:
+        """Whether there can be such a place, such a thread in it, and such a person there; the
+        last two may be empty."""
+        return (
+            re.fullmatch(self.pattern, place) is not None
+            and (not thread or re.fullmatch(self.thread, thread) is not None)
+            and (not person or re.fullmatch(self.person, person) is not None)
+        )
 
 
 def is_shared(address: Address, kind: str) -> bool:

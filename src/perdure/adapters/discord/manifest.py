@@ -8,6 +8,7 @@ from perdure.ports.manifest import Manifest, Quality
 from perdure.ports.settings import AdapterSettings, Text, Url
 
 NAME: Final = "discord"
+_SNOWFLAKE: Final = r"[1-9][0-9]{16,19}"
 
 
 class DiscordSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -27,7 +28,9 @@ MANIFEST: Final = Manifest(
     title="Discord",
     settings=DiscordSettings,
     factory="perdure.adapters.discord.adapter:make",
-    address=AddressForm(pattern=r"[0-9]{1,20}", example="1032143452345678901"),
+    address=AddressForm(
+        pattern=_SNOWFLAKE, thread=_SNOWFLAKE, person=_SNOWFLAKE, example="1032143452345678901"
+    ),
     quality=Quality.SILVER,
     extra="discord",
     needs="discord",

@@ -13,6 +13,7 @@ from perdure.ports.settings import AdapterSettings, Key, Text, Url
 NAME: Final = "matrix"
 # What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.
 ENCRYPTION_EXTRA: Final = "matrix-e2e"
+_SERVER: Final = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 
 UserId = Annotated[
     str,
@@ -42,7 +43,13 @@ MANIFEST: Final = Manifest(
     title="Matrix",
     settings=MatrixSettings,
     factory="perdure.adapters.matrix.adapter:make",
-    address=AddressForm(pattern=r"![^\s:]+(:\S+)?", example="!room:example.org"),
+    address=AddressForm(
+        # The ids of newer rooms and events name no server.
+        pattern=rf"![^\s:]+(?::{_SERVER})?",
+        thread=rf"\$[^\s:]+(?::{_SERVER})?",
+        person=rf"@[^\s:]*:{_SERVER}",
+        example="!room:example.org",
+    ),
     quality=Quality.GOLD,
     unproved=("federation", "single sign-on"),
 )

@@ -40,7 +40,14 @@ MANIFEST: Final = Manifest(
     title="Slack",
     settings=SlackSettings,
     factory="perdure.adapters.slack.adapter:make",
-    address=AddressForm(pattern=r"[CDGUW][A-Z0-9]{1,20}", example="C0123456789"),
+    address=AddressForm(
+        # Slack takes a person's id (U…) too, but what that person answers comes from the direct
+        # conversation (D…): it would be another one here.
+        pattern=r"[CDG][A-Z0-9]{1,20}",
+        thread=r"[0-9]{1,12}\.[0-9]{6}",
+        person=r"[UWB][A-Z0-9]{1,20}",
+        example="C0123456789",
+    ),
     quality=Quality.SILVER,
     extra="slack",
     needs="slack_sdk",

@@ -27,7 +27,14 @@ MANIFEST: Final = Manifest(
     title="Telegram",
     settings=TelegramSettings,
     factory="perdure.adapters.telegram.adapter:make",
-    address=AddressForm(pattern=r"-?[0-9]{1,19}|@[A-Za-z][A-Za-z0-9_]{3,31}", example="123456789"),
+    address=AddressForm(
+        # Telegram takes the @name of a public channel or group too, but what people write there
+        # comes with its number: it would be another conversation here. Ids have up to 52 bits.
+        pattern=r"-?[1-9][0-9]{0,15}",
+        thread=r"[1-9][0-9]{0,9}",
+        person=r"-?[1-9][0-9]{0,15}",
+        example="123456789",
+    ),
     quality=Quality.SILVER,
     unproved=("drafts", "rich messages", "reactions", "documents", "topics", "flood control"),
 )

@@ -105,7 +105,7 @@ def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address,
     all of it is the name of a place."""
     if not rest:
         raise Rejected(f"say where on {adapter}: {adapter}:PLACE", code="impossible_address")
-    if not any(_may_be(sending, adapter, place) for place, *_ in readings(rest)):
+    if not any(_may_be(sending, adapter, *reading) for reading in readings(rest)):
         raise _impossible(sending, adapter, rest)
     account = sending.accounts[adapter] or (yield from _account(adapter))
     for place, thread, person in readings(rest):
@@ -113,7 +113,8 @@ def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address,
         if found is not None:
             return _address(found), True
     for place, thread, person in readings(rest):
-        if thread and not person and (yield from row(_IS_PLACE, adapter, account, place)):
+        may_be = thread and not person and _may_be(sending, adapter, place, thread)
+        if may_be and (yield from row(_IS_PLACE, adapter, account, place)):
             found_in = Address(adapter=adapter, account=account, place=place, thread=thread)
             return found_in, False
     if not _may_be(sending, adapter, rest):
@@ -121,9 +122,9 @@ def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address,
     return Address(adapter=adapter, account=account, place=rest), False
 
 
-def _may_be(sending: Sending, adapter: str, place: str) -> bool:
+def _may_be(sending: Sending, adapter: str, place: str, thread: str = "", person: str = "") -> bool:
     form = sending.forms.get(adapter)
-    return form is None or form.takes(place)
+    return form is None or form.takes(place, thread, person)
 
 
 def _impossible(sending: Sending, adapter: str, rest: str) -> Rejected:
