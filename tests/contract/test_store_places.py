@@ -458,3 +458,29 @@ async def test_without_a_home_the_missing_operator_is_named(store: Store, root: 
         await send(store, root, "home")
 
     assert f"add '42' to `operators` of [adapters.{CHAT}]" in missing.value.message
+
+
+async def test_an_operator_by_configuration_counts_without_another_word(
+    store: Store, root: Principal
+) -> None:
+    ada = await store.principals.ensure(f"{CHAT}:42", role="member")
+    await say(store, ada.id, "/home", own_id="m1")
+
+    await store.principals.platforms_operators({f"{CHAT}:42", f"{CHAT}:43"})
+
+    assert (await send(store, root, "home")).address == f"{CHAT}:ada"
+    assert await store.operators.is_operator(ada.id)
+    assert await store.operators.is_operator(root.id)
+    unseen = await store.principals.ensure(f"{CHAT}:43", role="member")
+    assert not unseen.is_operator
+
+
+async def test_who_is_no_operator_by_configuration_any_more_stops_being_one_at_once(
+    store: Store, root: Principal
+) -> None:
+    ada = await store.principals.appoint(f"{CHAT}:42", role="operator")
+
+    await store.principals.platforms_operators(())
+
+    assert not await store.operators.is_operator(ada.id)
+    assert await store.operators.is_operator(root.id)

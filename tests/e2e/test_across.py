@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -157,6 +158,28 @@ async def test_home_is_where_the_operator_said_it(rig: Rig) -> None:
     await rig.done("send", "home", "good morning")
 
     await rig.read(ADA, "This is your home conversation now.", "good morning")
+
+
+async def test_an_operator_by_configuration_has_a_home_at_once_and_no_longer(rig: Rig) -> None:
+    rig.api.write(BOB, "/home")
+    await rig.read(BOB, "This is your home conversation now.")
+    assert f"add '{BOB}'" in (await rig.perdure("send", "home", "too early")).err
+    file = rig.gateway.home / "perdure.toml"
+    before = file.read_text()
+    assert await rig.gateway.terminate() == 0
+
+    file.write_text(before.replace(f'operators = ["{ADA}"]', f'operators = ["{ADA}", "{BOB}"]'))
+    await rig.done("send", "home", "while you slept")
+    await rig.gateway.start()
+    await rig.done("send", "home", "good morning")
+    await rig.read(BOB, "This is your home conversation now.", "while you slept", "good morning")
+    file.write_text(before)
+    rig.gateway.send_signal(signal.SIGHUP)
+
+    async def refused() -> str:
+        return (await rig.perdure("send", "home", "too late", "--id", "late")).err
+
+    await wait_until(refused, lambda err: f"add '{BOB}'" in err, clock=CLOCK)
 
 
 async def test_members_reach_their_own_home_and_see_their_own_places(rig: Rig) -> None:

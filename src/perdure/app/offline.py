@@ -11,7 +11,7 @@ from typing import Final
 
 from perdure.app import config, environment, storage
 from perdure.app.environment import OPERATOR
-from perdure.app.platforms import address_forms
+from perdure.app.platforms import address_forms, operators_of
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import PartId, SessionId, TurnId
@@ -125,6 +125,7 @@ class StoreAnswers:
     async def send(self, to: str, text: str, *, client_id: str | None) -> wire.SendOut:
         """It is kept, and goes out at the next start."""
         given = client_id or SystemEntropy().random_bytes(16).hex()
+        await self._store.principals.platforms_operators(operators_of(self._settings.adapters))
         sending = Sending(
             to=storable(to.strip()),
             text=sayable(text),

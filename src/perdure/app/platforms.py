@@ -142,6 +142,13 @@ def terms_of(settings: AdapterSettings) -> Terms:
     )
 
 
+def operators_of(configured: Mapping[str, AdapterSettings]) -> frozenset[str]:
+    """Return the principals that the configuration makes operators."""
+    return frozenset(
+        f"{name}:{person}" for name, settings in configured.items() for person in settings.operators
+    )
+
+
 def display_of(settings: AdapterSettings) -> Display:
     shown = settings.display
     return Display(

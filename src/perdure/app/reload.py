@@ -5,15 +5,16 @@ restart, and refused whole where it is invalid: then everything stays as it was.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from perdure.app import agents, config, discovery
 from perdure.app.config import Config
-from perdure.app.platforms import Hosts
+from perdure.app.platforms import Hosts, operators_of
 from perdure.app.without_effect import settings_without_effect
 from perdure.domain.errors import Rejected
 from perdure.engine.patience import happens
@@ -38,6 +39,7 @@ class Reloading:
         roster: Roster,
         seating: agents.Seating,
         hosts: Hosts,
+        appoint: Callable[[Collection[str]], Awaitable[None]],
         review: Callable[[], Awaitable[None]],
         environ: Mapping[str, str],
         shown: Callable[[], AbstractContextManager[None]],
@@ -47,6 +49,7 @@ class Reloading:
         self._roster = roster
         self._seating = seating
         self._hosts = hosts
+        self._appoint = appoint
         self._review = review
         self._environ = environ
         self._shown = shown
@@ -93,6 +96,8 @@ class Reloading:
         self._current = changed
         await self._roster.replace(seats)
         self._hosts.replace(changed.adapters)
+        appointed = partial(self._appoint, operators_of(changed.adapters))
+        await persist(appointed, clock=self._seating.clock)
         # Whoever may not speak any more has no turn that goes on.
         await persist(self._review, clock=self._seating.clock)
         warn_of_what_has_no_effect(changed)

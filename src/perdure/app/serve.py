@@ -96,7 +96,7 @@ async def _life(
             lock = lock_of(home) if settings.store.is_sqlite else None
             kept = await make_way(home, environ, lock=lock, clock=clock) or kept
         store = await stack.enter_async_context(_opened(unopened))
-        await _admit_operator(store, token)
+        await _admit_operators(store, token, settings)
         place = stack.enter_context(_place(options, settings, kept))
         hosts = platforms.Hosts(settings.adapters)
         around = _surroundings(place, options, settings, store, roster, hosts=hosts)
@@ -109,6 +109,7 @@ async def _life(
             roster=roster,
             seating=seating,
             hosts=hosts,
+            appoint=store.principals.platforms_operators,
             review=running.node.review_access,
             environ=environ,
             shown=notifier.reloading,
@@ -129,9 +130,10 @@ async def _life(
         return Again(_port_of(url)) if is_restart else None
 
 
-async def _admit_operator(store: Store, token: str) -> None:
+async def _admit_operators(store: Store, token: str, settings: config.Config) -> None:
     operator = await store.principals.ensure(OPERATOR, role="operator")
     await store.principals.grant(operator.id, token)
+    await store.principals.platforms_operators(platforms.operators_of(settings.adapters))
 
 
 def _surroundings(

@@ -1,5 +1,6 @@
 """Who rows belong to."""
 
+from collections.abc import Collection
 from typing import Final, Protocol
 
 import msgspec
@@ -39,7 +40,9 @@ class Principals(Protocol):
 
     Guarantees: a token is stored as a digest only; `by_token` returns None for unknown and revoked
     ones. `ensure` makes the principal if it is not there; `appoint` does so too, and gives it this
-    role whatever it was. `revoke` takes a token's id, or the name of a principal who has one valid
+    role whatever it was. `platforms_operators` makes these names, and of the people of platforms
+    only these, operators at once; whoever is not known yet becomes one with the first message.
+    `revoke` takes a token's id, or the name of a principal who has one valid
     token. `tokens` is in the order in which they were made.
     Requires: tokens of at least 128 random bits, made by the caller.
     Raises: `Conflict` when a principal of that name exists, for a name with several valid tokens
@@ -50,6 +53,8 @@ class Principals(Protocol):
     async def ensure(self, name: str, *, role: str) -> Principal: ...
 
     async def appoint(self, name: str, *, role: str) -> Principal: ...
+
+    async def platforms_operators(self, names: Collection[str]) -> None: ...
 
     async def by_token(self, token: str) -> Principal | None: ...
 

@@ -1,7 +1,7 @@
 """The writing ports, each method one transaction of `operations/`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -338,6 +338,9 @@ class StoredPrincipals:
         principal = PrincipalId(self._mint.id("prn"))
         at = self._mint.now_ms()
         return await self._driver.write(partial(principals.appoint, principal, name, role, at=at))
+
+    async def platforms_operators(self, names: Collection[str]) -> None:
+        await self._driver.write(partial(principals.platforms_operators, names))
 
     async def by_token(self, token: str) -> Principal | None:
         return await self._driver.read(partial(principals.by_token, token))

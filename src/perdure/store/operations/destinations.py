@@ -92,7 +92,7 @@ def _no_home(sending: Sending) -> Op[str]:
             return (
                 f"there is no operator's home conversation yet. {name} has chosen a home, but is "
                 f"no operator: add {person!r} to `operators` of [adapters.{adapter}] in "
-                "perdure.toml, and say /home there again"
+                "perdure.toml"
             )
     return (
         "there is no home conversation yet; say /home in the conversation that is to be it (on a "

@@ -1,6 +1,7 @@
 """Principals and the digests of their tokens."""
 
 import hashlib
+from collections.abc import Collection
 
 import msgspec
 
@@ -16,6 +17,10 @@ _ENSURE = """
 _APPOINT = """
     INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (name) DO UPDATE SET role = excluded.role"""
+# People of platforms are named after them: `telegram:42`.
+_PLATFORMS_OPERATORS = """
+    SELECT name FROM principals WHERE role = 'operator' AND name LIKE '%:%'"""
+_GIVE_ROLE = "UPDATE principals SET role = $1 WHERE name = $2 AND role <> $1"
 _BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
 _BY_TOKEN = """
     SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
@@ -57,6 +62,14 @@ def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Princ
 def appoint(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
     yield from run(_APPOINT, principal, name, role, at)
     return (yield from _named(name))
+
+
+def platforms_operators(names: Collection[str]) -> Op[None]:
+    before = {name for (name,) in (yield from rows(_PLATFORMS_OPERATORS))}
+    for name in sorted(before.difference(names)):
+        yield from run(_GIVE_ROLE, "member", name)
+    for name in sorted(set(names).difference(before)):
+        yield from run(_GIVE_ROLE, "operator", name)
 
 
 def _named(name: str) -> Op[Principal]:
