@@ -42,9 +42,10 @@ def shutdown_text(policy: Policy, drain: Drain, turn: UnderWay) -> str:
     """Return what the people of an active conversation are told at a drain."""
     lead = _LEAD[drain.asked]
     if drain.timeout_s and turn.strikes + 1 >= policy.attempts_max:
+        wait = _span(int(drain.timeout_s * 1000))
         return (
-            f"{lead} An answer that is not finished in {drain.timeout_s:g} seconds is given up "
-            "then, because it was interrupted too often. What was said so far is kept: "
+            f"{lead} An answer that is not finished in {wait} is given up then, because it was "
+            "interrupted too often. What was said so far is kept: "
             "/resume goes back to it, and /retry then asks again."
         )
     afterwards = _afterwards(policy, turn)

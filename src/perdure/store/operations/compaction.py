@@ -161,8 +161,9 @@ def told(recorded: Sequence[Recorded]) -> str:
     """What the person who asked for it is told."""
     match recorded[0].event:
         case Compacted(turns=turns, tokens_before=before, tokens_after=after):
+            covered = "1 turn" if turns == 1 else f"{turns} turns"
             return (
-                f"Compacted: {turns} turns, {before:,} tokens, are now told to the model in"
+                f"Compacted: {covered}, {before:,} tokens, are now told to the model in"
                 f" {after:,}. Nothing is deleted; /compact off shows it everything again."
             )
         case CompactionFailed(reason=reason):
