@@ -197,6 +197,40 @@ async def test_a_late_edit_is_found_where_its_message_is_found(
     assert await hits(store, "pumpkin", None) == await hits(store, "newer", ada.id) == 1
 
 
+@pytest.mark.parametrize("is_indexed", [True, False])
+async def test_what_is_asked_again_is_found_once(
+    store: Store, town: Town, *, is_indexed: bool
+) -> None:
+    """Whether an edit of the last message asks it again, a second edit, or a command."""
+    spot = town.bob_in_club
+    await spot.exchange("a toucan flew")
+    said = spot.last
+    if is_indexed:
+        assert await hits(store, "toucan", None) == 1
+
+    for words in ("a hoopoe flew", "a hoopoe sang"):
+        await spot.edit(said, words)
+        await settle(store, await claim_one(store), "indeed")
+        if is_indexed:
+            assert await hits(store, words, None) == 1
+    await spot.say("/retry")
+    await settle(store, await claim_one(store), "once more")
+
+    assert (await spot.say("/sessions sang")).reply.count("a hoopoe sang") == 1
+    for words in ("sang", "hoopoe flew", "toucan", "once more"):
+        assert await hits(store, words, None) == 1
+
+
+async def test_an_edit_of_what_is_being_answered_is_found_once(store: Store, town: Town) -> None:
+    await town.bob_in_club.say("a toucan flew")
+    await claim_one(store)
+
+    await town.bob_in_club.edit(town.bob_in_club.last, "a hoopoe flew")
+    await settle(store, await claim_one(store), "indeed")
+
+    assert await hits(store, "hoopoe", None) == await hits(store, "toucan", None) == 1
+
+
 async def test_a_search_in_a_chat_indexes_no_more_than_a_little_at_once(
     store: Store, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ place. Words that come late, by an edit of a turn that is in the index already, 
 
 from collections.abc import Sequence
 
-from perdure.domain.errands import errand_of
+from perdure.domain.errands import UNASKED, errand_of
 from perdure.domain.events import (
     AssistantSaid,
     MediaFetched,
@@ -18,7 +18,7 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import MessageId, TurnId
 from perdure.ports.history import Hit
 from perdure.store.dialect import Dialect, Searchable
 from perdure.store.operations import history, journal
@@ -29,6 +29,7 @@ _WAIT = "INSERT INTO unindexed (turn_id, from_seq) VALUES ($1, $2)"
 _WAITING = "SELECT id, turn_id, from_seq FROM unindexed ORDER BY id LIMIT $1 FOR UPDATE"
 _IS_WAITING = "SELECT 1 FROM unindexed WHERE turn_id = $1 FOR UPDATE"
 _DONE = "DELETE FROM unindexed WHERE id = $1"
+_SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
 _SCOPE = f"""
     SELECT {SCOPE} FROM sessions s JOIN conversations c ON c.id = s.conversation_id
     WHERE s.id = $1"""
@@ -63,10 +64,13 @@ def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None
         return  # what it brings back is said where people find it
     scope = yield from row(_SCOPE, turn[0].session)
     assert scope is not None
+    repeated = yield from _repeated(turn[0])
     for recorded in turn:
         if recorded.seq < from_seq:
             continue
         match recorded.event:
+            case TurnQueued(message=message) | TurnAmended(message=message) if message == repeated:
+                pass
             case (
                 TurnQueued(message=message, text=text)
                 | MessageJoined(message=message, text=text)
@@ -81,6 +85,16 @@ def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None
                 yield from dialect.index(said)
             case _:
                 pass
+
+
+def _repeated(first: Recorded) -> Op[MessageId | None]:
+    """The message of a turn that asks again what was asked in its session before. Its words, and
+    what its author makes of them later, are found where they were said first."""
+    queued = first.event
+    if not isinstance(queued, TurnQueued) or not queued.origin or queued.kind in UNASKED:
+        return None
+    said = yield from row(_SESSION_OF, queued.origin)
+    return queued.message if said is not None and said[0] == first.session else None
 
 
 def search(
