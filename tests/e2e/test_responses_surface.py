@@ -413,12 +413,13 @@ async def test_a_failing_agent_has_its_status(gate: Gate, is_streamed: bool) -> 
     error = caught.value.response.json()["error"]
     assert (error["code"], error["type"]) == ("provider_failed", "provider_rejected")
     turn = caught.value.response.headers["X-Perdure-Turn"]
+    assert turn in error["message"]
 
     kept = await gate.sdk.responses.retrieve(f"resp_{turn.removeprefix('trn_')}")
     Response.model_validate(kept.model_dump(mode="json", warnings="error"))
     assert (kept.status, kept.output) == ("failed", [])
     assert kept.error is not None
-    assert kept.error.message
+    assert turn in kept.error.message
 
 
 @pytest.mark.shared

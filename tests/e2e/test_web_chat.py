@@ -493,6 +493,7 @@ async def test_a_failed_turn_says_so_and_can_be_retried(chat: Chat) -> None:
     await chat.say("demo fail")
     badge = chat.page.locator(".outcome[data-outcome=failed]")
     await expect(badge).to_contain_text("failed")
+    await expect(badge).to_contain_text(re.compile("trn_[0-9a-z]{26}"))
     await chat.at_rest()
     first = await chat.page.locator(".row.user").get_attribute("data-key")
 

@@ -42,13 +42,22 @@ def test_people_are_told_what_happened_and_no_internals(reason: StopReason) -> N
     assert "/retry" in text
     assert TURN in text
     assert told(Outcome.FAILED, reason, SECRET, Audience.PEOPLE)
-    assert SECRET in ending(Outcome.FAILED, reason, detail=SECRET, audience=Audience.OPERATORS)
+
+
+@pytest.mark.parametrize("reason", [each for each in FAILURES if each not in FOR_EVERYBODY])
+def test_operators_are_told_all_and_where_there_is_more(reason: StopReason) -> None:
+    text = ending(Outcome.FAILED, reason, detail=SECRET, audience=Audience.OPERATORS)
+
+    assert SECRET in text
+    assert f"perdure explain {TURN}" in text
 
 
 @pytest.mark.parametrize("reason", FOR_EVERYBODY)
 def test_what_a_person_has_asked_for_is_explained_to_them(reason: StopReason) -> None:
     assert told(Outcome.FAILED, reason, "too much", Audience.PEOPLE) == "too much"
     assert ending(Outcome.REFUSED, reason, detail="too much") == "too much"
+    for audience in Audience:
+        assert TURN not in ending(Outcome.FAILED, reason, detail="too much", audience=audience)
 
 
 def test_a_reason_that_nobody_knows_is_told_to_operators_only() -> None:

@@ -104,7 +104,7 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
         case Outcome.FAILED:
             lead = "The answer ends here" if has_text else "There is no answer"
             why = told(outcome, reason, detail, audience) or "the agent failed"
-            return f"⚠️ {lead}: {why}. /retry tries again.{_asking(reason, turn, audience)}"
+            return f"⚠️ {lead}: {why}. /retry tries again.{where_to_look(reason, turn, audience)}"
         case Outcome.DONE if reason == StopReason.LENGTH:
             return CUT if has_text else CUT_AT_ONCE
         case Outcome.DONE if reason == StopReason.CONTENT_FILTER:
@@ -115,7 +115,11 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
             return ""
 
 
-def _asking(reason: str, turn: TurnId, audience: Audience) -> str:
-    if audience is Audience.OPERATORS or reason in _FOR_EVERYBODY:
+def where_to_look(reason: str, turn: TurnId, audience: Audience) -> str:
+    """Return the sentence, behind a space, that names the id of a failed turn; empty where all is
+    said already."""
+    if reason in _FOR_EVERYBODY:
         return ""
+    if audience is Audience.OPERATORS:
+        return f" `perdure explain {turn}` shows more."
     return f" The operator finds out why with this id: {turn}"

@@ -97,7 +97,8 @@ class Calls:
     ) -> web.StreamResponse:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
         has_key, audience = _key(request) is not None, audience_of(request)
-        answer = Answer(form, headers_of(accepted), has_key=has_key, audience=audience)
+        headers = headers_of(accepted)
+        answer = Answer(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         async with aclosing(watching) as growing:
             return await _told(request, call, answer, growing)

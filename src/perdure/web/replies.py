@@ -11,17 +11,19 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from perdure.domain.endings import Audience, told
+from perdure.domain.endings import Audience, told, where_to_look
 from perdure.domain.errors import PerdureError
 from perdure.domain.events import ToolCall, Usage
+from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
 from perdure.web.answers import is_retryable, json_response, not_again, problem, status_of
 from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
 
+_NOT_THE_CALLERS: Final = 502
 _FAILURES: Final = {
-    Outcome.FAILED: (502, "provider_failed", False),
+    Outcome.FAILED: (_NOT_THE_CALLERS, "provider_failed", False),
     Outcome.REFUSED: (403, "refused", False),
     Outcome.INTERRUPTED: (503, "interrupted", True),
     Outcome.SUSPENDED: (503, "suspended", True),
@@ -48,17 +50,26 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return {**error, "type": self.kind, "param": None}
 
 
-def failure_of(ended: Ended, audience: Audience) -> Failure | None:
+def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure | None:
+    """Return the error that this ending is to the caller, if it is one. What the caller did not
+    cause names its turn."""
     if ended.outcome not in _FAILURES:
         return None
     status, code, retryable = _FAILURES[ended.outcome]
     if ended.reason in _OWN_FAULT:
         status, code = _OWN_FAULT[ended.reason]
-    detail = told(ended.outcome, ended.reason, ended.detail, audience)
+    if ended.reason == StopReason.BUDGET:
+        status = 429
+    message = (
+        told(ended.outcome, ended.reason, ended.detail, audience)
+        or f"the turn ended as {ended.outcome} ({ended.reason})"
+    )
+    if status == _NOT_THE_CALLERS and turn:
+        message = f"{message}.{where_to_look(ended.reason, turn, audience)}"
     return Failure(
-        status=429 if ended.reason == "budget" else status,
+        status=status,
         code=code,
-        message=detail or f"the turn ended as {ended.outcome} ({ended.reason})",
+        message=message,
         retryable=retryable,
         kind=ended.reason or code,
     )
@@ -125,10 +136,17 @@ class Answer:
     """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
 
     def __init__(
-        self, form: Form, headers: dict[str, str], *, has_key: bool, audience: Audience
+        self,
+        form: Form,
+        headers: dict[str, str],
+        *,
+        has_key: bool,
+        audience: Audience,
+        turn: TurnId | None = None,
     ) -> None:
         self._form = form
         self._audience = audience
+        self._turn = turn
         self._headers = headers
         self._has_key = has_key
 
@@ -137,7 +155,7 @@ class Answer:
             text, ended = await heard(growing)
         except PerdureError as error:
             return self._failed(failure_from(error))
-        failure = failure_of(ended, self._audience)
+        failure = failure_of(ended, self._audience, self._turn)
         if failure is not None:
             return self._failed(failure)
         headers = {**self._headers, **outcome_header(ended)}
@@ -163,7 +181,9 @@ class Answer:
             async for grown in growing:
                 chunk = b""
                 if response is None:
-                    failure = failure_of(grown.ended, self._audience) if grown.ended else None
+                    failure = (
+                        failure_of(grown.ended, self._audience, self._turn) if grown.ended else None
+                    )
                     if failure is not None and not grown.text:
                         return self._failed(failure)
                     response = await self._begin(request, grown)
@@ -186,14 +206,16 @@ class Answer:
         text = self._form.grow(grown.text) if grown.text else b""
         if grown.ended is None:
             return text or KEEP_ALIVE
-        failure = failure_of(grown.ended, self._audience)
+        failure = failure_of(grown.ended, self._audience, self._turn)
         if failure is not None:
             return text + self._form.fail(grown.ended, failure)
         return text + self._form.end(grown.ended)
 
     async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
         # An answer under way cannot say how it ends; one that is over can, as for every repeat.
-        is_kept = grown.ended is not None and failure_of(grown.ended, self._audience) is None
+        is_kept = (
+            grown.ended is not None and failure_of(grown.ended, self._audience, self._turn) is None
+        )
         more = outcome_header(grown.ended) if grown.ended and is_kept else {}
         response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)

@@ -211,7 +211,7 @@ class ResponsesApi:
             status = "queued" if turn.state == State.QUEUED else IN_PROGRESS
             return json_response(form.under_way(_so_far(found), status=status), headers=headers)
         text, ended = await self._heard(found)
-        failure = failure_of(ended, audience_of(request))
+        failure = failure_of(ended, audience_of(request), found.accepted.turn)
         body = form.failed(text, ended, failure) if failure else form.whole(text, ended)
         return json_response(body, headers={**headers, **outcome_header(ended)})
 

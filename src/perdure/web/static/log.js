@@ -140,7 +140,7 @@ const DRAW = {
     );
   },
 
-  outcome(node, { outcome, text, canContinue, canRetry }, acts) {
+  outcome(node, { outcome, text, turn, canContinue, canRetry }, acts) {
     node.dataset.outcome = outcome;
     const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
     const offer = (label, act) => {
@@ -152,6 +152,11 @@ const DRAW = {
     };
     if (canContinue) offer('Continue', acts.goOn);
     if (canRetry) offer('Retry', acts.retry);
+    if (outcome === 'failed') {
+      const id = make('span', 'meta', turn);
+      id.title = 'The operator finds out why with this id';
+      parts.push(id);
+    }
     node.replaceChildren(...parts.filter(Boolean));
   },
 
