@@ -56,6 +56,16 @@ class QuickClock:
         await asyncio.sleep(0)
 
 
+THOUGHTFUL = {
+    "aloud": ["\n<th", "ink>secret", " plan</thi", "nk>", "\n\nBl", "ue."],
+    "only": ["<think>", "secret plan"],
+    "between": [
+        *("Hello <th", "ink>secret", " plan", "</think>there.\n\n", "<think>", "more"),
+        *("</think>\n\n`<think>` ", "opens a <think> thought."),
+    ],
+}
+
+
 def scripted(request: ModelRequest) -> Reply:
     """A model that obeys the same questions as the demo agent."""
     last = request.messages[-1]
@@ -69,10 +79,8 @@ def scripted(request: ModelRequest) -> Reply:
             return call_tools([(f"id_{request.number}", name, ARGUMENTS)], fragments=3)
         case ["demo", "tool", *_]:
             return say('The tool answered: "blue".')
-        case ["think", "aloud"]:
-            return say(chunks=["\n<th", "ink>secret", " plan</thi", "nk>", "\n\nBl", "ue."])
-        case ["think", "only"]:
-            return say(chunks=["<think>", "secret plan"])
+        case ["think", way]:
+            return say(chunks=THOUGHTFUL[way])
         case ["think", "and", "call"]:
             calls = [(f"id_{request.number}", "look", ARGUMENTS)]
             return call_tools(calls, text="<think>secret plan</think>")
@@ -166,6 +174,11 @@ async def test_thoughts_in_the_text_are_thinking_and_no_text(wired: Agent) -> No
 
     assert text_of(events) == ""
     assert Thinking() in events
+    assert stop_of(events) == Stopped(reason=StopReason.STOP)
+
+    events = await events_of(wired, asking("think between"))
+
+    assert text_of(events) == "Hello there.\n\n`<think>` opens a <think> thought."
     assert stop_of(events) == Stopped(reason=StopReason.STOP)
 
     events = await events_of(wired, asking("think and call"))

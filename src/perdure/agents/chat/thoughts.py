@@ -4,46 +4,61 @@ Servers with a reasoning parser send thoughts in a field of their own. Others (a
 vLLM, Ollama for many models, most proxies) leave them in the text. They are taken out here, so that
 nothing behind the wire ever sees them. The rules:
 
-- A thought is where reasoning models put it: at the start of an answer, after white space at most,
-  and again directly behind another thought. `<thinking>` counts too, in any case of letters.
-  Everywhere else, in a sentence or in a block of code, a tag is text.
-- White space between a thought and the answer belongs to neither.
-- A thought that is never closed ends with the answer: all of it was thought, and nothing was said.
-  The turn is then a silent one, and people are told that it was.
-- What is not a thought is never dropped. A tag that has nothing behind it, in an answer that the
-  model finished, is the answer: somebody asked for the tag's name.
-- A closing tag at the very start closes a thought that the server's own template has opened and
-  the model left empty. Behind other words it is text: those words have been shown already.
+- A closed pair anywhere outside code is a thought. `<thinking>` counts too, in any case of letters.
+  The first closing tag of the same name ends it: thoughts often mention the opening tag, and
+  counting those would swallow the answer.
+- Code is text, and so are the tags in it. Code is a block between fences, and a code span, which
+  ends with the next run of as many backticks, or at the latest with a blank line or a fence.
+  Inside a thought no code is looked for.
+- A thought that is never closed ends with the answer if it began a line. A turn that was nothing
+  but such a thought is a silent one, and people are told that it was. In the middle of a line such
+  a tag is text: it is held back with all that follows, and given back at the end.
+- A tag with nothing behind it, in an answer that the model finished, is text: somebody asked for
+  the tag's name.
+- A closing tag before the first word closes a thought that the server's own template has opened
+  and the model left empty. Behind words it is text: those words have been shown already.
+- White space between thoughts and the first word belongs to neither. A thought that has lines of
+  its own leaves one blank line at most. All other white space stays as it is.
 
-The scanner takes each character once, however the text is cut.
+However the text is cut, the scanner looks at each character a few times at most. It holds back an
+open thought, what may become a tag, and the white space at the beginning of a line.
 """
 
 import re
 from typing import Final
 
+from perdure.agents.chat.code_marks import CodeMarks
+
 _OPENING: Final = ("<think>", "<thinking>")
 _CLOSING: Final = ("</think>", "</thinking>")
-_TAGS: Final = _OPENING + _CLOSING
-_TAG_MAX: Final = max(map(len, _TAGS))
+_TAG_MAX: Final = max(map(len, _CLOSING))
+_TAG: Final = re.compile("<(/?)(think|thinking)>", re.IGNORECASE | re.ASCII)
 _ENDS: Final = {
-    opening: re.compile(re.escape(closing), re.IGNORECASE | re.ASCII)
-    for opening, closing in zip(_OPENING, _CLOSING, strict=True)
+    name: re.compile(f"</{name}>", re.IGNORECASE | re.ASCII) for name in ("think", "thinking")
 }
+# White space, a run of marks, what may begin a tag, or other words up to one of these.
+_PARTS: Final = re.compile(r"\s+|`+|~+|<|[^\s`~<][^\n`~<]*")
+_INDENT_MAX: Final = 3  # spaces before a fence
 
 
 class ThoughtScanner:
     """Takes an answer's text in pieces and gives back what is not thought."""
 
-    __slots__ = ("_alone", "_blank", "_end", "_has_tag", "_held", "_is_text", "_tail")
+    __slots__ = (
+        *("_before", "_blank", "_code", "_end", "_has_tag", "_has_words", "_held"),
+        *("_is_line_start", "_kept", "_lone"),
+    )
 
     def __init__(self) -> None:
-        self._is_text = False
-        self._has_tag = False
-        self._blank: list[str] = []  # white space before the first word
-        self._held = ""  # what may become a tag
-        self._alone = ""  # a first tag, while nothing but white space has followed it
+        self._code = CodeMarks()
+        self._has_tag = self._has_words = False
+        self._is_line_start = True
+        self._blank: list[str] = []  # white space at the beginning of a line
+        self._before = ""  # such white space before a thought, until it is known what follows
+        self._held = ""  # what may become a tag: an opening one, or in a thought its closing one
+        self._lone = ""  # a tag, while nothing but white space has followed it
         self._end: re.Pattern[str] | None = None  # what closes the thought that we are in
-        self._tail = ""  # the end of that thought so far, which may begin its closing tag
+        self._kept: list[str] | None = None  # that thought so far, if it is text when unclosed
 
     @property
     def is_inside(self) -> bool:
@@ -51,56 +66,111 @@ class ThoughtScanner:
 
     def feed(self, text: str) -> str:
         """Return the text of this piece that certainly is no thought."""
-        while text and not self._is_text:
-            text = self._begin(text) if self._end is None else self._think(text, self._end)
-        return text
+        text, self._held = self._held + text, ""
+        told: list[str] = []
+        at = 0
+        while at < len(text):
+            if self._end is None:
+                at = self._read(text, at, told)
+            else:
+                at = self._think(text, at, self._end)
+        return "".join(told)
 
     def rest(self, *, is_finished: bool) -> str:
         """Return what was held back, at the end of the answer. `is_finished`: the model has ended
         it by itself."""
-        blank = "" if self._has_tag else "".join(self._blank)
-        rest = blank + self._held
-        if self._alone and is_finished and not self._held:
-            rest = self._alone
-        self._blank, self._held, self._alone = [], "", ""
-        return rest
+        blank = self._take_blank()
+        if self._kept is not None:
+            return "".join(self._kept) + self._held
+        if self._lone and is_finished and (self._end or not self._held):
+            return blank + self._lone
+        return blank if self._end else blank + self._held
 
-    def _begin(self, text: str) -> str:
-        """Look for a tag at the start of the answer. Returns what is to be looked at next."""
-        if not self._held:
-            word = text.lstrip()
-            self._blank.append(text[: len(text) - len(word)])
-            text = word
-        # What is held is shorter than any whole tag, so this looks at a few characters only.
-        taken = text[: _TAG_MAX - len(self._held)]
-        held, after = self._held + taken, text[len(taken) :]
-        lower = held.lower()
-        tag = next((tag for tag in _TAGS if lower.startswith(tag)), "")
-        if tag:
-            self._take_tag(tag, held[: len(tag)])
-            return held[len(tag) :] + after
-        if any(tag.startswith(lower) for tag in _TAGS):
-            self._held = held
-            return after
-        blank = "" if self._has_tag else "".join(self._blank)
-        self._is_text = True
-        self._blank, self._held, self._alone = [], "", ""
-        return blank + held + after
+    def _read(self, text: str, at: int, told: list[str]) -> int:
+        """Pass text on, up to the next thought. Returns where to go on."""
+        for found in _PARTS.finditer(text, at):
+            part = found[0]
+            if part.isspace():
+                self._pass_blank(part, told)
+                continue
+            if part == "<":
+                self._code.end_run()
+                if not self._code.is_open and (end := self._find_tag(text, found.start())):
+                    return end
+            is_first = self._begin_words(told)
+            if part[0] in "`~":
+                self._code.take_run(part, is_first=is_first)
+            else:
+                self._code.take_words()
+            told.append(part)
+        return len(text)
 
-    def _take_tag(self, tag: str, written: str) -> None:
-        self._alone = "" if self._has_tag else written
-        self._has_tag = True
-        self._blank, self._held = [], ""
-        self._end = _ENDS.get(tag)
+    def _pass_blank(self, blank: str, told: list[str]) -> None:
+        self._code.end_run()
+        newlines = blank.count("\n")
+        if newlines:
+            self._code.take_newline(is_blank=self._is_line_start or newlines > 1)
+        if not self._is_line_start:
+            inner = blank.partition("\n")[0]
+            told.append(inner)
+            blank = blank[len(inner) :]
+            self._is_line_start = newlines > 0
+        if blank:
+            self._blank.append(blank)
 
-    def _think(self, text: str, end: re.Pattern[str]) -> str:
-        """Pass over a thought. Returns what stands behind it."""
-        text = self._tail + text
-        found = end.search(text)
-        if self._alone and (found or text.strip()):
-            self._alone = ""
-        if found is None:
-            self._tail = text[1 - _TAG_MAX :]
+    def _begin_words(self, told: list[str]) -> bool:
+        """Pass on the white space before words. Returns whether a fence may stand here."""
+        if not self._is_line_start:
+            return False
+        blank = self._take_blank()
+        told.append(blank)
+        self._has_words, self._is_line_start, self._lone = True, False, ""
+        indent = blank[blank.rfind("\n") + 1 :]
+        return len(indent) <= _INDENT_MAX and not indent.strip(" ")
+
+    def _take_blank(self) -> str:
+        """Return the white space that was held back, without what thoughts in it have left over."""
+        before, behind = self._before, "".join(self._blank)
+        self._before, self._blank = "", []
+        if self._has_tag and not self._has_words:
             return ""
-        self._end, self._tail = None, ""
-        return text[found.end() :]
+        if not before or "\n" not in behind:
+            return before + behind
+        newlines = min(2, max(before.count("\n"), behind.count("\n")))
+        return "\n" * newlines + behind[behind.rfind("\n") + 1 :]
+
+    def _find_tag(self, text: str, at: int) -> int:
+        """Take the tag that begins here, or hold back what may become one. Returns where to go on,
+        or 0 if this is text."""
+        tag = _TAG.match(text, at)
+        if tag is None:
+            near = text[at : at + _TAG_MAX].lower()
+            tags = _OPENING if self._has_words else _OPENING + _CLOSING
+            if not any(tag.startswith(near) for tag in tags):
+                return 0
+            self._held = text[at:]
+            return len(text)
+        if tag[1] and self._has_words:
+            return 0
+        self._lone = "" if self._has_tag and not self._has_words else tag[0]
+        self._has_tag = True
+        self._before = self._take_blank()
+        if not tag[1]:
+            self._end = _ENDS[tag[2].lower()]
+            self._kept = None if self._is_line_start else [tag[0]]
+        return tag.end()
+
+    def _think(self, text: str, at: int, end: re.Pattern[str]) -> int:
+        """Pass over a thought. Returns where to go on."""
+        found = end.search(text, at)
+        if found is not None:
+            self._end, self._kept, self._lone = None, None, ""
+            return found.end()
+        if self._lone and text[at:].strip():
+            self._lone = ""
+        # The last characters may begin the closing tag.
+        border = max(at, len(text) - _TAG_MAX + 1)
+        self._held = text[border:]
+        if self._kept is not None:
+            self._kept.append(text[at:border])
+        return len(text)
