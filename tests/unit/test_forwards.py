@@ -13,6 +13,8 @@ from perdure.domain.forwards import Forward, Origin, told
         (Origin.HIDDEN, "B.", "[Forwarded from somebody called B.]"),
         (Origin.HIDDEN, "", "[Forwarded from somebody]"),
         (Origin.CHANNEL, "News", "[Forwarded from the channel News]"),
+        (Origin.GROUP, "The Club", "[Forwarded from the group The Club]"),
+        (Origin.GROUP, "", "[Forwarded from a group]"),
         (Origin.BOT, "Deploys", "[Forwarded from the bot Deploys]"),
     ],
 )

@@ -361,7 +361,9 @@ NEWS = {"id": -100500, "type": "channel", "title": "News"}
             Origin.HIDDEN,
             "B.",
         ),
-        ({"forward_origin": {"type": "chat", "sender_chat": GROUP}}, Origin.CHANNEL, "Club"),
+        ({"forward_origin": {"type": "chat", "sender_chat": GROUP}}, Origin.GROUP, "Club"),
+        ({"forward_origin": {"type": "chat", "sender_chat": NEWS}}, Origin.CHANNEL, "News"),
+        ({"forward_date": 1, "forward_from_chat": GROUP}, Origin.GROUP, "Club"),
         (
             {"forward_origin": {"type": "channel", "chat": NEWS, "message_id": 7}},
             Origin.CHANNEL,

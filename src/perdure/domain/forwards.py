@@ -17,11 +17,13 @@ NAME_MAX: Final = 64
 
 
 class Origin(StrEnum):
-    """Who wrote it first. HIDDEN: the platform does not say which account that was."""
+    """Who wrote it first. HIDDEN: the platform does not say which account that was. GROUP: somebody
+    who wrote in the name of a group."""
 
     PERSON = "person"
     HIDDEN = "hidden"
     CHANNEL = "channel"
+    GROUP = "group"
     BOT = "bot"
 
 
@@ -37,6 +39,7 @@ _LEADS: Final = {
     Origin.PERSON: ("Forwarded from {}", "Forwarded from somebody"),
     Origin.HIDDEN: ("Forwarded from somebody called {}", "Forwarded from somebody"),
     Origin.CHANNEL: ("Forwarded from the channel {}", "Forwarded from a channel"),
+    Origin.GROUP: ("Forwarded from the group {}", "Forwarded from a group"),
     Origin.BOT: ("Forwarded from the bot {}", "Forwarded from a bot"),
 }
 

@@ -149,7 +149,8 @@ def _forward(message: Message) -> Forward | None:
     if user is not None:
         return Forward(origin=Origin.BOT if user.is_bot else Origin.PERSON, name=_person(user).name)
     if chat is not None:
-        return Forward(origin=Origin.CHANNEL, name=chat.name)
+        is_channel = chat.type == "channel"
+        return Forward(origin=Origin.CHANNEL if is_channel else Origin.GROUP, name=chat.name)
     return Forward(name=name)
 
 
