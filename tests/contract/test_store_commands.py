@@ -582,6 +582,23 @@ class TestRotation:
         assert "nothing in that title" in (await talk.say("/title \u202e\x07")).reply
         assert (await talk.say("/title")).reply == "A ]0;trip"
 
+    @pytest.mark.parametrize(
+        "command", ["new", "branch", "title", "resume", "sessions", "why", "agent", "background"]
+    )
+    async def test_no_reply_repeats_what_cannot_be_shown(
+        self, talk: Talk, one: TurnId, command: str
+    ) -> None:
+        reply = (await talk.say(f"/{command} \x1b]0;pwn\x07 t\u202e")).reply
+
+        assert reply
+        assert all(c.isprintable() for line in reply.split("\n") for c in line), ascii(reply)
+
+    async def test_a_new_session_is_told_with_the_title_it_has(self, talk: Talk) -> None:
+        begun = await talk.say("/new \x1b]0;pwn\x07 t")
+        view = await talk.store.archive.session(begun.session, principal=None)
+        assert begun.reply.startswith(f"A new session about {view.title}.")
+        assert (await talk.say("/new \x07")).reply.startswith("A new session.")
+
     async def test_titles(self, talk: Talk) -> None:
         assert "no title" in (await talk.say("/title")).reply
         named = await talk.say("/title  A trip\nto Oslo")

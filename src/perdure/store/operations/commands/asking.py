@@ -6,6 +6,7 @@ from perdure.domain.address import GROUP
 from perdure.domain.commands import Given
 from perdure.domain.delivery import Step
 from perdure.domain.endings import Audience, told
+from perdure.domain.errands import plain_line
 from perdure.domain.errors import NotFound
 from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.standing import OpenTurn, Standing
@@ -67,9 +68,9 @@ def _search(setting: Setting, words: str) -> Op[Taken]:
     whose = "here" if asked_from(setting) == setting.conversation else "of yours"
     lines = []
     for hit in hits:
-        text = " ".join(str(getattr(hit.recorded.event, "text", "")).split())
+        text = plain_line(str(getattr(hit.recorded.event, "text", "")))
         lines.append(f"{hit.recorded.session}  {hit.conversation}: {text[:_SHOWN]}")
-    found = "\n".join(lines) or f"No message {whose} has the words: {words}"
+    found = "\n".join(lines) or f"No message {whose} has the words: {plain_line(words)}"
     return Taken(f"{found}\n{NOT_ALL}" if has_more else found)
 
 
@@ -82,7 +83,8 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
     try:
         found = yield from explaining.explain(setting.dialect, wanted, scope=asked_from(setting))
     except NotFound as error:
-        return Taken(error.message[0].upper() + error.message[1:] + ".")
+        told_so = plain_line(error.message)
+        return Taken(f"{told_so[0].upper()}{told_so[1:]}.")
     is_private = setting.update.place_kind != GROUP
     is_operator = is_private and (yield from operators.is_operator(setting.update.principal))
     return Taken("\n".join(_told(found, Audience.of(is_operator=is_operator))))

@@ -43,7 +43,7 @@ def new(setting: Setting, given: Given) -> Op[Taken]:
     recorded, ended = yield from _leave(setting, given.name, session, head=None)
     recorded += yield from _titled(setting, session, given.arguments)
     recorded += yield from _remember(setting, session)
-    about = f" about {given.arguments}" if given.arguments else ""
+    about = f" about {short}" if (short := _short(given.arguments)) else ""
     reply = f"A new session{about}.{_stopped(ended)} /resume goes back."
     return Taken(reply, recorded, ended, session=session)
 
@@ -65,7 +65,8 @@ def resume(setting: Setting, given: Given) -> Op[Taken]:
     else:
         found = yield from row(_EARLIER, setting.conversation, setting.session)
     if found is None:
-        known = f"There is no other session {given.arguments} here." if given.arguments else ""
+        named = plain_line(given.arguments)
+        known = f"There is no other session {named} here." if named else ""
         return Taken(known or "There is no earlier session here.")
     target: SessionId = found[0]
     recorded, ended = yield from _close(setting, "resume", target)
@@ -74,8 +75,8 @@ def resume(setting: Setting, given: Given) -> Op[Taken]:
     recorded += yield from journal.append(setting.dialect, target, [resumed], at=setting.stamp.at)
     yield from make_live(setting.conversation, target)
     yield from make_ready(target, setting.stamp)
-    named = yield from row(_TITLE, target)
-    title = f" ({named[0]})" if named and named[0] else ""
+    titled = yield from row(_TITLE, target)
+    title = f" ({titled[0]})" if titled and titled[0] else ""
     recorded += yield from errands.bring_unsaid(setting.dialect, ended, target, setting.stamp)
     reply = f"Back in session {target}{title}.{_stopped(ended)}"
     return Taken(reply, recorded, ended, session=target)
