@@ -30,7 +30,7 @@ from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import SeededEntropy
 
 NAME = "chat"
-DETAIL = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"
+DETAIL = "http://10.0.0.7:8000/v1 refused the key (401); is api_key of agent main right?"
 FAILED = Stopped(reason=StopReason.PROVIDER_REJECTED, detail=DETAIL)
 
 
@@ -181,6 +181,7 @@ async def test_the_operators_home_is_told_once_until_it_has_worked(gateway: Gate
     await gateway.hears("hi", member, place="eve")
     assert told() == 2
     assert not any(DETAIL in text for text in gateway.texts("eve"))
+    assert all(f"{DETAIL}\n\nYou are told" in text for text in gateway.texts("root")[1:])
 
 
 async def test_who_has_just_read_it_is_not_told_again(gateway: Gateway) -> None:

@@ -89,3 +89,10 @@ def test_how_an_answer_failed_depends_on_whether_there_is_one() -> None:
     cut = StopReason.PROVIDER_CUT
     assert "The answer ends here" in ending(Outcome.FAILED, cut, detail="x")
     assert "There is no answer" in ending(Outcome.FAILED, cut, detail="x", has_text=False)
+
+
+@pytest.mark.parametrize("why", ["is the server running?", "it is down!", "it failed.", "wait …"])
+def test_a_reason_that_ends_as_a_sentence_gets_no_full_stop(why: str) -> None:
+    text = ending(Outcome.FAILED, "agent_error", detail=why, audience=Audience.OPERATORS)
+
+    assert f"{why} /retry" in text

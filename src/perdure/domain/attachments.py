@@ -26,7 +26,7 @@ from perdure.domain.events import (
 )
 from perdure.domain.ids import MessageId
 from perdure.domain.stickers import told
-from perdure.domain.text import storable
+from perdure.domain.text import sentence, storable
 
 # What both makers' models can see; other kinds are refused with the whole request.
 PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -156,7 +156,7 @@ def given_in_words(attachment: Attachment) -> str:
 
 def lost_text(attachment: Attachment, reason: str) -> str:
     """What the people are told of a file that nobody could bring."""
-    return f"The file {file_name(attachment)} could not be read: {reason.rstrip('.')}."
+    return sentence(f"The file {file_name(attachment)} could not be read: {reason}")
 
 
 def file_name(attachment: Attachment) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.text import sentence
 
 
 class Audience(StrEnum):
@@ -103,8 +104,8 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
             return detail
         case Outcome.FAILED:
             lead = "The answer ends here" if has_text else "There is no answer"
-            why = told(outcome, reason, detail, audience) or "the agent failed"
-            return f"⚠️ {lead}: {why}. /retry tries again.{where_to_look(reason, turn, audience)}"
+            why = sentence(told(outcome, reason, detail, audience) or "the agent failed")
+            return f"⚠️ {lead}: {why} /retry tries again.{where_to_look(reason, turn, audience)}"
         case Outcome.DONE if reason == StopReason.LENGTH:
             return CUT if has_text else CUT_AT_ONCE
         case Outcome.DONE if reason == StopReason.CONTENT_FILTER:

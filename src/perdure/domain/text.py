@@ -7,6 +7,7 @@ both now and then. They are replaced once, at the edge, so that every later laye
 from typing import Final
 
 REPLACEMENT: Final = "\ufffd"
+_ENDS: Final = (".", "?", "!", "…", "。", "？", "！")  # noqa: RUF001 - a model's server may write any
 
 
 def storable(text: str) -> str:
@@ -18,6 +19,12 @@ def storable(text: str) -> str:
         .decode("utf-16-le", "replace")
         .replace("\x00", REPLACEMENT)
     )
+
+
+def sentence(text: str) -> str:
+    """Return a text with a full stop behind it, unless it ends with a mark of its own."""
+    kept = text.rstrip()
+    return kept if kept.endswith(_ENDS) else f"{kept}."
 
 
 def one_line(text: str) -> str:

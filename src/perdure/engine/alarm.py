@@ -15,6 +15,7 @@ import structlog
 from perdure.domain.endings import ALARMING, Audience
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.outcomes import Outcome
+from perdure.domain.text import sentence
 from perdure.engine.feed import Feed
 from perdure.engine.persist import persist
 from perdure.ports.clock import Clock
@@ -77,8 +78,9 @@ class Alarm:
 
     async def _tell(self, claimed: Claimed, settlement: Settlement, audience: Audience) -> None:
         named = f"Agent {settlement.agent}" if settlement.agent else "An agent"
+        why = sentence(settlement.detail or settlement.reason)
         text = (
-            f"⚠️ {named} fails: {settlement.detail or settlement.reason}.\n\n"
+            f"⚠️ {named} fails: {why}\n\n"
             "You are told once, until it has worked again. "
             f"perdure explain {claimed.lease.turn} shows the turn."
         )

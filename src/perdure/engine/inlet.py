@@ -22,7 +22,7 @@ from perdure.domain.events import Attachment, SenderTraits
 from perdure.domain.forwards import quoted, told
 from perdure.domain.ids import PrincipalId
 from perdure.domain.stickers import harmless
-from perdure.domain.text import one_line, storable
+from perdure.domain.text import one_line, sentence, storable
 from perdure.domain.updates import MESSAGE, Update
 from perdure.engine.supervisor import attempt
 from perdure.ports.access import Access, Caller, Letter
@@ -176,7 +176,9 @@ class Inlet:
             await self._door.accept(update)
         except Rejected as error:
             # The line is full, or the like: the person must see that this one was not taken.
-            await self._access.refuse(caller, error.code, told=f"Not taken: {error.message}.")
+            await self._access.refuse(
+                caller, error.code, told=sentence(f"Not taken: {error.message}")
+            )
             self._outbox_wake()
         except Conflict as error:
             if error.code != "id_conflict":

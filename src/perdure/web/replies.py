@@ -16,6 +16,7 @@ from perdure.domain.errors import PerdureError
 from perdure.domain.events import ToolCall, Usage
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.text import sentence
 from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
 from perdure.web.answers import is_retryable, json_response, not_again, problem, status_of
@@ -65,7 +66,7 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure
         or f"the turn ended as {ended.outcome} ({ended.reason})"
     )
     if status == _NOT_THE_CALLERS and turn:
-        message = f"{message}.{where_to_look(ended.reason, turn, audience)}"
+        message = f"{sentence(message)}{where_to_look(ended.reason, turn, audience)}"
     return Failure(
         status=status,
         code=code,

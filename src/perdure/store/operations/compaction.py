@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from perdure.domain.compaction import KEEP_TURNS_MAX, KEEP_TURNS_MIN, back_off_ms, background
 from perdure.domain.events import AnyEvent, Compacted, CompactionFailed, Recorded
 from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.text import sentence
 from perdure.domain.tokens import tokens_of
 from perdure.store.dialect import Dialect
 from perdure.store.operations import journal
@@ -167,6 +168,6 @@ def told(recorded: Sequence[Recorded]) -> str:
                 f" {after:,}. Nothing is deleted; /compact off shows it everything again."
             )
         case CompactionFailed(reason=reason):
-            return f"Not compacted: {reason}. Everything is as before."
+            return f"Not compacted: {sentence(reason)} Everything is as before."
         case other:
             raise AssertionError(other)

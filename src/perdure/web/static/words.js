@@ -28,7 +28,8 @@ export function reasonWords(reason) {
 
 const withReason = (lead, reason) => {
   const words = reasonWords(reason);
-  return words ? `${lead}: ${words.replace(/\.$/, '')}.` : `${lead}.`;
+  const text = words ? `${lead}: ${words.trimEnd()}` : lead;
+  return /[.?!…。？！]$/.test(text) ? text : `${text}.`;
 };
 
 // `detail` says more than the reason: to operators all that is known, to others what concerns them.

@@ -10,6 +10,7 @@ from perdure.domain.errands import plain_line
 from perdure.domain.errors import NotFound
 from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.standing import OpenTurn, Standing
+from perdure.domain.text import sentence
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
 from perdure.ports.history import Explanation
@@ -83,8 +84,8 @@ def why(setting: Setting, given: Given) -> Op[Taken]:
     try:
         found = yield from explaining.explain(setting.dialect, wanted, scope=asked_from(setting))
     except NotFound as error:
-        told_so = plain_line(error.message)
-        return Taken(f"{told_so[0].upper()}{told_so[1:]}.")
+        told_so = sentence(plain_line(error.message))
+        return Taken(told_so[0].upper() + told_so[1:])
     is_private = setting.update.place_kind != GROUP
     is_operator = is_private and (yield from operators.is_operator(setting.update.principal))
     return Taken("\n".join(_told(found, Audience.of(is_operator=is_operator))))
