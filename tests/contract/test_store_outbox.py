@@ -266,6 +266,25 @@ async def test_old_parts_expire_and_are_shown(
     assert await store.outbox.expire(older_than_s=50) == 0
 
 
+async def test_an_expired_part_says_that_it_is_not_tried_any_more(
+    store: Store, eve: Person, clock: VirtualClock
+) -> None:
+    await eve.is_answered("hi", "tried", parts=("tried",))
+    part = await take_one(store)
+    failure = "sendMessage: Telegram failed (500: oops); it is tried again later"
+    await store.outbox.record(part.id, PartState.PENDING, error=failure)
+    other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
+    await other.is_answered("hi", "never tried", parts=("never tried",))
+    clock.advance(100)
+
+    assert await store.outbox.expire(older_than_s=50) == 2
+
+    errors = {each.text: each.error for each in await store.diagnostics.parked(limit=10)}
+    assert errors["tried"].endswith("the last try said: sendMessage: Telegram failed (500: oops)")
+    assert all("expire_s" in error for error in errors.values())
+    assert all("tried again" not in error for error in errors.values())
+
+
 async def test_a_part_under_way_does_not_expire(
     store: Store, eve: Person, clock: VirtualClock
 ) -> None:

@@ -15,6 +15,7 @@ they stand whatever follows; they are ordinary parts, and the reply goes on wher
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -60,6 +61,7 @@ LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
 HEARD: Final = "👀"
 # Why a part that was never sent never will be: its turn was taken back.
 WITHDRAWN: Final = "withdrawn"
+_PROMISE: Final = re.compile(r"[;,.]? it is tried again[^;]*\Z")
 # The receipt of a deletion, or of there being nothing that could be deleted.
 GONE: Final = "gone"
 KEPT: Final = "kept"
@@ -191,3 +193,11 @@ def rest_of(text: str, ahead: Sequence[str]) -> str:
 def backoff_s(attempts: int) -> int:
     """How long to wait before the next try when the platform named no time itself."""
     return BACKOFF_S[min(max(attempts, 1), len(BACKOFF_S)) - 1]
+
+
+def too_late(error: str) -> str:
+    """Say why a part is not tried any more, given what went wrong with it last. That may end with
+    the promise that it is tried again, which is not so any more."""
+    last = _PROMISE.sub("", error)
+    lead = "it could not be delivered before `[delivery] expire_s`, so it is not tried any more"
+    return f"{lead}; the last try said: {last}" if last else lead

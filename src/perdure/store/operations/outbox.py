@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.delivery import DELETIONS, LEGAL, REPLY, WITHDRAWN, PartState, Step
+from perdure.domain.delivery import DELETIONS, LEGAL, REPLY, WITHDRAWN, PartState, Step, too_late
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.ports.outbox import Part
@@ -91,7 +91,8 @@ _DEFER = """
     WHERE id = $3"""
 _EXPIRE = """
     UPDATE outbox SET state = 'expired', changed_at = $1
-    WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id"""
+    WHERE state = 'pending' AND COALESCE(replayed_at, created_at) < $2 RETURNING id, error"""
+_SAY_WHY = "UPDATE outbox SET error = $1 WHERE id = $2"
 WITHDRAW = """
     UPDATE outbox SET state = 'expired', error = $1, changed_at = $2, node_id = NULL
     WHERE id = $3"""
@@ -348,7 +349,10 @@ def stranded(dialect: Dialect, adapter: str) -> Op[list[Part]]:
 
 
 def expire(*, before: int, at: int) -> Op[int]:
-    return len((yield from rows(_EXPIRE, at, before)))
+    expired = yield from rows(_EXPIRE, at, before)
+    for part, error in expired:
+        yield from run(_SAY_WHY, too_late(error), part)
+    return len(expired)
 
 
 def next_due() -> Op[int | None]:
