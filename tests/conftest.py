@@ -25,7 +25,9 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from perdure.app.system import SystemClock
+from perdure.domain.checker import violations
 from perdure.domain.ids import NodeId
+from perdure.ports.history import Page
 from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
@@ -372,6 +374,17 @@ async def lives(home: Home, clock: VirtualClock, tmp_path: Path) -> AsyncIterato
     finally:
         await lives.end_all()
     assert lives.commits.split == [], "a port call made more than one commit"
+
+
+@pytest.fixture
+async def everything_ends_sound(store: Store, lives: Lives) -> AsyncIterator[None]:
+    """Let the checker judge all sessions at the end of the test."""
+    yield
+    now = lives.alive[-1]
+    page = Page(limit=1000, with_unlisted=True)
+    sessions = await now.archive.sessions(principal=None, page=page)
+    records = [await now.diagnostics.record(session.id) for session in sessions]
+    assert [problem for record in records for problem in violations(record)] == []
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ in the place where the message was written.
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.budgets import Amount, Budget, DailyBudgets
-from perdure.domain.checker import violations
 from perdure.domain.errors import NotFound
 from perdure.domain.events import TurnQueued, Usage
 from perdure.domain.ids import PrincipalId
@@ -20,7 +18,6 @@ from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.recovery import Policy, Resume
 from perdure.domain.updates import Accepted, Effect, Update
 from perdure.ports.budgets import Reservation
-from perdure.ports.history import Page
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, claim_one, only, settle
@@ -31,18 +28,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 _CODE = re.compile(r"The code is ([0-9A-Z]{8}),")
 
 
-class Alive(Protocol):
-    alive: list[Store]
-
-
-@pytest.fixture(autouse=True)
-async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None]:
-    yield
-    now = lives.alive[-1]
-    page = Page(limit=1000, with_unlisted=True)
-    sessions = await now.archive.sessions(principal=None, page=page)
-    records = [await now.diagnostics.record(session.id) for session in sessions]
-    assert [problem for record in records for problem in violations(record)] == []
+pytestmark = pytest.mark.usefixtures("everything_ends_sound")
 
 
 class Speaker:

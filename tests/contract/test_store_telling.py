@@ -3,13 +3,11 @@
 Whatever a test does, every session must be sound when it ends, errands' sessions too.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
-from perdure.domain.checker import violations
 from perdure.domain.errands import RESULT, Errand
 from perdure.domain.events import (
     AssistantSaid,
@@ -26,7 +24,6 @@ from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
 from perdure.domain.recovery import Policy, Resume, Telling, acknowledgements
-from perdure.ports.history import Page
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -46,18 +43,7 @@ from perdure.testkit.stores import (
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-class Alive(Protocol):
-    alive: list[Store]
-
-
-@pytest.fixture(autouse=True)
-async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None]:
-    yield
-    now = lives.alive[-1]
-    page = Page(limit=1000, with_unlisted=True)
-    sessions = await now.archive.sessions(principal=None, page=page)
-    records = [await now.diagnostics.record(session.id) for session in sessions]
-    assert [problem for record in records for problem in violations(record)] == []
+pytestmark = pytest.mark.usefixtures("everything_ends_sound")
 
 
 @pytest.fixture

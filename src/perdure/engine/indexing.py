@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
-from perdure.engine.patience import happens
+from perdure.engine.patience import step_by_step
 from perdure.ports.history import Index
 
 PAUSE_S: Final = 0.2
@@ -27,9 +27,7 @@ class Indexer:
         self._over.set()
 
     async def run(self) -> None:
-        while not self._over.is_set():
-            has_more = await self.step()
-            await happens(self._over, within_s=PAUSE_S if has_more else EVERY_S)
+        await step_by_step(self.step, over=self._over, pause_s=PAUSE_S, every_s=EVERY_S)
 
     async def step(self) -> bool:
         """Index some of what waits. Returns whether there may be more."""

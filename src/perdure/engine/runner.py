@@ -340,8 +340,9 @@ class Runner:
 
     async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
         queued = self._ledger.queued
+        errand = errand_of(queued.kind)
         # What an errand says is for those who sent it.
-        surface = None if errand_of(queued.kind) else self._surface
+        surface = None if errand else self._surface
         settlement = with_files(surface, self._ledger.events, settlement)
         audience = await self._desk.alarm.audience(self._claimed, settlement)
         parts = await reply_parts(
@@ -359,12 +360,12 @@ class Runner:
             cost=self._spending.cost,
             is_reserved=self._desk.budgets.is_limited,
         )
-        has_words = bool(parts or final.files or errand_of(queued.kind))  # errands leave notices
+        has_words = bool(parts or final.files or errand)  # errands leave notices
         await self._ledger.settle(final, partial(self._is_settled, has_words=has_words))
         await self._desk.alarm.turn_is_over(self._claimed, final, audience)
-        if errand_of(queued.kind) is Errand.STICKER:
+        if errand is Errand.STICKER:
             self._desk.fetch_wake()  # turns wait to be told its words
-        if seat is None or errand_of(queued.kind):
+        if seat is None or errand:
             return
         await self._desk.prompts.settled(seat, self._claimed, turn=self._ledger.events)
         await self._desk.afterwards.turn_is_over(
