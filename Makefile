@@ -25,7 +25,7 @@ setup: $(SETUP) ## make .venv with the locked dependencies and .venv/bin/perdure
 setup-dev: $(DEV)
 
 run: $(SETUP) ## start the gateway; ARGS="--port 0" passes options to `perdure serve`
-	@exec .venv/bin/perdure serve $(ARGS)
+	@exec .venv/bin/perdure serve --show-token $(ARGS)
 
 test: $(DEV) ## install what the tests need and run the whole suite; ARGS go to pytest
 	@scripts/test-peers
@@ -40,7 +40,7 @@ check: $(DEV) ## formatting, lint, types and the import contracts
 bench: $(DEV) ## measure; ARGS go to the benchmark
 	.venv/bin/python -m bench $(ARGS)
 
-chaos: $(DEV) ## strike at every point, and the long kill-and-recover runs: up to an hour
+chaos: $(DEV) ## strike at every point, and the long kill-and-recover runs: an hour and a half
 	PERDURE_STRIKE=all $(PYTEST) -n 2 -m 'chaos or struck' --timeout 1800 -o faulthandler_timeout=0 --durations 15 $(ARGS)
 
 lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions

@@ -10,7 +10,10 @@ import uvloop
 
 from bench.report import Findings, machine, page
 
-PARTS = ("turns", "store", "stream", "flight", "start", "recovery", "steering")
+PARTS = (
+    *("turns", "store", "stream", "flight", "start", "recovery", "steering"),
+    *("verifying", "written", "batches"),
+)
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 

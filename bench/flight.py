@@ -55,7 +55,7 @@ async def _peak_mb(program: Program) -> float:
 
 
 def _allow_files() -> None:
-    """Each turn holds two sockets of the gateway's; children take the limit over."""
+    """Let the load and the model hold their sockets. The gateway sees to its own limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

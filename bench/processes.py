@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import psutil
 
 FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
 START_TIMEOUT_S = 30.0
+USERS_FILES = 1_024
 COMMAND = str(Path(sys.executable).with_name("perdure"))
 
 
@@ -36,6 +38,10 @@ class Program:
         except OSError:
             used = self._kernel.cpu_times()
             return used.user + used.system
+
+    def written_bytes(self) -> int:
+        """Bytes that it has sent to a disk, as the kernel counts: in whole blocks."""
+        return self._kernel.io_counters().write_bytes
 
     def resident_mb(self) -> float:
         return self._kernel.memory_info().rss / 1e6
@@ -85,6 +91,12 @@ def environment() -> dict[str, str]:
     return {**kept, "PERDURE_DISCOVER": "0"}
 
 
+def _as_a_user() -> None:
+    """Give the gateway the limit of open files that a user has, whatever the load itself needs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(USERS_FILES, hard), hard))
+
+
 @contextlib.asynccontextmanager
 async def _child(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
@@ -93,6 +105,7 @@ async def _child(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=_as_a_user if command[0] == COMMAND else None,
     )
     try:
         yield process

@@ -20,7 +20,6 @@ from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.codec import encode
-from perdure.domain.errands import Errand
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -32,6 +31,7 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.turns import Claimed, Settlement
@@ -160,7 +160,7 @@ class Person:
         update = Update(
             address=Address(adapter="bench", account="bench", place=self._name),
             external_id=f"{self._name} {self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self._principal,
             text=text,
         )
@@ -231,12 +231,12 @@ class Past(NamedTuple):
         yield SessionOpened(by=self.principal, reason="first message")
         for number in range(1, self.turns + 1):
             turn, parent = self.turn(number), self.turn(number - 1) if number > 1 else None
-            yield from _exchange(turn, parent, f"What about number {number}?", "message")
+            yield from _exchange(turn, parent, f"What about number {number}?", TurnKind.MESSAGE)
             if self.has_summary(number):
                 yield self._compacted(number)
 
     def errand_events(self, number: int) -> Iterator[AnyEvent]:
-        upto, kind = self.turn(number), Errand.SUMMARY
+        upto, kind = self.turn(number), TurnKind.SUMMARY
         yield SessionOpened(
             by=self.principal, reason="automatic", parent=self.session, head=upto, kind=kind
         )
@@ -254,7 +254,7 @@ class Past(NamedTuple):
         )
 
 
-def _exchange(turn: TurnId, parent: TurnId | None, text: str, kind: str) -> Iterator[AnyEvent]:
+def _exchange(turn: TurnId, parent: TurnId | None, text: str, kind: TurnKind) -> Iterator[AnyEvent]:
     reply = MessageId(f"msg_{turn}_1")
     yield TurnQueued(turn=turn, message=MessageId(f"msg_{turn}"), text=text, kind=kind)
     yield TurnStarted(turn=turn, attempt=1, parent=parent, node=NodeId("nod_bench"))
@@ -288,7 +288,7 @@ def _sessions(past: Past) -> Iterator[tuple[Value, ...]]:
     yield past.session, conversation, principal, 1, seq, head, "", None, 0
     for number in past.summaries:
         session, turn, seq = past.errand_session(number), past.errand(number), 1 + EVENTS_A_TURN
-        kind = Errand.SUMMARY.value
+        kind = TurnKind.SUMMARY.value
         yield session, conversation, principal, 1, seq, turn, kind, past.session, number
 
 
@@ -303,7 +303,7 @@ def _turns(past: Past) -> Iterator[tuple[Value, ...]]:
         yield turn, past.session, parent, message, "message", *place, by
         if summary:
             turn, session = past.errand(number), past.errand_session(number)
-            message, kind = f"msg_{turn}", Errand.SUMMARY.value
+            message, kind = f"msg_{turn}", TurnKind.SUMMARY.value
             yield turn, session, past.turn(number), message, kind, 2, 0, None, by
 
 

@@ -19,7 +19,6 @@ import aiohttp
 import asyncpg
 import pytest
 import structlog
-import uvloop
 from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
@@ -27,11 +26,13 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from perdure.app.system import SystemClock
 from perdure.domain.checker import violations
 from perdure.domain.ids import NodeId
+from perdure.domain.quotas import NO_QUOTA, Quota
 from perdure.ports.history import Page
 from perdure.store.driver import Driver
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit import hanging
 from perdure.testkit.commits import Commits, CountedDriver
 from perdure.testkit.crash import SimulatedCrash
 from perdure.testkit.http import Client
@@ -42,9 +43,9 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 
 pytest_plugins = ["perdure.testkit.peers.fixtures"]
 
-# A busy machine is no failure. Half of the usual examples: every run draws others, and
+# A busy machine is no failure. A third of the usual examples: every run draws others, and
 # tells how to draw what failed again.
-settings.register_profile("perdure", settings(), deadline=None, max_examples=50, print_blob=True)
+settings.register_profile("perdure", settings(), deadline=None, max_examples=35, print_blob=True)
 settings.load_profile("perdure")
 
 # Plain lines: the library draws every local variable, which takes longer than what it tells of.
@@ -58,6 +59,8 @@ FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_"
 # Simulators and random kills begin at this seed, and strike there (`perdure.testkit.striking`).
 SEED, STRIKE = "PERDURE_SEED", "PERDURE_STRIKE"
 ALONE = "run it alone"
+# The property of a report that is printed at the end of the run.
+TABLE = "table"
 EVERYWHERE_S = 900
 
 _DATABASES = count(1)
@@ -68,7 +71,8 @@ StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a seed: the one that is asked for, else the one after the last run's. The
-    workers inherit it."""
+    workers inherit it. Tests that hang are ended."""
+    config.pluginmanager.register(hanging)
     if SEED not in os.environ:
         cache = getattr(config, "cache", None)  # `-p no:cacheprovider` leaves it out
         last = cache.get("perdure/seed", None) if cache else None
@@ -106,12 +110,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _write_tables(terminalreporter)
     failed = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
     commands = [text for report in failed for name, text in report.sections if name == ALONE]
     if commands:
         terminalreporter.section(ALONE)
         for command in commands:
             terminalreporter.write_line(command)
+
+
+def _write_tables(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what long tests have seen, also where they passed."""
+    for report in [each for kind in terminalreporter.stats.values() for each in kind]:
+        if getattr(report, "when", "") != "teardown":
+            continue
+        for name, text in report.user_properties:
+            if name == TABLE:
+                terminalreporter.section(report.nodeid)
+                terminalreporter.write_line(str(text))
 
 
 @pytest.fixture
@@ -334,13 +350,20 @@ class Lives:
         self._media = media
         self.alive: list[Store] = []
         self.commits = Commits()
+        self.quota = NO_QUOTA
 
     async def begin(self) -> Store:
         """One more process: alone where the database has one owner, else beside the others."""
         if not self._home.is_shared:
             await self.end_all()
         driver: Any = CountedDriver(self._home.driver(), self.commits)
-        store = Store(driver, clock=self._clock, entropy=self._entropy, media=self._media)
+        store = Store(
+            driver,
+            clock=self._clock,
+            entropy=self._entropy,
+            media=self._media,
+            quota=self.quota,
+        )
         self.commits.count_in(store)
         await store.open()
         self.alive.append(store)
@@ -400,6 +423,17 @@ def open_store(lives: Lives) -> OpenStore:
 
 
 @pytest.fixture
+def limited(lives: Lives) -> Callable[[Quota], Awaitable[Store]]:
+    """Begin a process with quotas for members on the database of `store`."""
+
+    async def begin(quota: Quota) -> Store:
+        lives.quota = quota
+        return await lives.begin()
+
+    return begin
+
+
+@pytest.fixture
 def restart(lives: Lives) -> OpenStore:
     """End every process as SIGKILL does, and begin one: its store."""
     return lives.restart
@@ -448,14 +482,21 @@ async def gateway_factory(
     started: list[GatewayProcess] = []
 
     async def start(
-        *, toml: str = "", name: str = "home", environ: Mapping[str, str] | None = None
+        *,
+        toml: str = "",
+        name: str = "home",
+        environ: Mapping[str, str] | None = None,
+        open_files: tuple[int, int] | None = None,
     ) -> GatewayProcess:
         home = tmp_path / name
         home.mkdir(mode=0o700)
         if toml:
             (home / "perdure.toml").write_text(toml)
         gateway = GatewayProcess(
-            home, environ={**_clean_environment(), **(environ or {})}, clock=SystemClock()
+            home,
+            environ={**_clean_environment(), **(environ or {})},
+            clock=SystemClock(),
+            open_files=open_files,
         )
         started.append(gateway)
         await gateway.start()
@@ -543,7 +584,7 @@ async def gateway(gateway_factory: StartGateway) -> GatewayProcess:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    loop = uvloop.new_event_loop()
+    loop = hanging.new_loop()
     loop.set_exception_handler(_note_unheard)
     return loop
 

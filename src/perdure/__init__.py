@@ -1,3 +1,3 @@
 """Perdure keeps every conversation between people and AI agents whole."""
 
-__version__ = "0.1.0"
+__version__ = "0.19.0"

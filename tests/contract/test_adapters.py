@@ -20,6 +20,7 @@ from perdure.testkit.cases.slack import SlackCase
 from perdure.testkit.cases.telegram import TelegramCase
 from perdure.testkit.cases.webhook import Callback, WebhookCase
 from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.gate import Gate
 from perdure.testkit.peers.local_slack import LocalSlackControl
 from perdure.testkit.peers.scripted_slack import ScriptedSlack
 from perdure.testkit.peers.simcord_server import SimcordServer
@@ -61,10 +62,11 @@ class TestScripted(AdapterContract):
 class TestMatrix(AdapterContract):
     @pytest.fixture
     async def case(self, matrix: MatrixControl, make: MakePlatform) -> AsyncIterator[MatrixCase]:
-        case = await MatrixCase.open(matrix, make)
-        case.torture = TORTURE
-        async with case.connected():
-            yield case
+        async with Gate(matrix.url) as gate:
+            case = await MatrixCase.open(matrix, make, gate=gate)
+            case.torture = TORTURE
+            async with case.connected():
+                yield case
 
 
 class TestTelegram(AdapterContract):

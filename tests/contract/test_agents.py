@@ -30,6 +30,7 @@ from perdure.domain.prompt import (
 )
 from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text, Thinking
 from perdure.ports.agent import Agent
+from perdure.testkit.agent import LooseWork
 from perdure.testkit.model_script import (
     ModelRequest,
     Reply,
@@ -51,6 +52,9 @@ class QuickClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def paused_s(self) -> float:
+        return 0
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -126,7 +130,7 @@ def asking(text: str) -> Request:
 
 
 async def events_of(agent: Agent, request: Request) -> list[AgentEvent]:
-    async with asyncio.timeout(10), aclosing(agent.run(request)) as stream:
+    async with asyncio.timeout(10), aclosing(agent.run(request, LooseWork())) as stream:
         return [event async for event in stream]
 
 
@@ -290,7 +294,7 @@ async def test_a_note_is_carried_and_is_not_the_question(agent: Agent) -> None:
 
 
 async def test_closing_the_stream_ends_the_call(agent: Agent, server: ModelServer) -> None:
-    stream = agent.run(asking("demo slow"))
+    stream = agent.run(asking("demo slow"), LooseWork())
     async with asyncio.timeout(10):
         first = await anext(stream)
         await stream.aclose()
@@ -303,7 +307,7 @@ async def test_cancelling_the_reader_ends_the_call(agent: Agent, server: ModelSe
     started = asyncio.Event()
 
     async def read() -> None:
-        async with aclosing(agent.run(asking("demo slow"))) as stream:
+        async with aclosing(agent.run(asking("demo slow"), LooseWork())) as stream:
             async for _ in stream:
                 started.set()
                 await asyncio.sleep(0.001)

@@ -530,6 +530,9 @@ async def test_think_time_and_chunk_delays_go_through_the_clock(
         def monotonic_s(self) -> float:
             return 0
 
+        def paused_s(self) -> float:
+            return 0
+
         async def sleep(self, seconds: float) -> None:
             self.slept.append(seconds)
 

@@ -7,6 +7,7 @@ from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.updates import Update
 from perdure.ports.access import Caller
 from perdure.ports.history import Page
@@ -75,7 +76,7 @@ async def test_what_one_account_heard_means_nothing_to_another(store: Store, ada
     """External ids are unique on one account only."""
     mine = caller(1, thread="t1")
     update = Update(
-        address=mine.address, external_id="m1", kind="message", principal=ada.id, text="hi"
+        address=mine.address, external_id="m1", kind=UpdateKind.MESSAGE, principal=ada.id, text="hi"
     )
     await store.inbox.accept(update, queue_max=9)
     await store.access.refuse(caller(7), "stranger")
@@ -110,7 +111,7 @@ async def test_the_person_is_told_and_the_code_is_forgotten(store: Store) -> Non
     update = Update(
         address=caller(2).address,
         external_id="m2",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=eve.id,
         text="thank you",
     )
@@ -238,7 +239,11 @@ async def test_a_thread_or_message_of_ours_is_known(store: Store) -> None:
     before = await store.access.standing(caller(1, thread="t1"))
     address = Address(adapter=CHAT, account="bot", place="with eve", thread="t1")
     update = Update(
-        address=address, external_id="m1", kind="message", principal=principal.id, text="hi"
+        address=address,
+        external_id="m1",
+        kind=UpdateKind.MESSAGE,
+        principal=principal.id,
+        text="hi",
     )
     await store.inbox.accept(update, queue_max=10)
 

@@ -15,15 +15,18 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.prompt import Request, TextBlock
 from perdure.domain.records import PartView
 from perdure.domain.transcript import entries_of
-from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
+from perdure.domain.updates import Accepted, Effect, Update
 from perdure.engine.feed import Feed
+from perdure.engine.handover import Handovers
+from perdure.engine.leases import NodeLease
 from perdure.engine.outbox import OutboxPump
-from perdure.engine.stage import Stage
 from perdure.engine.surfaces import Surfaces
+from perdure.engine.wakes import Bus
 from perdure.ports.adapter import Delete
 from perdure.ports.outbox import Part
 from perdure.ports.turns import Claimed
@@ -58,15 +61,21 @@ class Chatter:
         """The platform's id of it, and what became of it."""
         self._events += 1
         external_id = f"m{self._events}"
-        return external_id, await self._send(self._update("message", external_id, text, busy=busy))
+        return external_id, await self._send(
+            self._update(UpdateKind.MESSAGE, external_id, text, busy=busy)
+        )
 
     async def edits(self, target: str, text: str) -> Accepted:
         self._events += 1
-        return await self._send(self._update(EDIT, f"e{self._events}", text, target=target))
+        return await self._send(
+            self._update(UpdateKind.EDIT, f"e{self._events}", text, target=target)
+        )
 
     async def deletes(self, target: str) -> Accepted:
         self._events += 1
-        return await self._send(self._update(DELETE, f"d{self._events}", "", target=target))
+        return await self._send(
+            self._update(UpdateKind.DELETE, f"d{self._events}", "", target=target)
+        )
 
     async def is_answered(self, text: str, *parts: str) -> str:
         external_id, _ = await self.says(text)
@@ -78,11 +87,17 @@ class Chatter:
         await settle(self.store, claimed, "".join(parts), parts=parts)
         return claimed
 
-    async def repeats(self, kind: str, external_id: str, text: str, target: str) -> Accepted:
+    async def repeats(self, kind: UpdateKind, external_id: str, text: str, target: str) -> Accepted:
         return await self._send(self._update(kind, external_id, text, target=target))
 
     def _update(
-        self, kind: str, external_id: str, text: str, *, target: str = "", busy: Busy = Busy.QUEUE
+        self,
+        kind: UpdateKind,
+        external_id: str,
+        text: str,
+        *,
+        target: str = "",
+        busy: Busy = Busy.QUEUE,
     ) -> Update:
         plain = message(self.id, text, external_id=external_id, adapter=CHAT, kind=kind)
         return Update(
@@ -135,16 +150,16 @@ async def test_a_message_that_waits_reads_as_it_was_last_edited(eve: Chatter) ->
 
 async def test_an_edit_that_comes_twice_changes_nothing_the_second_time(eve: Chatter) -> None:
     m1, _ = await eve.says("helo")
-    first = await eve.repeats(EDIT, "e1", "hello", m1)
+    first = await eve.repeats(UpdateKind.EDIT, "e1", "hello", m1)
     await eve.edits(m1, "hello!")
 
-    again = await eve.repeats(EDIT, "e1", "hello", m1)
+    again = await eve.repeats(UpdateKind.EDIT, "e1", "hello", m1)
 
     assert (again.is_duplicate, again.message, again.recorded) == (True, first.message, ())
     claimed = await claim_one(eve.store)
     assert read(await next_request(eve.store, claimed)) == "hello!"
     with pytest.raises(Conflict):
-        await eve.repeats(EDIT, "e1", "another", m1)
+        await eve.repeats(UpdateKind.EDIT, "e1", "another", m1)
 
 
 async def test_an_edit_of_what_runs_stops_it_and_asks_again(eve: Chatter) -> None:
@@ -336,8 +351,8 @@ async def test_an_edit_that_changes_no_word_changes_nothing(eve: Chatter) -> Non
     assert await eve.store.turns.claim(limit=1) == []
 
 
-@pytest.mark.parametrize("change", [EDIT, DELETE])
-async def test_nobody_changes_what_never_came(eve: Chatter, change: str) -> None:
+@pytest.mark.parametrize("change", [UpdateKind.EDIT, UpdateKind.DELETE])
+async def test_nobody_changes_what_never_came(eve: Chatter, change: UpdateKind) -> None:
     accepted = await eve.repeats(change, "x1", "anything", "never")
 
     assert (accepted.effect, accepted.turn) == (Effect.IGNORED, None)
@@ -345,8 +360,8 @@ async def test_nobody_changes_what_never_came(eve: Chatter, change: str) -> None
     assert (await eve.repeats(change, "x1", "anything", "never")).is_duplicate
 
 
-@pytest.mark.parametrize("change", [EDIT, DELETE])
-async def test_nobody_changes_what_another_has_said(eve: Chatter, change: str) -> None:
+@pytest.mark.parametrize("change", [UpdateKind.EDIT, UpdateKind.DELETE])
+async def test_nobody_changes_what_another_has_said(eve: Chatter, change: UpdateKind) -> None:
     m1, first = await eve.says("mine")
     mallory = await eve.store.principals.ensure("mallory", role="operator")
     update = Update(
@@ -397,7 +412,7 @@ async def test_an_edited_message_is_found_by_its_new_words(eve: Chatter) -> None
     for words in ("badger", "civet"):
         await eve.edits(m1, words)
         hits = await eve.store.archive.search(words, principal=eve.id, before=None, limit=10)
-        assert [hit.recorded.event.text for hit in hits] == [words]  # type: ignore[union-attr]
+        assert [hit.text for hit in hits] == [words]
 
 
 async def test_a_deleted_message_that_waits_is_never_answered(eve: Chatter) -> None:
@@ -419,9 +434,9 @@ async def test_a_deleted_message_that_waits_is_never_answered(eve: Chatter) -> N
 
 async def test_a_deletion_that_comes_twice_is_taken_once(eve: Chatter) -> None:
     m1, first = await eve.says("one")
-    await eve.repeats(DELETE, "d1", "", m1)
+    await eve.repeats(UpdateKind.DELETE, "d1", "", m1)
 
-    again = await eve.repeats(DELETE, "d1", "", m1)
+    again = await eve.repeats(UpdateKind.DELETE, "d1", "", m1)
 
     assert (again.is_duplicate, again.turn, again.recorded) == (True, first.turn, ())
     assert told(await eve.deletes(m1)) == [amending.NEVER_RUNS]
@@ -567,14 +582,18 @@ def outbox_pump(store: Store, platform: ScriptedPlatform, clock: VirtualClock) -
     def start(work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
         raise AssertionError(f"{name} was started")
 
+    bus, lease = Bus(), NodeLease(clock, lease_s=store.nodes.lease_s)
     return OutboxPump(
         store.outbox,
-        Surfaces({CHAT: platform}, clock=clock),
+        Surfaces({CHAT: platform}, store.pacing, clock=clock),
         media=store.media,
-        stage=Stage(store.outbox, Feed(), clock=clock, start=start),
+        handovers=Handovers(),
+        feed=Feed(),
         clock=clock,
         start=start,
         expire_s=86_400,
+        bus=bus,
+        lease=lease,
     )
 
 

@@ -14,6 +14,7 @@ from perdure.domain.budgets import Amount, Budget, DailyBudgets
 from perdure.domain.errors import NotFound
 from perdure.domain.events import TurnQueued, Usage
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.recovery import Policy, Resume
 from perdure.domain.updates import Accepted, Effect, Update
@@ -53,7 +54,7 @@ class Speaker:
         return Update(
             address=self.address,
             external_id=f"{self.address.place}/{self.who}/{self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self.who,
             text=text,
             busy=busy,

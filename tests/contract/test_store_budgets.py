@@ -1,20 +1,32 @@
 """The `BudgetBook` port: room is taken before it is spent; whatever ends a turn gives it back."""
 
 import asyncio
+import random
+import re
 from collections.abc import Awaitable, Callable
 from itertools import cycle
 
 import msgspec
 import pytest
 
-from perdure.domain.budgets import DAY_MS, Amount, Budget, DailyBudgets, Refusal, Scope, Unit
+from perdure.domain.address import Address
+from perdure.domain.budgets import (
+    DAY_MS,
+    Amount,
+    Budget,
+    DailyBudgets,
+    Refusal,
+    Scope,
+    Unit,
+    day_of,
+)
 from perdure.domain.errors import Fenced
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.ports.budgets import Reservation
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, Person, claim_one, message
+from perdure.testkit.stores import GO_ON, Person, admitted, claim_one, message
 from perdure.testkit.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
@@ -234,6 +246,10 @@ async def test_usage_tells_what_was_spent_where(store: Store, ada: Person) -> No
             "You today: 2 turns, 2,000 tokens in (40% cached), 100 out, cost 0.0025"
             " (price of 1,050 tokens unknown)"
         ),
+        (
+            "You in all: 2 turns, 2,000 tokens in (40% cached), 100 out, cost 0.0025"
+            " (price of 1,050 tokens unknown)"
+        ),
     ]
 
 
@@ -249,4 +265,55 @@ async def test_usage_of_a_day_is_not_that_of_all_days(
         "This conversation today: nothing",
         "This conversation in all: 1 turn, 30 tokens in (0% cached), 0 out, price unknown",
         "You today: nothing",
+        "You in all: 1 turn, 30 tokens in (0% cached), 0 out, price unknown",
     ]
+
+
+def _tokens(reply: str, line: str) -> int:
+    """Return the tokens that a line of `/usage` names."""
+    (told,) = [each for each in reply.splitlines() if each.startswith(f"{line}: ")]
+    found = re.search(r"([\d,]+) tokens in", told)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_conversation_never_shows_more_than_its_person_whatever_the_clock_does(
+    store: Store, ada: Person, clock: VirtualClock, seed: int
+) -> None:
+    dice = random.Random(seed)
+    spent: dict[int, dict[str, int]] = {}
+    for nth in range(40):
+        clock.jump(dice.choice((-3, -1, -0.5, 0, 0, 0.5, 1, 2)) * DAY_MS / 1000)
+        place, tokens = dice.choice(("home", "other")), dice.randint(1, 50)
+        update = message(ada.id, place=place, external_id=f"{seed}-{nth}")
+        await store.inbox.accept(update, queue_max=9)
+        await end(store, await claim_one(store), tokens)
+        today = spent.setdefault(day_of(clock.now_ms()), {"home": 0, "other": 0})
+        today[place] += tokens
+
+        reply = (await ada.says("/usage")).reply
+
+        assert _tokens(reply, "This conversation today") == today["home"]
+        assert _tokens(reply, "You today") == sum(today.values())
+        in_all = _tokens(reply, "This conversation in all")
+        assert in_all == sum(each["home"] for each in spent.values())
+        assert _tokens(reply, "You in all") == sum(sum(each.values()) for each in spent.values())
+
+
+async def test_usage_says_so_where_several_people_spent(store: Store, ada: Person) -> None:
+    group = Address(adapter="scripted", account="bot", place="group")
+    grace = await admitted(store, "grace")
+    reply = ""
+    for nth, (person, text, tokens) in enumerate(
+        ((ada.id, "hello", 30), (grace, "hello", 20), (ada.id, "/usage", 0))
+    ):
+        update = message(person, text, external_id=f"u{nth}")
+        accepted = await store.inbox.accept(
+            msgspec.structs.replace(update, address=group), queue_max=9
+        )
+        reply = accepted.reply
+        if accepted.turn:
+            await end(store, await claim_one(store), tokens)
+
+    assert _tokens(reply, "This conversation today, 2 people") == 50
+    assert _tokens(reply, "You today") == 30

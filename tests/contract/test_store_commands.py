@@ -10,9 +10,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from perdure.domain.checker import violations
 from perdure.domain.compaction import KEEP_TURNS_MAX, background
-from perdure.domain.errands import RESULT
 from perdure.domain.events import (
     AssistantSaid,
     Attachment,
@@ -27,7 +25,8 @@ from perdure.domain.events import (
     TitleSet,
     TurnQueued,
 )
-from perdure.domain.ids import MediaId, SessionId, TurnId
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt import TextBlock, messages_of
@@ -43,6 +42,7 @@ from perdure.testkit.stores import (
     flush,
     message,
     only,
+    problems_of,
     reply_id,
     settle,
     turn_of,
@@ -53,8 +53,6 @@ MENU = Menu(
     agents={"main": Offer(), "backup": Offer(), "keeper": Offer(has_memory=True)},
     personas=("terse", "kind"),
 )
-PICTURE = Attachment(media=MediaId("med_1"), mime="image/png", name="a.png")
-SKETCH = Attachment(media=MediaId("med_2"), mime="image/png", name="b.png")
 
 
 class Alive(Protocol):
@@ -70,8 +68,8 @@ async def _everything_is_sound(store: Store, lives: Alive) -> AsyncIterator[None
 async def problems(store: Store) -> list[str]:
     page = Page(limit=1000, with_unlisted=True)
     sessions = await store.archive.sessions(principal=None, page=page)
-    records = [await store.diagnostics.record(session.id) for session in sessions]
-    return [problem for record in records for problem in violations(record)]
+    found = [problem for each in sessions for problem in await problems_of(store, each.id)]
+    return found + list(await store.audit.suspects())
 
 
 class Talk:
@@ -86,6 +84,13 @@ class Talk:
         self._place = place
         self._sent = 0
         self.menu = MENU
+
+    async def picture(self, name: str) -> Attachment:
+        """Upload a picture, which is named by no message yet."""
+        media = await self.store.media.put(
+            name.encode(), mime="image/png", name=name, principal=self.person.id
+        )
+        return Attachment(media=media.id, mime=media.mime, name=media.name)
 
     async def say(
         self, text: str, *, busy: Busy = Busy.QUEUE, attachments: tuple[Attachment, ...] = ()
@@ -323,9 +328,10 @@ class TestRetry:
         assert again.message != asked.message
 
     async def test_steers_and_media_are_asked_again_as_one_message(self, talk: Talk) -> None:
-        await talk.say("what is this", attachments=(PICTURE,))
+        picture, sketch = await talk.picture("a.png"), await talk.picture("b.png")
+        await talk.say("what is this", attachments=(picture,))
         claimed = await claim_one(talk.store)
-        await talk.say("and that", busy=Busy.STEER, attachments=(SKETCH,))
+        await talk.say("and that", busy=Busy.STEER, attachments=(sketch,))
         await talk.store.turns.take_steers(claimed.lease)
         await settle(talk.store, claimed)
 
@@ -333,7 +339,7 @@ class TestRetry:
 
         again = queued(await claim_one(talk.store))
         assert again.text == "what is this\n\nand that"
-        assert again.attachments == (PICTURE, SKETCH)
+        assert again.attachments == (picture, sketch)
 
     async def test_after_a_failure(self, talk: Talk) -> None:
         await talk.say("one")
@@ -759,17 +765,18 @@ class TestTheLine:
 
 class TestBackground:
     async def test_the_result_comes_back_as_one_turn(self, talk: Talk, one: TurnId) -> None:
-        sent = await talk.say("/background look it up", attachments=(PICTURE,))
+        picture = await talk.picture("a.png")
+        sent = await talk.say("/background look it up", attachments=(picture,))
         errand = await claim_one(talk.store)
 
         assert (errand.lease.turn, errand.parent) == (sent.turn, one)
-        assert queued(errand).attachments == (PICTURE,)
+        assert queued(errand).attachments == (picture,)
         await settle(talk.store, errand, "It is so.")
 
         result = await claim_one(talk.store)
         assert result.lease.session == await talk.session()
         came = queued(result)
-        assert (came.kind, came.origin, came.text) == (RESULT, sent.turn, "look it up")
+        assert (came.kind, came.origin, came.text) == (TurnKind.RESULT, sent.turn, "look it up")
         assert came.answer == "In the background: look it up\n\nIt is so."
         await settle(talk.store, result, came.answer)
         assert await talk.transcript() == ["one", "on one", "look it up", came.answer]
@@ -786,7 +793,7 @@ class TestBackground:
         await settle(talk.store, errand, "done so")
         assert await talk.waiting() == ["one", "beside"]
         await settle(talk.store, running, "fine")
-        assert queued(await claim_one(talk.store)).kind == RESULT
+        assert queued(await claim_one(talk.store)).kind == TurnKind.RESULT
 
     async def test_a_failure_comes_back_with_what_was_said(self, talk: Talk) -> None:
         await talk.say("/background try")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.domain.address import Address
+from perdure.domain.attachments import in_words
 from perdure.domain.errors import Conflict, NotFound, Permanent
 from perdure.domain.events import (
     Attachment,
@@ -18,13 +19,13 @@ from perdure.domain.events import (
     NoticePosted,
     TurnQueued,
 )
-from perdure.domain.ids import MediaId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import MediaBlock, messages_of
 from perdure.domain.reading.texts import Reading
 from perdure.domain.transcript import entries_of
-from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
-from perdure.ports.media import SHARDS, Fetch, Found
+from perdure.domain.updates import Accepted, Effect, Update
+from perdure.ports.media import SHARDS, Fetch, Found, Late
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,
@@ -57,7 +58,7 @@ async def send(
         Update(
             address=Address(adapter=CHAT, account="bot", place="room"),
             external_id=update,
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=person.id,
             text=text,
             attachments=attachments,
@@ -69,7 +70,9 @@ async def send(
     return received.accepted
 
 
-async def change(store: Store, person: Person, kind: str, target: str, text: str = "") -> Accepted:
+async def change(
+    store: Store, person: Person, kind: UpdateKind, target: str, text: str = ""
+) -> Accepted:
     update = Update(
         address=Address(adapter=CHAT, account="bot", place="room"),
         external_id=f"{kind} of {target}",
@@ -146,7 +149,7 @@ async def test_what_is_not_ours_to_fetch_is_left(store: Store, ada: Person) -> N
     web = Update(
         address=Address(adapter="http", account=ada.id, place="web"),
         external_id="w1",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=ada.id,
         text="",
         attachments=(other,),
@@ -340,18 +343,117 @@ async def test_a_file_belongs_to_the_one_who_sent_it(
     assert fetch.principal == bob.id
 
 
-async def test_what_waits_too_long_is_given_up(
+async def test_what_turns_wait_for_is_listed_whoever_has_taken_it(
     store: Store, ada: Person, clock: VirtualClock
 ) -> None:
+    first = await send(store, ada, "", FILE, update="u1")
+    clock.advance(3)
+    second = await send(store, ada, "", Attachment(reference="2"), update="u2")
+    (fetch, _) = await store.fetches.take(adapters=[CHAT], limit=2)
+    await store.fetches.again(fetch, error="busy", due_in_s=30)
+
+    waiting = await store.fetches.waiting()
+
+    assert [each.fetch.turn for each in waiting] == [first.turn, second.turn]
+    ages = [clock.now_ms() - each.fetch.created_at for each in waiting]
+    assert ages == [3_000, 0]
+    assert waiting[0].address == Address(adapter=CHAT, account="bot", place="room")
+    await store.inbox.stop(turn_of(first), by=None)
+    assert [each.fetch.turn for each in await store.fetches.waiting()] == [second.turn]
+
+
+async def test_people_are_told_once_that_a_file_takes_long(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
+    accepted = await send(store, ada, "", FILE, Attachment(reference="2"), update="u1")
+    await take(store)
+
+    recorded = await store.fetches.tell_slow(turn_of(accepted), "still fetching")
+
+    (notice,) = only(NoticePosted, recorded)
+    assert (notice.text, notice.about) == ("still fetching", accepted.turn)
+    assert await store.fetches.tell_slow(turn_of(accepted), "still fetching") == []
+    store = await restart()
+    assert [each.is_told for each in await store.fetches.waiting()] == [True, True]
+    assert await store.fetches.tell_slow(turn_of(accepted), "still fetching") == []
+    (part,) = await store.outbox.take(adapter=CHAT, limit=10)
+    assert part.text == "still fetching"
+    await store.fetches.recover(attempts_max=5)
+    for fetch in await take(store):
+        await bring(store, fetch)
+    claimed = await claim_one(store)
+    told = repr(await next_request(store, claimed))
+    assert "still fetching" not in told, "it is no business of the model's"
+    await assert_sound(store, accepted.session)
+
+
+async def test_nobody_is_told_of_files_that_are_here(store: Store, ada: Person) -> None:
     accepted = await send(store, ada, "", FILE, update="u1")
-    clock.advance(599)
-    assert await store.fetches.expire(older_than_s=600, stickers_s=600) == []
-    clock.advance(2)
+    (fetch,) = await take(store)
+    await bring(store, fetch)
 
-    recorded = await store.fetches.expire(older_than_s=600, stickers_s=600)
+    assert await store.fetches.tell_slow(turn_of(accepted), "still fetching") == []
 
-    assert only(MediaLost, recorded)[0].turn == accepted.turn
-    assert (await claim_one(store)).lease.turn == accepted.turn
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_turn_goes_on_without_the_files_that_are_late(
+    store: Store, ada: Person, is_taken: bool
+) -> None:
+    other = Attachment(reference="2", name="b.txt")
+    accepted = await send(store, ada, "read these", FILE, other, update="u1")
+    taken = await take(store) if is_taken else []
+    late = [Late(fetch=each.fetch) for each in await store.fetches.waiting()]
+
+    recorded = await store.fetches.expire(late)
+
+    reasons = [each.reason for each in only(MediaLost, recorded)]
+    assert reasons == ["it did not arrive in time; send it again"] * 2
+    (notice,) = only(NoticePosted, recorded)
+    assert notice.text == (
+        "The files report.txt and b.txt did not arrive in time, so the answer begins without them. "
+        "Send them again."
+    )
+    assert await store.fetches.expire(late) == []
+    assert await store.fetches.waiting() == []
+    for fetch in taken:
+        with pytest.raises(Conflict):
+            await bring(store, fetch)
+    claimed = await claim_one(store)
+    assert claimed.lease.turn == accepted.turn
+    words = [in_words(each) for each in await files_told(store, turn_of(accepted))]
+    assert words[0] == "[attached file: report.txt: it did not arrive in time; send it again]"
+    await assert_sound(store, accepted.session)
+
+
+async def test_what_came_at_the_last_moment_stays(store: Store, ada: Person) -> None:
+    accepted = await send(store, ada, "", FILE, Attachment(reference="2"), update="u1")
+    one, two = await take(store)
+    await bring(store, one)
+
+    recorded = await store.fetches.expire([Late(fetch=one), Late(fetch=two)])
+
+    assert [each.index for each in only(MediaLost, recorded)] == [two.index]
+    told = await files_told(store, turn_of(accepted))
+    assert [(each.text, bool(each.problem)) for each in told] == [("hello", False), ("", True)]
+
+
+async def test_a_file_that_is_only_not_read_in_time_is_kept(store: Store, ada: Person) -> None:
+    voice = Attachment(reference="v", is_voice=True)
+    accepted = await send(store, ada, "", voice, update="u1")
+    (fetch,) = await take(store)
+    kept = await store.media.keep(pieces(b"sounds"), bytes_max=100)
+    found = Found(mime="audio/ogg", name="", size=kept.size, digest=kept.digest)
+
+    recorded = await store.fetches.expire([Late(fetch=fetch, found=found)])
+
+    (fetched,) = only(MediaFetched, recorded)
+    assert await store.media.read(fetched.media) == b"sounds"
+    (notice,) = only(NoticePosted, recorded)
+    assert notice.text.startswith("The voice message could not be read in time, so the answer")
+    (told,) = await files_told(store, turn_of(accepted))
+    assert in_words(told) == "[voice message, it could not be read in time; send it again]"
+    await claim_one(store)
+    await assert_sound(store, accepted.session)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
@@ -454,7 +556,7 @@ async def test_a_retry_waits_for_its_file_ahead_of_what_is_ready(store: Store, a
         Update(
             address=Address(adapter=CHAT, account="bot", place="room"),
             external_id="u2",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=ada.id,
             text="later",
         ),
@@ -582,8 +684,8 @@ async def test_a_caption_can_be_changed_and_a_piece_not_removed_alone(
     await send(store, ada, "one", FILE, update="u1", album="a")
     first = await send(store, ada, "two", update="u2", album="a")
 
-    assert (await change(store, ada, EDIT, "u2", "two, better")).effect is Effect.AMENDED
-    kept = await change(store, ada, DELETE, "u2")
+    assert (await change(store, ada, UpdateKind.EDIT, "u2", "two, better")).effect is Effect.AMENDED
+    kept = await change(store, ada, UpdateKind.DELETE, "u2")
 
     assert kept.effect is Effect.IGNORED
     (notice,) = only(NoticePosted, kept.recorded)
@@ -663,5 +765,4 @@ async def test_a_search_finds_what_files_say(store: Store, ada: Person) -> None:
 
     hits = await store.archive.search("zucchini", principal=ada.id, before=None, limit=10)
 
-    assert [type(hit.recorded.event) for hit in hits] == [MediaFetched]
-    assert MediaId("") != hits[0].recorded.event.media  # type: ignore[union-attr]
+    assert [(hit.role, "zucchini" in hit.text) for hit in hits] == [("user", True)]

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -10,12 +10,19 @@ from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
+from perdure.domain.events import (
+    Recorded,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnSettled,
+)
 from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, Repeat
-from perdure.domain.transcript import entries_of
+from perdure.domain.transcript import entries_of, parent_of
 from perdure.ports.access import Caller, Letter
-from perdure.ports.history import Hit, Page
+from perdure.ports.history import PAGE_BYTES, Page
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,
@@ -37,13 +44,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 async def texts(store: Store, query: str, *, by: Person | None = None) -> list[str]:
     principal = by.id if by else None
     hits = await store.archive.search(query, principal=principal, before=None, limit=50)
-    return [text_of(hit) for hit in hits]
-
-
-def text_of(hit: Hit) -> str:
-    event = hit.recorded.event
-    assert isinstance(event, TurnQueued | AssistantSaid)
-    return event.text
+    return [hit.text for hit in hits]
 
 
 async def test_words_are_found_in_questions_and_answers(store: Store, ada: Person) -> None:
@@ -132,11 +133,83 @@ async def test_hits_come_newest_first_in_pages(store: Store, ada: Person) -> Non
     found: list[str] = []
     before: int | None = None
     while hits := await store.archive.search("page", principal=ada.id, before=before, limit=3):
-        found += [text_of(hit) for hit in hits]
+        found += [hit.text for hit in hits]
         before = hits[-1].cursor
 
     assert found == [f"page {n}" for n in reversed(range(7))]
     assert all(hit.conversation == "home" for hit in hits)
+
+
+async def test_a_hit_in_a_long_text_is_the_part_around_the_words(store: Store, ada: Person) -> None:
+    await ada.is_answered(f"{'before ' * 9_000}Needle{' behind' * 9_000}", "-")
+
+    (text,) = await texts(store, "needle")
+
+    assert len(text) < 3_000
+    assert text.startswith("…")
+    assert text.endswith("…")
+    assert "before Needle behind" in text
+
+
+class TestPagesOfBytes:
+    """Of five long messages, of which two and no more fit into a page."""
+
+    @pytest.fixture
+    async def last(self, ada: Person) -> TurnId:
+        texts = [f"{number} " + "x" * (PAGE_BYTES * 4 // 10) for number in range(5)]
+        return [await ada.is_answered(text, "-") for text in texts][-1]
+
+    async def test_a_journal(self, store: Store, last: TurnId) -> None:
+        session = (await store.archive.turn(last, principal=None)).session
+        pages: list[list[Recorded]] = []
+        after = 0
+        while page := await store.archive.journal(session, after=after, limit=1000):
+            pages.append(page)
+            after = page[-1].seq
+
+        seqs = [recorded.seq for page in pages for recorded in page]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert [questions(page) for page in pages] == [["0", "1"], ["2", "3"], ["4"]]
+
+    async def test_a_chain(self, store: Store, last: TurnId) -> None:
+        pages: list[list[str]] = []
+        head: TurnId | None = last
+        while head is not None:
+            page = await store.conversations.chain(head, limit=1000)
+            pages.append([word for turn in page for word in questions(turn)])
+            head = parent_of(page[0])
+
+        assert pages == [["3", "4"], ["1", "2"], ["0"]]
+
+    async def test_a_session(self, store: Store, last: TurnId) -> None:
+        session = (await store.archive.turn(last, principal=None)).session
+        pages: list[list[str]] = []
+        before, has_more = None, True
+        while has_more:
+            page = await store.archive.told(session, before=before, limit=1000)
+            pages.append([word for turn in page for word in questions(turn.events)])
+            before, has_more = page[0].turn, page[0].has_earlier
+
+        assert pages == [["3", "4"], ["1", "2"], ["0"]]
+
+    async def test_one_that_is_longer_than_a_page_is_a_page(
+        self, store: Store, ada: Person
+    ) -> None:
+        await ada.is_answered("first", "-")
+        turn = await ada.is_answered("y" * (PAGE_BYTES * 2), "-")
+        (events,) = await store.conversations.chain(turn, limit=1000)
+        queued = events[0]
+
+        (alone,) = await store.archive.journal(queued.session, after=queued.seq - 1, limit=1000)
+        (told,) = await store.archive.told(queued.session, limit=1000)
+
+        assert alone == queued
+        assert told.turn == turn
+
+
+def questions(events: Sequence[Recorded]) -> list[str]:
+    """The first words of what was asked."""
+    return [queued.text.split()[0] for queued in only(TurnQueued, events)]
 
 
 async def test_partial_text_is_found_once_it_is_final(store: Store, ada: Person) -> None:
@@ -250,6 +323,35 @@ async def test_conversations_are_listed_by_when_they_were_used(
     assert names == ["p0", "p4", "p3", "p2", "p1"]
 
 
+async def test_lists_are_in_order_however_far_apart_things_were_said(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    """Some within the ten minutes of one another that lists are read by, some not; and some after
+    the clock was set back."""
+    said: dict[str, int] = {}
+    for n, passed_s in enumerate((1, 500, 90, 9, 601, 1, 5_000, -4_700, 2)):
+        clock.jump(passed_s)
+        for place in (f"p{n}", "p0"):
+            update = message(ada.id, external_id=f"{n}-{place}", place=place)
+            await store.inbox.accept(update, queue_max=99)
+            said[place] = clock.now_ms()
+    newest_first = sorted(said, key=said.__getitem__, reverse=True)
+    names: list[str] = []
+    page = Page(limit=2)
+    while views := await store.conversations.recent(principal=ada.id, page=page):
+        names += [view.name for view in views]
+        page = Page(after=(views[-1].at, views[-1].id), limit=2)
+    places: list[str] = []
+    page = Page(limit=2)
+    while sessions := await store.archive.sessions(principal=None, page=page):
+        places += [each.conversation for each in sessions]
+        page = Page(after=(sessions[-1].active_at, sessions[-1].id), limit=2)
+
+    assert sorted(names, key=said.__getitem__, reverse=True) == names
+    assert (sorted(names), sorted(places)) == (sorted(newest_first), sorted(newest_first))
+    assert sorted(places, key=said.__getitem__, reverse=True) == places
+
+
 async def test_conversations_of_one_instant_are_all_listed(store: Store, ada: Person) -> None:
     for n in range(5):
         await store.inbox.accept(message(ada.id, external_id=f"{n}", place=f"p{n}"), queue_max=9)
@@ -268,7 +370,7 @@ async def test_calls_without_a_conversation_are_not_listed(store: Store, ada: Pe
         type(unlisted)(
             address=unlisted.address,
             external_id="u",
-            kind="call",
+            kind=UpdateKind.CALL,
             principal=ada.id,
             text="once",
             is_listed=False,

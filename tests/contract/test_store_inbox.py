@@ -10,6 +10,7 @@ import pytest
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
 from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
 from perdure.domain.ids import TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 from perdure.store.store import Store
@@ -131,7 +132,7 @@ async def test_the_same_id_elsewhere_is_another_message(
     updates = [
         message(ada.id),
         message(bob.id),
-        message(ada.id, kind="edit"),
+        message(ada.id, kind=UpdateKind.EDIT),
         message(ada.id, adapter="chat"),
     ]
 

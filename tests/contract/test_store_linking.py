@@ -12,6 +12,7 @@ from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound
 from perdure.domain.events import CommandTaken, NoticePosted
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
 from perdure.domain.transcript import Entry
 from perdure.domain.updates import Accepted, Update
@@ -32,6 +33,7 @@ from perdure.store.operations.commands.linking import (
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, only, settle, turn_of
 from perdure.testkit.system import VirtualClock
+from perdure.testkit.watching import one_by_one
 
 CHAT = "scripted"
 _CODE = re.compile(r"The code is ([0-9A-Z]{8}),")
@@ -64,7 +66,7 @@ class Spot:
         update = Update(
             address=self.address,
             external_id=f"{self.address.place}-{self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self.who,
             text=text,
             place_kind=self._kind,
@@ -205,7 +207,7 @@ async def heard(store: Store, conversation: ConversationId, after: Position) -> 
     """What was said since then, to one who watches there."""
     said = []
     watchers = Watchers(Feed(), store.conversations, store.archive)
-    async for each in watchers.conversation(conversation, after=after):
+    async for each in one_by_one(watchers.conversation(conversation, after=after)):
         assert each is not None
         assert each[0] > after
         after = each[0]

@@ -8,11 +8,12 @@ from msgspec import structs
 
 from perdure.domain.delivery import PartState, Step
 from perdure.domain.endings import REPLACED_MARK, STOPPED_MARK
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Interruption
 from perdure.domain.records import PartView
 from perdure.domain.recovery import Policy, Resume
-from perdure.domain.updates import EDIT, Accepted
+from perdure.domain.updates import Accepted
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -45,6 +46,7 @@ async def grows(store: Store, eve: Person, text: str, *, bubbles: int = 1) -> Cl
         await flush(store, claimed.lease, text)
     for index in range(bubbles):
         bubble = await store.outbox.bubble(claimed.lease, index, text[:4])
+        assert bubble is not None
         await store.outbox.record(bubble.part.id, PartState.SENT, receipt=f"r{index}")
     return claimed
 
@@ -83,7 +85,7 @@ async def test_what_is_left_of_an_answer_is_marked_in_place(
 async def test_what_is_taken_back_gets_no_mark(store: Store, eve: Person) -> None:
     claimed = await grows(store, eve, "So far")
 
-    await says(store, eve, "rather this", kind=EDIT, target="room-1")
+    await says(store, eve, "rather this", kind=UpdateKind.EDIT, target="room-1")
 
     assert [part.error for part in await replies(store, claimed)] == ["withdrawn"]
 

@@ -9,6 +9,7 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import CommandTaken
 from perdure.domain.ids import ConversationId, PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, told
 from perdure.domain.updates import Update
 from perdure.store.statement import rows
@@ -332,7 +333,7 @@ async def test_a_place_that_became_a_group_is_told_no_private_memories(
         return Update(
             address=address,
             external_id=name,
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=ada.id,
             text="hello",
             place_kind=kind,

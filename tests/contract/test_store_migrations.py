@@ -10,19 +10,26 @@ import asyncpg
 import msgspec
 import pytest
 
+from perdure.app import verify
 from perdure.domain.address import Address
-from perdure.domain.errors import Corrupt, Rejected
-from perdure.domain.ids import MessageId, PrincipalId
+from perdure.domain.errors import Conflict, Corrupt, Rejected
+from perdure.domain.events import TitleSet
+from perdure.domain.ids import MessageId, PrincipalId, SessionId
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.outcomes import Interruption
 from perdure.domain.updates import Update
+from perdure.domain.waits import AT_ONCE
+from perdure.ports.history import Page
 from perdure.store import migrations
 from perdure.store.dialect import Searchable
 from perdure.store.driver import Driver
 from perdure.store.migrations import Migration
+from perdure.store.operations import turns
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.statement import rows, run
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, settle
+from perdure.testkit.stores import Person, claim_one, problems_of, settle
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 EXTRA = Migration(9000, "extra", "ALTER TABLE principals ADD COLUMN shoe_size BIGINT;")
@@ -152,7 +159,7 @@ async def astray(driver: Driver, folder: Path) -> PrincipalId:
     update = Update(
         address=Address(adapter="chat", account="bot", place="club"),
         external_id="1",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=ada,
         text="pumpkin",
         place_kind="group",
@@ -186,6 +193,126 @@ async def test_late_edits_in_groups_that_were_indexed_as_ones_own_are_put_right(
         for words in ("melon", "gourd", "pumpkin"):
             hits = await store.archive.search(words, principal=None, before=None, limit=9)
             assert len(hits) == 1, words
+    finally:
+        await store.close()
+
+
+async def left_behind(driver: Driver, folder: Path) -> None:
+    """A turn that has moved to another session without the edit of its message and without what was
+    told of it; and something sent that waits for an interrupted turn."""
+    store = store_on(driver, folder)
+    await store.open()
+    await store.nodes.join(name="old")
+    ada = (await store.principals.ensure("ada", role="operator")).id
+    said = Update(
+        address=Address(adapter="chat", account="bot", place="room"),
+        external_id="1",
+        kind=UpdateKind.MESSAGE,
+        principal=ada,
+        text="poison",
+    )
+    poison = await store.inbox.accept(said, queue_max=9)
+    await claim_one(store)
+    behind = msgspec.structs.replace(said, external_id="2", text="behind")
+    await store.inbox.accept(behind, queue_max=9)
+    edit = msgspec.structs.replace(said, external_id="3", kind="edit", target="2", text="/stop")
+    assert (await store.inbox.accept(edit, queue_max=9)).recorded, "its author is told why not"
+    await store.nodes.reclaim(known=(), attempts_max=1)
+    left = "UPDATE inbox SET session_id = $1 WHERE kind = 'edit'"
+    await driver.write(partial(run, left, poison.session))
+    told = "UPDATE outbox SET session_id = $1 WHERE turn_id <> $2"
+    await driver.write(partial(run, told, poison.session, poison.turn))
+    await settle(store, await claim_one(store), "fine", parts=("fine",))
+    again = msgspec.structs.replace(said, external_id="4", text="dig")
+    dug = await store.inbox.accept(again, queue_max=9)
+    claimed = await claim_one(store)
+    background = msgspec.structs.replace(said, external_id="5", text="/background count")
+    await store.inbox.accept(background, queue_max=9)
+    await settle(store, await claim_one(store), "seven")
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=3)
+    waits = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
+    await driver.write(partial(run, waits, dug.session))
+    assert len((await verify.report(store.audit, store.diagnostics)).violations) == 2
+    await store.close()
+
+
+async def test_what_a_moved_turn_has_left_behind_follows_it(
+    make_driver: MakeDriver, shipped: list[Migration], tmp_path: Path
+) -> None:
+    mend = next(migration for migration in shipped if migration.name == "followed")
+    repair = mend._replace(number=9003, sql=mend.sql.partition(";")[2])
+    await left_behind(make_driver(shipped), tmp_path)
+
+    store = store_on(make_driver([*shipped, repair]), tmp_path)
+    await store.open()
+    try:
+        assert (await verify.report(store.audit, store.diagnostics)).violations == []
+        for session in await store.audit.batch(after=None, only_new=False):
+            assert await problems_of(store, session) == []
+        assert len(await store.turns.claim(limit=9)) == 1
+    finally:
+        await store.close()
+
+
+OLD_ROWS = (
+    "INSERT INTO principals (id, name, role, created_at) VALUES ('prn_1', 'ada', 'member', 1)",
+    *(
+        f"""INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
+                session_id, generation, is_listed, created_at, active_at)
+            VALUES ('cnv_{n}', 'http', 'prn_1', 'p{n}', '', '', 'prn_1', 'ses_{n}', 1, 1, 1,
+                    {at})"""
+        for n, at in enumerate((500_000, 1_500_000, 1_000_000))
+    ),
+    *(
+        f"""INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, kind,
+                strikes, title, opened_at, active_at)
+            VALUES ('ses_{n}', 'cnv_{n}', 'prn_1', 'open', 0, 2, '', 0, '', 1, {at})"""
+        for n, at in enumerate((500_000, 1_500_000, 1_000_000))
+    ),
+    *(
+        f"""INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
+            VALUES ('ses_{n}', {seq}, NULL, 'msg_{n}', 'title_set', 1,
+                    '{{"v":1,"title":"{seq}"}}')"""
+        for n in (2, 0, 1)
+        for seq in (1, 2)
+    ),
+    *(
+        f"""INSERT INTO inbox (external_id, adapter, account, kind, digest, conversation_id,
+                session_id, turn_id, message_id, principal_id, at)
+            VALUES ('{n}', 'http', 'prn_1', 'message', 'd', 'cnv_{n}', 'ses_{n}', 'trn_{n}',
+                    'msg_{n}', 'prn_1', 1)"""
+        for n in (1, 0, 2)
+    ),
+)
+
+
+async def test_rows_that_were_sorted_otherwise_are_all_there(
+    make_driver: MakeDriver, shipped: list[Migration], tmp_path: Path
+) -> None:
+    sorting = next(each.number for each in shipped if each.name == "fewer_pages")
+    older = make_driver([each for each in shipped if each.number < sorting])
+    await older.open(now_ms=1)
+    for sql in OLD_ROWS:
+        await older.write(partial(run, sql))
+    await older.close()
+
+    driver = make_driver(shipped)
+    store = store_on(driver, tmp_path)
+    await store.open()
+    try:
+        listed = await store.archive.sessions(principal=None, page=Page())
+        assert [each.id for each in listed] == ["ses_1", "ses_2", "ses_0"]
+        for n in range(3):
+            journal = (await store.diagnostics.record(SessionId(f"ses_{n}"))).events
+            assert [(each.seq, each.event) for each in journal] == [
+                (1, TitleSet(title="1")),
+                (2, TitleSet(title="2")),
+            ]
+            answer = await store.archive.answer(f"{n}", adapter="http")
+            assert answer is not None
+        again = partial(run, OLD_ROWS[-1])
+        with pytest.raises(Conflict):
+            await driver.write(again)
     finally:
         await store.close()
 
@@ -324,5 +451,96 @@ async def test_what_older_journals_say_was_told_is_not_told_again(
             ("trn_own", 6),
             ("trn_told", 2),
         ]
+    finally:
+        await driver.close()
+
+
+READY_BEFORE = """
+    INSERT INTO principals VALUES ('prn_1', 'ada', 'member', NULL, 1);
+    INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
+                               session_id, generation, is_listed, created_at, active_at)
+    VALUES ('cnv_1', 'chat', 'bot', 'a', '', '', 'prn_1', 'ses_1', 1, 1, 1, 1),
+           ('cnv_2', 'chat', 'bot', 'b', '', '', 'prn_1', 'ses_2', 1, 1, 1, 1);
+    INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, kind, strikes,
+                          title, opened_at, active_at, ready_at, hold_until)
+    VALUES ('ses_1', 'cnv_1', 'prn_1', 'open', 1, 9, '', 0, '', 1, 1, 9002, NULL),
+           ('ses_2', 'cnv_2', 'prn_1', 'open', 1, 9, '', 0, '', 1, 1, 9001, 9001),
+           ('ses_3', 'cnv_2', 'prn_1', 'closed', 1, 9, '', 0, '', 1, 1, NULL, NULL);
+    INSERT INTO outbox (id, message_id, part, conversation_id, session_id, adapter, place_in_line,
+                        step, text, state, attempts, due_at, receipt, error, created_at, changed_at)
+    VALUES
+    ('prt_1', 'm1', 0, 'cnv_1', 'ses_1', 'chat', 1, 'post', '1', 'pending', 0, 9002, '', '', 9,
+     9002),
+    ('prt_2', 'm2', 0, 'cnv_2', 'ses_2', 'chat', 1, 'post', '2', 'pending', 0, 9001, '', '', 9,
+     9001);
+"""
+
+
+async def test_what_was_ready_before_sequences_is_ready_in_its_order(
+    make_driver: MakeDriver, shipped: list[Migration], tmp_path: Path
+) -> None:
+    """Also where the clock is behind the one that the rows were written by."""
+    before = next(each.number for each in shipped if each.name == "time")
+    old = Migration(before, "rows", READY_BEFORE)
+    driver = make_driver([*shipped[: before - 1], old])
+    await driver.open(now_ms=1)
+    await driver.write(lambda: run("DELETE FROM schema_migrations WHERE number = $1", before))
+    await driver.close()
+    clock = VirtualClock(now_ms=5)
+    store = Store(make_driver(shipped), clock=clock, entropy=SeededEntropy(), media=tmp_path)
+
+    await store.open()
+
+    try:
+        assert await store.turns.next_claim_ms() == AT_ONCE
+        ready = partial(rows, turns.ready_sql(0), clock.now_ms(), clock.now_ms(), 9)
+        assert [session for session, _ in await store._driver.write(ready)] == ["ses_2", "ses_1"]
+        parts = await store.outbox.take(adapter="chat", limit=9)
+        assert [part.id for part in parts] == ["prt_2", "prt_1"]
+    finally:
+        await store.close()
+
+
+STORED_BEFORE = """
+    INSERT INTO principals VALUES ('prn_1', 'ada', 'member', NULL, 1),
+                                  ('prn_2', 'olga', 'operator', NULL, 1);
+    INSERT INTO conversations (id, adapter, account, place, thread, person, principal_id,
+                               session_id, generation, is_listed, created_at, active_at)
+    VALUES ('cnv_1', 'chat', 'bot', 'a', '', '', 'prn_1', 'ses_1', 1, 1, 1, 1);
+    INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, kind, strikes,
+                          title, opened_at, active_at)
+    VALUES ('ses_1', 'cnv_1', 'prn_1', 'open', 1, 9, '', 0, '', 1, 1);
+    INSERT INTO turns (id, session_id, message_id, kind, principal_id, state, outcome, reason,
+                       detail, attempts, queued_seq, queued_at, alive_at)
+    VALUES ('trn_1', 'ses_1', 'm1', 'message', 'prn_1', 'settled', 'done', '', '', 1, 1, 1, 1),
+           ('trn_2', 'ses_1', 'm2', 'message', 'prn_2', 'settled', 'done', '', '', 1, 2, 1, 1);
+    INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
+    VALUES ('ses_1', 1, 'trn_1', 'm1', 'turn_queued', 1, 'grüße'),
+           ('ses_1', 2, 'trn_1', 'm3', 'assistant_said', 1, 'not theirs'),
+           ('ses_1', 3, 'trn_2', 'm2', 'turn_queued', 1, 'not counted');
+    INSERT INTO media VALUES ('med_1', 'd1', 'text/plain', 'a', 100, 'prn_1', 1),
+                             ('med_2', 'd2', 'text/plain', 'b', 20, 'prn_2', 1);
+"""
+
+
+async def test_what_people_have_stored_before_is_counted(
+    make_driver: MakeDriver, shipped: list[Migration]
+) -> None:
+    before = next(each.number for each in shipped if each.name == "quotas")
+    old = Migration(before, "rows", STORED_BEFORE)
+    driver = make_driver([*(each for each in shipped if each.number < before), old])
+    await driver.open(now_ms=1)
+    await driver.write(lambda: run("DELETE FROM schema_migrations WHERE number = $1", before))
+    await driver.close()
+    driver = make_driver(shipped)
+
+    await driver.open(now_ms=2)
+
+    try:
+        held = await driver.read(
+            lambda: rows("SELECT principal_id, bytes, files FROM holdings ORDER BY principal_id")
+        )
+        assert held == [("prn_1", 107, 0), ("prn_2", 20, 0)]
+        assert await driver.read(lambda: rows("SELECT id FROM media WHERE is_loose = 1")) == []
     finally:
         await driver.close()

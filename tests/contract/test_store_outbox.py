@@ -11,6 +11,7 @@ from perdure.domain.checker import violations
 from perdure.domain.delivery import LEGAL, PartState, Step
 from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import PartId
+from perdure.domain.waits import AT_ONCE
 from perdure.ports.outbox import Part
 from perdure.store.operations.notices import notice
 from perdure.store.store import Store
@@ -128,7 +129,7 @@ async def test_the_next_due_time_is_the_earliest(
 ) -> None:
     assert await store.outbox.next_due_ms() is None
     await eve.is_answered("hi", "a", parts=("a",))
-    assert await store.outbox.next_due_ms() == clock.now_ms()
+    assert await store.outbox.next_due_ms() == AT_ONCE
 
     part = await take_one(store)
     assert await store.outbox.next_due_ms() is None
@@ -158,7 +159,7 @@ async def reach(store: Store, part: PartId, state: PartState) -> None:
         await store.outbox.record(part, PartState.PENDING)
         await store.outbox.expire(older_than_s=-1)
     elif state is not PartState.ATTEMPTING:
-        await store.outbox.record(part, state, receipt="r")
+        await store.outbox.record(part, state, receipt=f"r {part}")
 
 
 @pytest.mark.parametrize("before", PartState)
@@ -171,11 +172,11 @@ async def test_a_part_moves_only_along_its_states(
         part = (await take_one(store)).id
         await reach(store, part, before)
         if after in LEGAL[before]:
-            await store.outbox.record(part, after, receipt="r")
+            await store.outbox.record(part, after, receipt=f"r {part}")
             assert await state_of(store, part) == after
         else:
             with pytest.raises(Conflict):
-                await store.outbox.record(part, after, receipt="r")
+                await store.outbox.record(part, after, receipt=f"r {part}")
             assert await state_of(store, part) == before
         await lay_to_rest(store, part)
 
@@ -259,11 +260,11 @@ async def test_old_parts_expire_and_are_shown(
     other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
     await other.is_answered("hi", "new", parts=("new",))
 
-    assert await store.outbox.expire(older_than_s=50) == 1
+    assert (await store.outbox.expire(older_than_s=50)).parts == 1
 
     assert [part.text for part in await store.diagnostics.parked(limit=10)] == ["old"]
     assert [part.text for part in await store.outbox.take(adapter=CHAT, limit=10)] == ["new"]
-    assert await store.outbox.expire(older_than_s=50) == 0
+    assert (await store.outbox.expire(older_than_s=50)).parts == 0
 
 
 async def test_an_expired_part_says_that_it_is_not_tried_any_more(
@@ -277,7 +278,7 @@ async def test_an_expired_part_says_that_it_is_not_tried_any_more(
     await other.is_answered("hi", "never tried", parts=("never tried",))
     clock.advance(100)
 
-    assert await store.outbox.expire(older_than_s=50) == 2
+    assert (await store.outbox.expire(older_than_s=50)).parts == 2
 
     errors = {each.text: each.error for each in await store.diagnostics.parked(limit=10)}
     assert errors["tried"].endswith("the last try said: sendMessage: Telegram failed (500: oops)")
@@ -292,7 +293,7 @@ async def test_a_part_under_way_does_not_expire(
     await take_one(store)
     clock.advance(1000)
 
-    assert await store.outbox.expire(older_than_s=1) == 0
+    assert (await store.outbox.expire(older_than_s=1)).parts == 0
 
 
 async def test_a_parked_part_can_be_sent_after_all(
@@ -362,7 +363,6 @@ async def test_what_is_divided_stays_whole_and_keeps_its_buttons_for_the_end(
     accepted = await eve.says("hi")
     put = partial(
         notice,
-        store._driver.dialect,
         accepted.session,
         None,
         "one two three",
@@ -389,7 +389,6 @@ async def test_what_is_divided_stands_before_what_came_after_it(store: Store, ev
     for text in ("one two three", "Stopped."):
         put = partial(
             notice,
-            store._driver.dialect,
             accepted.session,
             None,
             text,
@@ -414,6 +413,7 @@ async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     await eve.says("hi")
     claimed = await claim_one(store)
     bubble = await store.outbox.bubble(claimed.lease, 0, "so far")
+    assert bubble is not None
     await store.outbox.record(bubble.part.id, PartState.SENT, receipt="the bubble")
     await settle(store, claimed, "final", parts=("final",))
     edit = await take_one(store)

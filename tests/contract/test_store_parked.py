@@ -78,9 +78,9 @@ async def test_an_expired_part_does_not_expire_again_at_once(
 
     await store.parked.replay(PartId(view.id), force=False)
 
-    assert await store.outbox.expire(older_than_s=50) == 0
+    assert (await store.outbox.expire(older_than_s=50)).parts == 0
     clock.advance(51)
-    assert await store.outbox.expire(older_than_s=50) == 1
+    assert (await store.outbox.expire(older_than_s=50)).parts == 1
 
 
 async def test_what_may_have_arrived_is_sent_only_by_force(store: Store, eve: Person) -> None:
@@ -120,6 +120,7 @@ async def test_of_previews_only_those_that_may_be_seen_are_shown(
     await eve.says("hi")
     claimed = await claim_one(store)
     bubble = await store.outbox.bubble(claimed.lease, 0, "grow")
+    assert bubble is not None
     await store.outbox.record(bubble.part.id, state, error="cut")
     settlement = Settlement(
         outcome=Outcome.DONE,

@@ -229,5 +229,6 @@ async def test_a_folder_that_takes_nothing_is_said_so(
 ) -> None:
     (tmp_path / "media").write_text("a file where the folder should be")
 
-    with pytest.raises(Transient, match="could not be stored"):
+    with pytest.raises(Transient, match="media is no folder; move it away") as refused:
         await store.media.put(b"data", mime="", name="", principal=ada.id)
+    assert refused.value.code == "not_writable"

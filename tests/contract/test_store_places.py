@@ -8,8 +8,9 @@ import pytest
 from perdure.domain.address import Address, AddressForm
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict, NotFound, Rejected, Transient
-from perdure.domain.events import SENT, TurnQueued
+from perdure.domain.events import TurnQueued
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.prompt import FROM_ELSEWHERE, Role, TextBlock, messages_of
 from perdure.domain.recovery import Policy
@@ -73,7 +74,7 @@ async def say(
     update = Update(
         address=address,
         external_id=own_id,
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=who,
         text=text,
         place_kind=kind,
@@ -94,7 +95,7 @@ async def is_said(store: Store, claimed: Claimed) -> None:
         message=reply_id(claimed.lease),
         text=text,
         parts=(text,),
-        origin=SENT,
+        origin=TurnKind.SENT,
     )
     await store.turns.settle(claimed.lease, settlement)
 
@@ -118,7 +119,7 @@ async def test_it_is_a_turn_in_the_places_line_and_goes_out_by_the_outbox(
     assert sent.address == "scripted:ada"
     claimed = await claim_one(store)
     assert claimed.lease.turn == sent.accepted.turn
-    assert (queued(claimed).kind, queued(claimed).answer) == (SENT, TEXT)
+    assert (queued(claimed).kind, queued(claimed).answer) == (TurnKind.SENT, TEXT)
     assert claimed.address == Address(adapter=CHAT, account="bot", place="ada")
     await is_said(store, claimed)
     part = await take_one(store)
@@ -199,7 +200,7 @@ async def test_a_new_session_says_what_was_not_said_yet(store: Store, root: Prin
 
     claimed = await claim_one(store)
     assert claimed.lease.session == reset.session != sent.accepted.session
-    assert (queued(claimed).kind, queued(claimed).answer) == (SENT, TEXT)
+    assert (queued(claimed).kind, queued(claimed).answer) == (TurnKind.SENT, TEXT)
 
 
 async def test_a_suspended_session_does_not_swallow_it(store: Store, root: Principal) -> None:
@@ -356,7 +357,7 @@ async def test_the_directory_is_everybodys_or_ones_own_in_pages(
 
     first = await store.places.known(principal=None, page=Page(limit=3))
     rest = await store.places.known(
-        principal=None, page=Page(limit=3, after=(first[-1].at, first[-1].id))
+        principal=None, page=Page(limit=3, after=(first[-1].active_at, first[-1].id))
     )
 
     assert [view.address for view in [*first, *rest]] == [

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import asyncpg
+import msgspec
 import pytest
 
 from perdure.domain.errors import Conflict, Transient
-from perdure.domain.events import AttemptInterrupted
+from perdure.domain.events import Attachment, AttemptInterrupted
+from perdure.store.operations.nodes import LEASE_MS
 from perdure.store.postgres import PostgresDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -183,6 +185,57 @@ async def test_a_lease_that_ran_out_is_not_revived(
     await assert_sound(nodes[1], accepted.session)
 
 
+async def test_a_node_that_was_alone_goes_on_after_a_pause_longer_than_its_lease(
+    nodes: list[Store], carol: Person, rival: asyncpg.Connection
+) -> None:
+    """A machine that sleeps is no crash: its turns are still its own."""
+    await nodes[1].nodes.leave()
+    accepted = await carol.says()
+    claimed = await claim_one(nodes[0])
+    past = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - 60000"
+    await rival.execute(f"UPDATE nodes SET lease_until = {past} - 1 WHERE id = $1", nodes[1].node)
+    await rival.execute(f"UPDATE nodes SET lease_until = {past} WHERE id = $1", nodes[0].node)
+
+    assert await nodes[0].nodes.beat()
+
+    assert await nodes[0].nodes.reap(attempts_max=3, limit=10) == []
+    assert await flush(nodes[0], claimed.lease, "still here") == []
+    await assert_sound(nodes[0], accepted.session)
+
+
+async def test_a_node_never_takes_its_own_work_for_a_dead_ones(
+    nodes: list[Store], carol: Person, rival: asyncpg.Connection
+) -> None:
+    """After a pause its lease has run out, and what it sends and fetches is still under way."""
+    eve = Person(nodes[0], carol.id, adapter="chat", place="room")
+    await eve.is_answered("hi", "hello", parts=("hello",))
+    (part,) = await nodes[0].outbox.take(adapter="chat", limit=1)
+    file = Attachment(reference="r1", name="a.txt")
+    sent = message(carol.id, "read this", external_id="f1", place="room", adapter="chat")
+    with_file = msgspec.structs.replace(sent, attachments=(file,))
+    await nodes[0].inbox.accept(with_file, queue_max=9)
+    (fetch,) = await nodes[0].fetches.take(adapters=["chat"], limit=1)
+    await rival.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", nodes[0].node)
+
+    assert await nodes[0].outbox.stranded(adapter="chat") == []
+    assert [each.id for each in await nodes[1].outbox.stranded(adapter="chat")] == [part.id]
+    await nodes[0].fetches.recover(attempts_max=5)
+    assert await nodes[0].fetches.take(adapters=["chat"], limit=1) == []
+    await nodes[1].fetches.recover(attempts_max=5)
+    (again,) = await nodes[1].fetches.take(adapters=["chat"], limit=1)
+    assert (again.id, again.attempts) == (fetch.id, 2)
+
+
+async def test_a_lease_is_not_revived_where_another_node_came_and_went(
+    nodes: list[Store], rival: asyncpg.Connection
+) -> None:
+    await rival.execute("UPDATE nodes SET lease_until = 1 WHERE id = $1", nodes[0].node)
+    await rival.execute("UPDATE nodes SET lease_until = 2 WHERE id = $1", nodes[1].node)
+    await nodes[1].nodes.leave()
+
+    assert not await nodes[0].nodes.beat()
+
+
 async def test_a_lease_lasts_fifteen_seconds_of_the_servers_clock(
     nodes: list[Store], rival: asyncpg.Connection
 ) -> None:
@@ -215,3 +268,20 @@ async def test_both_nodes_accept_and_answer_one_conversation(
                     answered += 1
 
     await assert_sound(nodes[0], *{each.session for each in accepted})
+
+
+async def test_a_lease_ends_though_the_servers_clock_was_set_back(
+    nodes: list[Store], carol: Person, rival: asyncpg.Connection
+) -> None:
+    """It then ends hours later than one that begins now, and its owner may be gone."""
+    await carol.says()
+    await claim_one(nodes[0])
+    await rival.execute("UPDATE nodes SET lease_until = lease_until + 7200000")
+
+    await nodes[1].nodes.reap(attempts_max=3, limit=9)
+
+    left_ms = await rival.fetch(
+        "SELECT lease_until - EXTRACT(EPOCH FROM clock_timestamp()) * 1000 FROM nodes"
+    )
+    assert [left for (left,) in left_ms if left > LEASE_MS] == []
+    assert await nodes[0].nodes.beat(), "whoever lives goes on"

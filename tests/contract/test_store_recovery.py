@@ -33,7 +33,9 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MediaId, SessionId, TurnId
+from perdure.domain.forwards import Passage
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import TextBlock
@@ -45,7 +47,7 @@ from perdure.domain.recovery import (
     acknowledgements,
     given_up_text,
 )
-from perdure.domain.updates import EDIT, Accepted, Effect
+from perdure.domain.updates import Accepted, Effect
 from perdure.ports.history import Page
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
@@ -57,6 +59,7 @@ from perdure.testkit.stores import (
     message,
     next_request,
     only,
+    piece,
     said,
     settle,
     tool_call,
@@ -100,7 +103,7 @@ class Sender:
         *,
         busy: Busy = Busy.QUEUE,
         place: str = "home",
-        kind: str = "message",
+        kind: UpdateKind = UpdateKind.MESSAGE,
         attachments: tuple[Attachment, ...] = (),
         target: str = "",
         policy: Policy = GO_ON,
@@ -309,7 +312,7 @@ async def test_a_question_that_was_answered_takes_no_more_answers(
 async def test_calls_always_go_on(
     store: Store, send: Sender, clock: VirtualClock, resume: Resume
 ) -> None:
-    await send("compute", kind="call")
+    await send("compute", kind=UpdateKind.CALL)
     first = await cut(store)
     clock.advance(1_000_000)
 
@@ -491,7 +494,7 @@ async def test_a_forwarded_word_answers_nothing_and_orders_nothing(
     await resumed(store, ASK)
 
     update = message(ada.id, word, external_id="forwarded")
-    passed_on = msgspec.structs.replace(update, is_forwarded=True)
+    passed_on = msgspec.structs.replace(update, passed_on=(Passage(0, len(word)),))
     accepted = await store.inbox.accept(passed_on, queue_max=10)
 
     assert (accepted.effect, accepted.command) == (Effect.QUEUED, "")
@@ -590,7 +593,7 @@ async def test_a_call_goes_on_whatever_comes_after_it(
     store: Store, send: Sender, clock: VirtualClock, policy: Policy
 ) -> None:
     """Its caller repeats it under its key, and waits for the answer."""
-    call = await send("compute", kind="call")
+    call = await send("compute", kind=UpdateKind.CALL)
     first = await cut(store)
     clock.advance(3_600)
 
@@ -619,6 +622,27 @@ async def suspects(
     return found
 
 
+@pytest.mark.parametrize("busy", [Busy.QUEUE, Busy.STEER])
+async def test_a_message_waits_behind_a_turn_that_is_held_back(
+    store: Store, send: Sender, clock: VirtualClock, busy: Busy
+) -> None:
+    """It was killed twice and waits for another suspect. Then both are answered, in their order."""
+    held = await suspects(store, send, ["s0", "s1"], clock, lived_s=2)
+    (first,) = await resumed(store)
+    other = await claim_one(store)
+    place = next(place for place, each in held.items() if each.lease.turn != first)
+
+    accepted = await send("and then?", place=place, busy=busy)
+
+    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert (await store.nodes.resume(GO_ON, limit=9)).is_holding_back
+    await settle(store, other)
+    assert await resumed(store) == [held[place].lease.turn]
+    assert await in_order(store, accepted.session) == ["poison?", "and then?"]
+    outcomes = [turn.outcome for turn in (await record_of(store, accepted.session)).turns]
+    assert outcomes == ["done", "done"]
+
+
 @pytest.mark.parametrize(("lived_s", "alone_s"), [(0, 0), (2, 2), (3_000, 60)])
 async def test_a_suspect_is_alone_until_it_has_lived_longer_than_ever_before(
     store: Store, send: Sender, clock: VirtualClock, lived_s: float, alone_s: float
@@ -642,16 +666,21 @@ async def test_a_suspect_is_alone_until_it_has_lived_longer_than_ever_before(
     assert (following.is_holding_back, following.look_again_ms) == (False, None)
 
 
+@pytest.mark.parametrize("is_carried", [False, True], ids=["alone", "with text"])
 async def test_nobody_knows_better_than_a_heartbeat_when_a_node_died(
-    store: Store, send: Sender, clock: VirtualClock, restart: OpenStore
+    store: Store, send: Sender, clock: VirtualClock, restart: OpenStore, *, is_carried: bool
 ) -> None:
     """However long nobody starts it again; it must not be taken for the time the turn has lived."""
     for place in ("s0", "s1"):
         await send(place=place)
     for _ in range(2):
-        assert len(await store.turns.claim(limit=9)) == 2
+        claimed = await store.turns.claim(limit=9)
+        assert len(claimed) == 2
         clock.advance(2)
-        await store.nodes.beat()
+        if is_carried:
+            await store.turns.flush([piece(claimed[0].lease, "So ")], beats=True)
+        else:
+            await store.nodes.beat()
         clock.advance(1_000)
         store = await restart()
         await store.nodes.reap(attempts_max=3, limit=9)
@@ -831,7 +860,7 @@ async def test_an_edit_finds_its_message_where_it_has_moved(
     behind = await post("behind")
     await store.nodes.reclaim(known=(), attempts_max=1)
 
-    edited = await post("rather this", kind=EDIT, target="s-2")
+    edited = await post("rather this", kind=UpdateKind.EDIT, target="s-2")
 
     assert edited.effect is Effect.AMENDED
     claimed = await claim_one(store)
@@ -877,9 +906,10 @@ async def test_on_a_platform_what_there_is_of_it_is_sent_and_said_to_be_all(
     accepted = await post("poison")
     claimed = await claim_one(store)
     await flush(store, claimed.lease, "So far so good, and more.")
-    shown = [await store.outbox.bubble(claimed.lease, n, "So far") for n in range(2)]
-    for each in shown:
-        await store.outbox.record(each.part.id, PartState.SENT, receipt=f"r{each.part.index}")
+    for index in range(2):
+        shown = await store.outbox.bubble(claimed.lease, index, "So far")
+        assert shown is not None
+        await store.outbox.record(shown.part.id, PartState.SENT, receipt=f"r{index}")
     await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
 
     record = await record_of(store, accepted.session)
@@ -1036,7 +1066,10 @@ async def test_a_message_that_only_waits_is_not_superseded(store: Store, send: S
 async def test_a_steer_is_taken_where_it_is_taken(store: Store, send: Sender) -> None:
     await send("look around")
     running = await claim_one(store)
-    picture = Attachment(media=MediaId("med_north"), mime="image/png", name="north.png")
+    media = await store.media.put(
+        b"north", mime="image/png", name="north.png", principal=running.principal
+    )
+    picture = Attachment(media=media.id, mime="image/png", name="north.png")
     call = tool_call("look")
     await store.turns.append(running.lease, [said(running.lease, "", calls=(call,))])
 
@@ -1229,7 +1262,7 @@ async def test_an_announcement_reaches_whoever_we_work_for(
     """Not those who wait, nor those another node works for. Each is told what becomes of it."""
     await send("read", place="over-http")
     await post("pushed", place="on-chat")
-    await send("a program's", place="program", kind="call")
+    await send("a program's", place="program", kind=UpdateKind.CALL)
     assert len(await store.turns.claim(limit=3)) == 3
     await post("waits behind", place="on-chat")
     await send("waits", place="waiting")
@@ -1241,7 +1274,7 @@ async def test_an_announcement_reaches_whoever_we_work_for(
     recorded = await store.nodes.announce(policy, drain)
 
     told = {each.session for each in recorded}
-    turns = [UnderWay(), UnderWay(is_followed=True), UnderWay(kind="call")]
+    turns = [UnderWay(), UnderWay(is_followed=True), UnderWay(kind=TurnKind.CALL)]
     texts = [shutdown_text(policy, drain, turn) for turn in turns]
     assert sorted(each.text for each in only(NoticePosted, recorded)) == sorted(texts)
     records = [await record_of(store, session) for session in told]

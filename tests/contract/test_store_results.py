@@ -5,10 +5,12 @@ import pytest
 
 from perdure.domain.address import HTTP
 from perdure.domain.endings import SILENT
-from perdure.domain.errands import RESULT
 from perdure.domain.events import AssistantSaid, TurnQueued, TurnSettled
 from perdure.domain.ids import MessageId
+from perdure.domain.kinds import TurnKind
+from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
+from perdure.domain.recovery import Policy, Resume
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, assert_sound, message, only, settle
@@ -27,7 +29,7 @@ async def _brought(store: Store, ada: Person, *, adapter: str = HTTP) -> Claimed
     (errand,) = await store.turns.claim(limit=9)
     await settle(store, errand, "seven")
     (result,) = await store.turns.claim(limit=9)
-    assert queued(result).kind == RESULT
+    assert queued(result).kind == TurnKind.RESULT
     return result
 
 
@@ -82,6 +84,75 @@ async def test_it_is_said_while_an_interrupted_turn_waits_for_its_people(
     assert (resumed.lease.turn, resumed.lease.attempt) == (cut.turn, 2)
     await settle(store, resumed, "dug")
     await assert_sound(store, cut.session)
+
+
+async def test_it_is_said_when_the_turn_that_it_waits_for_is_interrupted(
+    store: Store, ada: Person
+) -> None:
+    """It came while that turn was at work."""
+    asked = message(ada.id, "/background count the stars", external_id="b")
+    await store.inbox.accept(asked, queue_max=9)
+    (errand,) = await store.turns.claim(limit=9)
+    cut = await ada.says("dig")
+    (claimed,) = await store.turns.claim(limit=9)
+    await settle(store, errand, "seven")
+    assert await store.turns.claim(limit=9) == []
+
+    await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=3)
+
+    await assert_sound(store, cut.session)
+    (result,) = await store.turns.claim(limit=9)
+    assert queued(result).kind == TurnKind.RESULT
+    await settle(store, result, "said")
+    await assert_sound(store, cut.session)
+
+
+async def test_one_that_has_begun_is_said_when_the_turn_before_it_is_given_up(
+    store: Store, ada: Person
+) -> None:
+    """It began while that turn was interrupted, and both went on. Its session is left."""
+    cut = await ada.says("dig")
+    (digging,) = await store.turns.claim(limit=9)
+    await store.turns.interrupt(digging.lease, Interruption.SHUTDOWN, attempts_max=3)
+    result = await _brought(store, ada)
+    await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=3)
+    await store.nodes.resume(GO_ON, limit=9)
+    (digging,) = await store.turns.claim(limit=9)
+    assert digging.lease.turn == cut.turn
+    behind = await ada.says("and then?")
+
+    await store.turns.interrupt(digging.lease, Interruption.CRASH, attempts_max=1)
+
+    record = await store.diagnostics.record(cut.session)
+    assert (record.session.state, record.head) == ("suspended", cut.turn)
+    await assert_sound(store, cut.session)
+    (answered,) = await store.turns.claim(limit=9)
+    assert answered.lease.turn == behind.turn
+    await settle(store, answered)
+    assert await _next_answers(store) == [queued(result).answer]
+    await assert_sound(store, cut.session, answered.lease.session)
+
+
+@pytest.mark.parametrize("said", ["hello", "/undo", "/retry", "/redo"])
+async def test_it_is_said_whatever_ends_the_interrupted_turn_meanwhile(
+    store: Store, ada: Person, said: str
+) -> None:
+    """Else it would be at work for ever, and everything behind it would wait."""
+    await ada.is_answered("one", "fine")
+    cut = await ada.says("dig")
+    (claimed,) = await store.turns.claim(limit=9)
+    await store.turns.interrupt(claimed.lease, Interruption.SHUTDOWN, attempts_max=3)
+    result = await _brought(store, ada)
+    menu = Menu(recovery=Policy(resume=Resume.WAIT))
+    update = message(ada.id, said, external_id="m")
+
+    accepted = await store.inbox.accept(update, queue_max=9, menu=menu)
+
+    assert accepted.ended == (cut.turn,)
+    await settle(store, result, "said")
+    await assert_sound(store, cut.session)
+    await _next_answers(store)
+    assert (await store.diagnostics.counts()).running == 0
 
 
 async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: Person) -> None:

@@ -8,7 +8,8 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId, TurnId
-from perdure.domain.updates import EDIT, Accepted, Update
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Page
 from perdure.store import reading
 from perdure.store.operations.commands import asking
@@ -39,10 +40,15 @@ class Spot:
 
     async def edit(self, target: str, text: str) -> Accepted:
         self._said += 1
-        return await self._send(text, self.last, kind=EDIT, target=target)
+        return await self._send(text, self.last, kind=UpdateKind.EDIT, target=target)
 
     async def _send(
-        self, text: str, external_id: str, *, kind: str = "message", target: str = ""
+        self,
+        text: str,
+        external_id: str,
+        *,
+        kind: UpdateKind = UpdateKind.MESSAGE,
+        target: str = "",
     ) -> Accepted:
         update = Update(
             address=self._address,

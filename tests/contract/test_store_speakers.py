@@ -7,10 +7,10 @@ import pytest
 from perdure.domain.access import ACCESS_ENDED, Speaker
 from perdure.domain.address import HTTP, Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.errands import Errand
 from perdure.domain.errors import Fenced
 from perdure.domain.events import HeadMoved, SenderTraits, TurnQueued, TurnSettled
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.access import Caller
@@ -49,7 +49,7 @@ class Spot:
         update = Update(
             address=self.address,
             external_id=f"{self._who}-{self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self._who,
             text=text,
             busy=busy,
@@ -178,7 +178,7 @@ async def test_what_the_platform_told_of_them_stays_with_their_words(
     for claimed in (first, freed, again, errand, result):
         assert claimed.speaker is not None
         assert claimed.speaker.traits == STAFF
-    assert errand.events[0].event.kind == Errand.BACKGROUND  # type: ignore[union-attr]
+    assert errand.events[0].event.kind == TurnKind.BACKGROUND  # type: ignore[union-attr]
 
 
 async def test_errands_of_a_group_are_for_whoever_led_to_them(store: Store, eve: Spot) -> None:

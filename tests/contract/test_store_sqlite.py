@@ -4,38 +4,48 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from perdure.app.verify import report
 from perdure.domain.errors import Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import NodeId
 from perdure.domain.outcomes import Interruption
+from perdure.store import sqlite_log
 from perdure.store.mint import Mint
 from perdure.store.operations import (
     accept,
     answers,
+    attaching,
+    auditing,
+    chains,
     destinations,
+    doubts,
     endings,
     explaining,
+    fetching,
     history,
     journal,
     line,
     moves,
     outbox,
+    pacing,
     parked,
     places,
     recovery,
     suspension,
     turns,
+    undelivered,
 )
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, Rows, row, rows, run
 from perdure.store.store import Store
-from perdure.testkit.stores import message
+from perdure.testkit.stores import Person, message
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 
@@ -277,7 +287,13 @@ async def test_a_reader_cannot_write(driver: SqliteDriver) -> None:
 
 
 HOT = {
-    "claim's ready sessions": turns._READY,
+    "claim's ready sessions": turns.ready_sql(0),
+    "ready sessions but some people's": turns.ready_sql(2),
+    "locking sessions": turns.take_sql(2),
+    "due files": fetching.due_sql(0),
+    "due files but some people's": fetching.due_sql(2),
+    "a file that waits": attaching._PUT,
+    "until when the ready ones wait": turns._NEXT_READY,
     "the next queued turn": turns._NEXT,
     "the turn to stop": endings._TURN,
     "the partials of a turn": endings._PARTIALS,
@@ -287,6 +303,7 @@ HOT = {
     "suspects": recovery._INTERRUPTED.format(suspects=">="),
     "suspects at work": recovery._SUSPECTS_AT_WORK,
     "the last suspects": recovery._LAST_SUSPECTS,
+    "attempts that begin in the future": recovery._BEGAN_NOW,
     "whom to ask": recovery._TO_ASK,
     "what is too old": recovery._TOO_OLD,
     "turns that make way": recovery._OVERTAKEN,
@@ -300,18 +317,31 @@ HOT = {
     "open turns": history._OPEN_TURNS,
     "the running text": history._RUNNING_TEXT,
     "what was said": history._SAID,
-    "the chain": history._CHAIN,
+    "the chain": chains._CHAIN,
+    "the sizes of a chain": chains._CHAIN_SIZES,
     "the turn of a message": history._TURN_OF_MESSAGE,
     "a conversation by name": history._BY_NAME,
     "the journal of a turn": journal._OF_TURN,
-    "the journal since": journal._SINCE,
+    "the sizes of a journal since": journal._SIZES,
+    "a stretch of a journal": journal._BETWEEN,
+    "an entry of a journal": journal._ONE,
+    "the size of a turn": journal._SIZE_OF_TURN,
     "a move to another session": moves._ROTATED,
     "the moves since": moves._SINCE,
     "due parts": outbox._DUE,
-    "stranded parts": outbox._STRANDED.format(now_ms=SqliteDialect.now_ms),
+    "stranded parts": doubts._STRANDED.format(now_ms=SqliteDialect.now_ms),
     "expired parts": outbox._EXPIRE,
     "the place in line": outbox._LINE,
     "the next due part": outbox._NEXT_DUE,
+    "the next part in doubt": outbox._NEXT_DOUBT,
+    "an open part in line": outbox._OPEN,
+    "the owner of a receipt": outbox._OWNER,
+    "receipts of others": doubts._RECEIPTS,
+    "parts of the same words": doubts._TWIN,
+    "parts tried lately": pacing._TRIED,
+    "bubbles that grow": pacing._GROWING,
+    "whether people were told": undelivered._IS_TOLD,
+    "another way to a person": undelivered._ELSEWHERE,
     "listed conversations": history._LISTED,
     "listed sessions": history._SESSIONS,
     "everybody's places": destinations.EVERYBODYS,
@@ -320,6 +350,16 @@ HOT = {
     "a turn": history._TURN,
     "parked parts": parked.PAGE,
     "the answer to an update": answers.ASKED,
+    "sessions in a row": auditing._BATCH,
+    "new sessions": auditing._BATCH_NEW,
+    "sessions to judge": auditing._SESSIONS,
+    "their turns": auditing._TURNS,
+    "their events": auditing._EVENTS,
+    "their parts": auditing._PARTS,
+    "their updates": auditing._UPDATES,
+    "their summaries under way": auditing._UNDER_WAY,
+    "all updates": auditing._ALL_UPDATES,
+    "files that they wait for": auditing._FETCHES,
 }
 
 
@@ -336,8 +376,53 @@ async def test_a_hot_statement_scans_no_table(driver: SqliteDriver, name: str) -
     assert [step for step in scans if step != "SCAN chain"] == [], steps
 
 
+@pytest.mark.parametrize(
+    ("sql", "index"),
+    [
+        (history._LISTED, "conversations_of"),
+        (history._SESSIONS, "sessions_recent"),
+        (destinations.EVERYBODYS, "conversations_recent"),
+        (destinations.ONES_OWN, "conversations_of"),
+    ],
+)
+async def test_a_list_is_read_from_its_newest_end(
+    driver: SqliteDriver, sql: str, index: str
+) -> None:
+    """And sorted only within the span that its page comes from."""
+    plan = await driver.write(
+        lambda: rows("EXPLAIN QUERY PLAN " + in_sqlite(sql), *[None] * placeholders(sql))
+    )
+
+    steps = [detail for *_, detail in plan]
+    assert any(f"USING INDEX {index} " in step and "active_span<?" in step for step in steps), steps
+    assert "USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY" in steps
+    assert "USE TEMP B-TREE FOR ORDER BY" not in steps
+
+
 def placeholders(sql: str) -> int:
     return len(set(re.findall(r"\$\d+", sql)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "index"),
+    [
+        (turns.ready_sql(0), "sessions_in_line"),
+        (turns.ready_sql(1), "sessions_in_line"),
+        (fetching.due_sql(0), "fetches_in_line"),
+        (fetching.due_sql(1), "fetches_in_line"),
+    ],
+)
+async def test_a_line_is_read_from_its_beginning(
+    driver: SqliteDriver, sql: str, index: str
+) -> None:
+    """However many wait, only those are looked at that may come next."""
+    plan = await driver.write(
+        lambda: rows("EXPLAIN QUERY PLAN " + in_sqlite(sql), *[None] * placeholders(sql))
+    )
+
+    steps = [detail for *_, detail in plan]
+    assert any(f"INDEX {index}" in step for step in steps), steps
+    assert "USE TEMP B-TREE FOR ORDER BY" not in steps
 
 
 async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
@@ -383,7 +468,7 @@ async def test_parking_a_turn_locks_its_conversation_once(
 
     stamp = Mint(VirtualClock(), SeededEntropy()).stamp(NodeId("nod_1"))
     cut = recovery.Cut(Interruption.SHUTDOWN)
-    parking = partial(recovery.interrupt, driver.dialect, claimed.lease, cut, stamp, attempts_max=3)
+    parking = partial(recovery.interrupt, claimed.lease, cut, stamp, attempts_max=3)
     await driver.write(lambda: overheard(parking()))
 
     assert asked.count(suspension._LOCK_CONVERSATION) == 1
@@ -410,3 +495,82 @@ async def test_messages_of_a_burst_share_commits(driver: SqliteDriver, sqlite_st
 
     assert len({each.turn for each in accepted}) == 1000
     assert 0 < commits < 100
+
+
+async def test_a_check_of_the_file_is_not_misled_by_what_a_reader_has_seen(
+    sqlite_store: Store,
+) -> None:
+    """A connection that has searched keeps a picture of the index, and takes what has grown since
+    for damage."""
+    await sqlite_store.nodes.join(name="test")
+    ada = Person(sqlite_store, (await sqlite_store.principals.ensure("ada", role="member")).id)
+    for number in range(12):
+        for word in ("here", "there"):
+            await ada.is_answered(f"{word} {number} " * 40, f"{word} again " * 40)
+        searches = [
+            sqlite_store.archive.search(word, principal=None, before=None, limit=5)
+            for word in ("here", "there", "again", "nowhere") * 2
+        ]
+        await asyncio.gather(*searches)
+        await ada.is_answered(f"later {number} " * 40, "later " * 40)
+        await sqlite_store.index.catch_up()
+        assert await sqlite_store.diagnostics.integrity() == []
+
+
+async def test_a_read_of_its_own_ends_with_its_caller(driver: SqliteDriver) -> None:
+    """It may take minutes, and nobody waits for it any more."""
+    begun = threading.Event()
+
+    def counting_for_ever() -> Op[Rows]:
+        begun.set()
+        return (
+            yield from rows(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+                "SELECT count(*) FROM n"
+            )
+        )
+
+    async with asyncio.timeout(20):
+        asking = asyncio.ensure_future(driver.read_afresh(counting_for_ever))
+        await asyncio.to_thread(begun.wait)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking  # which waits until the thread is free again
+
+
+@pytest.fixture
+def small_log(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many bytes may the log of a database have that is opened now."""
+    monkeypatch.setattr(sqlite_log, "LOG_BYTES_MAX", 400_000)
+    return 100 * 4096
+
+
+async def test_a_check_of_everything_lets_the_log_be_copied(
+    small_log: int, sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write while it looks: the log begins anew again and again, as without it."""
+    monkeypatch.setattr(auditing, "SESSIONS_AT_ONCE", 3)
+    await sqlite_store.nodes.join(name="test")
+    ada = (await sqlite_store.principals.ensure("ada", role="member")).id
+    for number in range(60):
+        await Person(sqlite_store, ada, place=f"room {number}").is_answered("hi", "hello")
+    log = tmp_path / "p.db-wal"
+    sizes: list[int] = []
+
+    async def write() -> None:
+        writer = Person(sqlite_store, ada, place="elsewhere")
+        while not looking.done():
+            await writer.is_answered("hello " * 200, "hello " * 200)
+            sizes.append(log.stat().st_size)
+
+    async def look() -> None:
+        for _ in range(4):
+            found = await report(sqlite_store.audit, sqlite_store.diagnostics)
+            assert found.violations == []
+
+    async with asyncio.TaskGroup() as group:
+        looking = group.create_task(look())
+        group.create_task(write())
+
+    assert len(sizes) > 40, "enough was written to fill the log several times"
+    assert max(sizes) < 4 * small_log

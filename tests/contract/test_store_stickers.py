@@ -7,14 +7,14 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.attachments import in_words
-from perdure.domain.errands import Errand
 from perdure.domain.events import Attachment, StickerDescribed, TurnQueued
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.prompt import MediaBlock
 from perdure.domain.stickers import AGAIN_MS, WAIT_MS, Sticker
 from perdure.domain.transcript import entries_of
 from perdure.domain.updates import Accepted, Update
-from perdure.ports.media import Fetch, Found
+from perdure.ports.media import Fetch, Found, Late
 from perdure.ports.stickers import Met
 from perdure.ports.turns import Claimed
 from perdure.store.store import Store
@@ -37,7 +37,7 @@ async def send(
         Update(
             address=Address(adapter=CHAT, account="bot", place=place),
             external_id=update,
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=person.id,
             text="",
             attachments=(attachment,),
@@ -73,7 +73,7 @@ async def test_a_new_sticker_is_described_and_the_turn_is_told(store: Store, ada
     errand = await described(store, fetch)
 
     (queued,) = only(TurnQueued, errand.events)
-    assert (queued.kind, queued.agent, errand.principal) == (Errand.STICKER, "seer", ada.id)
+    assert (queued.kind, queued.agent, errand.principal) == (TurnKind.STICKER, "seer", ada.id)
     assert errand.parent is None, "it looks back at nothing"
     request = await next_request(store, errand)
     (block,) = [b for m in request.messages for b in m.blocks if isinstance(b, MediaBlock)]
@@ -204,14 +204,11 @@ async def test_a_sticker_nobody_can_look_at_is_told_by_name(store: Store, ada: P
     await assert_sound(store, accepted.session)
 
 
-async def test_a_platform_that_is_away_holds_no_sticker_for_long(
-    store: Store, ada: Person, clock: VirtualClock
-) -> None:
+async def test_a_sticker_that_is_late_is_missed_by_nobody(store: Store, ada: Person) -> None:
     accepted = await send(store, ada, update="u1")
-    clock.advance(61)
-    assert await store.fetches.expire(older_than_s=600, stickers_s=62) == []
+    (waiting,) = await store.fetches.waiting()
 
-    recorded = await store.fetches.expire(older_than_s=600, stickers_s=60)
+    recorded = await store.fetches.expire([Late(fetch=waiting.fetch)])
 
     assert [type(each.event) for each in recorded] == [StickerDescribed], "and nobody is told"
     assert (await claim_one(store)).lease.turn == accepted.turn
@@ -242,7 +239,7 @@ async def test_stickers_of_two_platforms_are_two(store: Store, ada: Person) -> N
         Update(
             address=Address(adapter="other", account="bot", place="room"),
             external_id="u1",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=ada.id,
             text="",
             attachments=(other,),

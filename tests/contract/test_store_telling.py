@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from perdure.domain.errands import RESULT, Errand
 from perdure.domain.events import (
     AssistantSaid,
     Attachment,
@@ -20,6 +19,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import MediaId, MessageId, TurnId
+from perdure.domain.kinds import ERRANDS, TurnKind
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
@@ -190,7 +190,7 @@ async def test_what_no_model_worked_on_is_not_told(store: Store, ada: Person) ->
     await ada.says("/background dig")
     await settle(store, await claim_one(store), "seven")
     result = await claim_one(store)
-    assert only(TurnQueued, result.events)[0].kind == RESULT
+    assert only(TurnQueued, result.events)[0].kind == TurnKind.RESULT
     await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=9)
     await store.nodes.resume(GO_ON, limit=9)
     again = await claim_one(store)
@@ -230,36 +230,36 @@ async def test_a_call_in_a_branch_finds_the_note_ahead_of_the_message(
     await reach(store, second)
 
 
-async def errand(store: Store, ada: Person, kind: Errand) -> Claimed:
+async def errand(store: Store, ada: Person, kind: TurnKind) -> Claimed:
     """An errand that looks back from a turn that was interrupted."""
     first = await cut(store, ada)
     match kind:
-        case Errand.BACKGROUND:
+        case TurnKind.BACKGROUND:
             await ada.says("/stop")
             await ada.says("/background dig")
-        case Errand.TITLE:
+        case TurnKind.TITLE:
             await ada.says("/stop")
             await store.errands.entitle(first.lease.session, at=first.lease.turn, agent="")
-        case Errand.MEMORY:
+        case TurnKind.MEMORY:
             await ada.says("/new")
-        case Errand.SUMMARY:
+        case TurnKind.SUMMARY:
             await reach(store, await next_turn(store, ada, "told"), Outcome.FAILED)
             await reach(store, await next_turn(store, ada, "more"), Outcome.FAILED)
             await ada.says("/compact the numbers")
-        case Errand.STICKER:
-            raise AssertionError("it looks at a picture, and back at nothing")
+        case _:
+            raise AssertionError(f"a turn of kind {kind} looks back at nothing")
     claimed = await claim_one(store)
     assert only(TurnQueued, claimed.events)[0].kind == kind
     assert claimed.parent == first.lease.turn
     return claimed
 
 
-LOOKING_BACK = [kind for kind in Errand if kind is not Errand.STICKER]
+LOOKING_BACK = [kind for kind in ERRANDS if kind is not TurnKind.STICKER]
 
 
 @pytest.mark.parametrize("kind", LOOKING_BACK)
 async def test_an_errand_is_not_told_of_the_session_it_serves(
-    store: Store, ada: Person, kind: Errand
+    store: Store, ada: Person, kind: TurnKind
 ) -> None:
     claimed = await errand(store, ada, kind)
 
@@ -268,7 +268,9 @@ async def test_an_errand_is_not_told_of_the_session_it_serves(
 
 
 @pytest.mark.parametrize("kind", LOOKING_BACK)
-async def test_an_errand_that_was_cut_begins_anew(store: Store, ada: Person, kind: Errand) -> None:
+async def test_an_errand_that_was_cut_begins_anew(
+    store: Store, ada: Person, kind: TurnKind
+) -> None:
     claimed = await errand(store, ada, kind)
     before = await next_request(store, claimed)
     await flush(store, claimed.lease, "Half of it")
@@ -285,12 +287,14 @@ async def test_an_errand_that_was_cut_begins_anew(store: Store, ada: Person, kin
     assert [each.text for each in only(AssistantSaid, recorded)] == ["All of it"]
     assert [each.title for each in only(TitleSet, recorded)] in ([], ["All of it"])
     assert [each.summary for each in only(Compacted, recorded)] in ([], ["All of it"])
-    assert only(TitleSet, recorded) or kind is not Errand.TITLE
-    assert only(Compacted, recorded) or kind is not Errand.SUMMARY
+    assert only(TitleSet, recorded) or kind is not TurnKind.TITLE
+    assert only(Compacted, recorded) or kind is not TurnKind.SUMMARY
 
 
-@pytest.mark.parametrize("kind", [Errand.BACKGROUND, Errand.MEMORY])
-async def test_what_an_errand_has_done_stays_done(store: Store, ada: Person, kind: Errand) -> None:
+@pytest.mark.parametrize("kind", [TurnKind.BACKGROUND, TurnKind.MEMORY])
+async def test_what_an_errand_has_done_stays_done(
+    store: Store, ada: Person, kind: TurnKind
+) -> None:
     """The next attempt goes on from the results, with the request that the cut one had made."""
     claimed = await errand(store, ada, kind)
     lease, call = claimed.lease, tool_call("look", repeat=Repeat.PURE)
@@ -307,7 +311,7 @@ async def test_what_an_errand_has_done_stays_done(store: Store, ada: Person, kin
     assert again.telling == Telling()
     assert await next_request(store, again) == before
     *_, asked, answered, results = before.messages
-    assert isinstance(asked.blocks[-1], Note if kind is Errand.MEMORY else TextBlock)
+    assert isinstance(asked.blocks[-1], Note if kind is TurnKind.MEMORY else TextBlock)
     assert answered.blocks[0] == TextBlock("Let me see.")
     assert [type(block) for block in results.blocks] == [ResultBlock]
     await reach(store, again)
@@ -317,7 +321,7 @@ async def test_an_errand_that_has_given_a_file_hears_that_it_was_cut(
     store: Store, ada: Person
 ) -> None:
     """Its own words are the last then, and no request may end with those."""
-    claimed = await errand(store, ada, Errand.BACKGROUND)
+    claimed = await errand(store, ada, TurnKind.BACKGROUND)
     file = Attachment(media=MediaId("med_1"), mime="text/plain", name="stones.txt")
     given = msgspec.structs.replace(said(claimed.lease, "Here it is."), attachments=(file,))
     await store.turns.append(claimed.lease, [given])
@@ -338,14 +342,14 @@ async def test_a_background_request_that_ends_too_soon_is_told_as_such(
     store: Store, ada: Person, end: str
 ) -> None:
     """What it was writing when it was given up is not its answer; what was stopped is shown."""
-    claimed = await errand(store, ada, Errand.BACKGROUND)
+    claimed = await errand(store, ada, TurnKind.BACKGROUND)
     await flush(store, claimed.lease, "Half of it")
     if end == "stopped":
         recorded = await store.inbox.stop(claimed.lease.turn, by=None)
     else:
         recorded = await store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=1)
 
-    (result,) = [each for each in only(TurnQueued, recorded) if each.kind == RESULT]
+    (result,) = [each for each in only(TurnQueued, recorded) if each.kind == TurnKind.RESULT]
     assert ("Half of it" in result.answer) == (end == "stopped")
     how = "(It ended as stopped" if end == "stopped" else "(It was interrupted too often"
     assert how in result.answer

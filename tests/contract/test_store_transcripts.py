@@ -2,12 +2,14 @@
 
 import pytest
 
+from perdure.app.config import Config
+from perdure.app.offline import store_answers
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.records import ASKED_AGAIN, UNDONE
 from perdure.domain.transcript import Entry, entries_of_session
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, flush, settle
-from perdure.web.records import transcript_out
+from perdure.web import records
 
 MANY = 100
 
@@ -138,9 +140,10 @@ async def test_pages_go_back_without_gap_or_repetition(talk: Talk) -> None:
     await talk.exchange(*"def")
     await talk.ada.says("/undo")
     session, before = await talk.session(), None
+    answers = await store_answers(talk.store, Config())
     seen: list[Entry] = []
     while True:
-        page = await transcript_out(talk.store.archive, session, before=before, limit=2)
+        page = await answers.ask(records.transcript, session, cursor=before, limit=2)
         seen = [*page.messages, *seen]
         before = page.next
         if before is None:

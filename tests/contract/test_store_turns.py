@@ -6,12 +6,14 @@ from itertools import cycle, islice
 
 import pytest
 
+from perdure.domain.address import HTTP
 from perdure.domain.errors import Fenced
 from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
     InterruptionAcknowledged,
     NoticePosted,
+    Recorded,
     SessionOpened,
     ToolFinished,
     ToolStarted,
@@ -20,8 +22,9 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, SessionId
+from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.reach import Missed, Reach
 from perdure.domain.recovery import given_up_text
 from perdure.ports.turns import Claimed, Settlement
 from perdure.store.store import Store
@@ -44,6 +47,11 @@ from perdure.testkit.stores import (
 
 OpenStore = Callable[[], Awaitable[Store]]
 OpenStores = Callable[[], Awaitable[list[Store]]]
+
+
+async def turn_events(store: Store, session: SessionId, turn: TurnId) -> list[Recorded]:
+    record = await store.diagnostics.record(session)
+    return [recorded for recorded in record.events if recorded.turn == turn]
 
 
 async def crowd(store: Store, ada: Person, size: int) -> set[SessionId]:
@@ -238,6 +246,53 @@ async def test_settle_ends_the_turn_and_moves_everything_with_it(store: Store, a
     await assert_sound(store, first.session)
 
 
+@pytest.mark.parametrize("adapter", [HTTP, "scripted"])
+async def test_people_are_told_of_a_turn_that_goes_on(
+    store: Store, ada: Person, adapter: str
+) -> None:
+    person = Person(store, ada.id, adapter=adapter)
+    accepted = await person.says()
+    claimed = await claim_one(store)
+
+    (told,) = await store.turns.tell(claimed.lease, "still being tried")
+
+    assert isinstance(told.event, NoticePosted)
+    assert (told.event.about, told.event.text) == (accepted.turn, "still being tried")
+    parts = [part.text for part in await store.outbox.take(adapter="scripted", limit=9)]
+    assert parts == ([] if adapter == HTTP else ["still being tried"])
+    await settle(store, claimed)
+    with pytest.raises(Fenced):
+        await store.turns.tell(claimed.lease, "too late")
+    await person.says("more")
+    request = await next_request(store, await claim_one(store))
+    assert "still being tried" not in repr(request)
+    await assert_sound(store, accepted.session)
+
+
+async def test_a_settlement_keeps_what_it_took(store: Store, ada: Person) -> None:
+    accepted = await ada.says()
+    claimed = await claim_one(store)
+    missed = Missed(agent="main", reason="provider_unreachable", detail="nothing answers")
+    reach = Reach(missed=(missed,), waited_s=7, status=429, retry_after_s=5)
+    settlement = Settlement(
+        outcome=Outcome.DONE,
+        reason="stop",
+        agent="spare",
+        message=reply_id(claimed.lease),
+        text="fine",
+        reach=reach,
+        note="Answered by spare.",
+    )
+
+    await store.turns.settle(claimed.lease, settlement)
+
+    record = await store.diagnostics.record(accepted.session)
+    assert [event.reach for event in only(TurnSettled, record.events)] == [reach]
+    (notice,) = only(NoticePosted, record.events)
+    assert (notice.text, notice.about) == ("Answered by spare.", accepted.turn)
+    await assert_sound(store, accepted.session)
+
+
 async def test_a_settled_turn_takes_nothing_more(store: Store, ada: Person) -> None:
     accepted = await ada.says()
     claimed = await claim_one(store)
@@ -416,8 +471,7 @@ async def test_a_dead_nodes_turn_is_ended_resumed_and_finished(
 
     assert [(e.call, e.ending) for e in only(ToolFinished, ended)] == [
         (calls[0].id, Ending.UNKNOWN),
-        (calls[1].id, Ending.INTERRUPTED),
-    ]
+    ], "what never started is still to be run"
     (interrupted,) = only(AttemptInterrupted, ended)
     assert (interrupted.reason, interrupted.attempt) == (Interruption.CRASH, 1)
     assert interrupted.tail, "it names the results it left behind"
@@ -435,6 +489,11 @@ async def test_a_dead_nodes_turn_is_ended_resumed_and_finished(
     with pytest.raises(Fenced):
         await settle(store, old, "from the grave")
     await settle(store, again, "upon a time")
+    closed = only(ToolFinished, await turn_events(store, accepted.session, again.lease.turn))
+    assert [(e.call, e.ending) for e in closed] == [
+        (calls[0].id, Ending.UNKNOWN),
+        (calls[1].id, Ending.INTERRUPTED),
+    ]
     assert (await claim_one(store)).lease.turn == waiting.turn
     await assert_sound(store, accepted.session)
 
@@ -600,6 +659,7 @@ async def test_a_node_that_left_owns_nothing(
     await ada.says()
     await claim_one(store)
     await store.nodes.leave()
+    await store.turns.flush([], beats=True)
     assert not await store.nodes.beat(), "who left does not come back"
 
     other = await open_store()

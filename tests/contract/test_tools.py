@@ -7,13 +7,14 @@ import jsonschema
 import pytest
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
-from perdure.domain.events import ToolCall
+from perdure.domain.events import ToolCall, ToolFinished
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Repeat
 from perdure.domain.updates import Accepted
+from perdure.ports.history import PAGE_BYTES
 from perdure.ports.tools import Caller, ToolResult, Tools
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, settle
+from perdure.testkit.stores import Person, claim_one, said, settle
 from perdure.testkit.system import VirtualClock
 from perdure.testkit.wire_rules import openai_violations
 from perdure.tools.builtin.memory import MemoryTool
@@ -315,6 +316,26 @@ async def test_a_session_where_nothing_was_said_is_read_as_such(store: Store, ad
     read = await agent.gets("sessions", action="read", session=agent.caller.session)
 
     assert "Nothing was said in it." in read
+
+
+async def test_a_session_whose_end_is_what_calls_have_found_is_read_for_what_was_said(
+    store: Store, ada: Person
+) -> None:
+    """What was found may be more than a page."""
+    accepted = await ada.says("look it up")
+    agent = agent_for(Toolbox(builtin(store)), ada.id, accepted)
+    claimed = await claim_one(store)
+    lease = claimed.lease
+    calls = tuple(ToolCall(id=CallId(f"c{n}"), name="look", arguments="{}") for n in range(3))
+    await store.turns.append(lease, [said(lease, "", calls=calls)])
+    for call in calls:
+        found = ToolFinished(
+            turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="x" * PAGE_BYTES
+        )
+        await store.turns.append(lease, [found])
+    read = await agent.gets("sessions", action="read", session=accepted.session)
+    assert "look it up" in read
+    assert "xxx" not in read
 
 
 async def test_the_sessions_tool_serves_its_caller_alone(

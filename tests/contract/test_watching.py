@@ -32,6 +32,7 @@ from perdure.testkit.stores import (
     tool_call,
     turn_of,
 )
+from perdure.testkit.watching import one_by_one
 
 BEGINNING = Position(1, 0)
 SECOND = MessageId("msg_second")
@@ -91,8 +92,10 @@ class Crowd:
 class HushedFeed(Feed):
     """Nothing will come: whoever waits is told so at once."""
 
-    def subscribe(self, session: SessionId, *conversations: ConversationId) -> Subscription:
-        subscription = super().subscribe(session, *conversations)
+    def subscribe(
+        self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
+    ) -> Subscription:
+        subscription = super().subscribe(session, *conversations, looks_on=looks_on)
         subscription.nudge()
         return subscription
 
@@ -102,7 +105,7 @@ async def told(
 ) -> AsyncIterator[tuple[Position, News]]:
     """What there is to tell now, and no more."""
     watchers = Watchers(HushedFeed(), store.conversations, store.archive)
-    async for each in watchers.conversation(conversation, after=after):
+    async for each in one_by_one(watchers.conversation(conversation, after=after)):
         if each is None:
             watchers.close()
         else:
@@ -258,7 +261,7 @@ class Watching:
         self._watchers = Watchers(self.feed, store.conversations, store.archive)
 
     async def begin(self, conversation: ConversationId, after: Position | None = None) -> News:
-        self._told = self._watchers.conversation(conversation, after=after)
+        self._told = one_by_one(self._watchers.conversation(conversation, after=after))
         return await self.next()
 
     async def next(self) -> News:

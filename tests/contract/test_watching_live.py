@@ -8,13 +8,16 @@ from typing import Any, cast
 import pytest
 
 from perdure.domain.errors import Transient
+from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.updates import Accepted
 from perdure.domain.watching import Delta, StateNews
-from perdure.engine.feed import Feed
-from perdure.engine.watch import Watchers
+from perdure.engine.feed import Feed, Item, Subscription
+from perdure.engine.watch import QUIET_S, Watchers
+from perdure.ports.gateway import Grown
 from perdure.ports.history import Archive, Conversations
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, flush, reply_id, settle
+from perdure.testkit.watching import one_by_one
 
 SOON_S = 3
 Then = Callable[[], Awaitable[None]]
@@ -38,6 +41,28 @@ class Reads:
     @property
     def has_happened(self) -> bool:
         return self._left <= 0
+
+
+class QuietFeed(Feed):
+    """Time runs a thousand times as fast for those who wait, and notes how long they would have
+    waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float] = []
+
+    def subscribe(
+        self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
+    ) -> Subscription:
+        subscription = super().subscribe(session, *conversations, looks_on=looks_on)
+        wait = subscription.next
+
+        async def hurried(timeout_s: float) -> list[Item]:
+            self.waits_s.append(timeout_s)
+            return await wait(timeout_s / 1000)
+
+        subscription.next = hurried  # type: ignore[method-assign]
+        return subscription
 
 
 class Watched:
@@ -81,14 +106,15 @@ class Scene:
         self.feed.publish_recorded(moved.recorded)
         self.feed.moved(moved.conversation, moved.session)
 
-    def watchers(self, reads: Reads | None = None) -> Watchers:
+    def watchers(self, reads: Reads | None = None, *, is_shared: bool = False) -> Watchers:
         conversations, archive = self.store.conversations, self.store.archive
         if reads is None:
-            return Watchers(self.feed, conversations, archive)
+            return Watchers(self.feed, conversations, archive, is_shared=is_shared)
         return Watchers(
             self.feed,
             cast("Conversations", Watched(conversations, reads)),
             cast("Archive", Watched(archive, reads)),
+            is_shared=is_shared,
         )
 
 
@@ -106,7 +132,7 @@ async def heard(
     text, news = "", list[object]()
     async with (
         asyncio.timeout(SOON_S),
-        aclosing(watchers.conversation(accepted.conversation, after=None)) as stream,
+        aclosing(one_by_one(watchers.conversation(accepted.conversation, after=None))) as stream,
     ):
         async for told in stream:
             assert told is not None, "something happened, and was not told"
@@ -198,17 +224,19 @@ async def test_a_new_turn_is_heard_from_its_first_word_on(scene: Scene) -> None:
 
 def kept_by(scene: Scene, watchers: Watchers) -> list[Any]:
     """What is still held for those who watched."""
-    return [*scene.feed._by_session, *scene.feed._by_conversation, *watchers._open]
+    return [*scene.feed._lines, *scene.feed._by_conversation, *watchers._open]
 
 
 async def _leaves_after_a_word(scene: Scene, watchers: Watchers) -> None:
-    async with aclosing(watchers.conversation(scene.asked.conversation, after=None)) as stream:
+    async with aclosing(
+        one_by_one(watchers.conversation(scene.asked.conversation, after=None))
+    ) as stream:
         await anext(stream)
         assert kept_by(scene, watchers)
 
 
 async def _leaves_while_it_waits(scene: Scene, watchers: Watchers) -> None:
-    stream = watchers.conversation(scene.asked.conversation, after=None)
+    stream = one_by_one(watchers.conversation(scene.asked.conversation, after=None))
     await anext(stream)
     await anext(stream)
     waiting = asyncio.ensure_future(anext(stream))
@@ -221,7 +249,7 @@ async def _leaves_while_it_waits(scene: Scene, watchers: Watchers) -> None:
 async def _follows_to_another_session(scene: Scene, watchers: Watchers) -> None:
     async with (
         asyncio.timeout(SOON_S),
-        aclosing(watchers.conversation(scene.asked.conversation, after=None)) as stream,
+        aclosing(one_by_one(watchers.conversation(scene.asked.conversation, after=None))) as stream,
     ):
         await anext(stream)
         await scene.moves()
@@ -230,7 +258,7 @@ async def _follows_to_another_session(scene: Scene, watchers: Watchers) -> None:
             told = await anext(stream)
             there = told[1].session if told and isinstance(told[1], StateNews) else None
         assert there != scene.asked.session
-        assert list(scene.feed._by_session) == [there], "the one that was left is let go"
+        assert list(scene.feed._lines) == [there], "the one that was left is let go"
 
 
 async def _hears_a_turn_to_its_end(scene: Scene, watchers: Watchers) -> None:
@@ -274,7 +302,7 @@ async def test_nothing_is_kept_for_one_who_has_gone(
 
 async def test_others_are_still_told_when_one_has_gone(scene: Scene) -> None:
     watchers = scene.watchers()
-    stays = watchers.conversation(scene.asked.conversation, after=None)
+    stays = one_by_one(watchers.conversation(scene.asked.conversation, after=None))
     await anext(stays)
     await anext(stays)
     await _leaves_after_a_word(scene, watchers)
@@ -286,3 +314,68 @@ async def test_others_are_still_told_when_one_has_gone(scene: Scene) -> None:
     assert told is not None
     assert isinstance(told[1], Delta)
     await stays.aclose()
+
+
+async def waited(scene: Scene, watchers: Watchers, times: int) -> None:
+    """Wait for the turn's end until nothing has come for so many times."""
+    quiet = 0
+    async with (
+        asyncio.timeout(SOON_S),
+        aclosing(watchers.turn(scene.asked, is_fresh=True)) as stream,
+    ):
+        async for grown in stream:
+            quiet += grown == Grown()
+            if quiet == times:
+                return
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_whoever_waits_reads_the_store_again_only_where_others_write_to_it(
+    scene: Scene, *, is_shared: bool
+) -> None:
+    scene.feed = QuietFeed()
+    reads = Reads(1, lambda: asyncio.sleep(0))
+
+    await waited(scene, scene.watchers(reads, is_shared=is_shared), 3)
+
+    assert reads.has_happened is is_shared
+
+
+async def test_those_who_began_to_wait_together_do_not_look_up_together(scene: Scene) -> None:
+    scene.feed = quiet = QuietFeed()
+    watchers = scene.watchers(is_shared=True)
+    for _ in range(100):
+        await waited(scene, watchers, 1)
+
+    firsts = sorted(quiet.waits_s)
+    assert firsts[-1] <= QUIET_S
+    # In each tenth of the time about as many.
+    tenths = [int(10 * (wait_s / QUIET_S * 2 - 1)) for wait_s in firsts]
+    assert all(8 <= tenths.count(tenth) <= 12 for tenth in range(10)), tenths
+
+
+async def test_what_many_hear_live_is_made_once(scene: Scene) -> None:
+    watchers = scene.watchers()
+    streams = [
+        one_by_one(watchers.conversation(scene.asked.conversation, after=None)) for _ in range(3)
+    ]
+    heard: list[list[object]] = [[] for _ in streams]
+    async with asyncio.timeout(SOON_S):
+        for stream, news in zip(streams, heard, strict=True):
+            while not any(isinstance(each[1], Delta) for each in news):  # type: ignore[index]
+                news.append(await anext(stream))
+        for news in heard:
+            news.clear()
+        next_words = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await asyncio.sleep(0)
+        await scene.goes_on()
+        for news, word in zip(heard, next_words, strict=True):
+            news.append(await word)
+        await scene.ends()
+        for stream, news in zip(streams, heard, strict=True):
+            news += [await anext(stream) for _ in range(3)]
+            await stream.aclose()
+
+    first, *others = heard
+    for other in others:
+        assert [id(each) for each in other] == [id(each) for each in first]

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -26,6 +27,7 @@ from perdure.cli.records import hits
 from perdure.testkit.command import Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.web import records
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
@@ -86,7 +88,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        banner = "".join(islice(process.stdout, 4))
+        banner = "".join(islice(process.stdout, 5))
         hint = json.loads((home / "server.json").read_text())
         yield Node(home, process.pid, hint["url"], banner)
         process.terminate()
@@ -362,7 +364,9 @@ async def test_ctrl_c_while_a_message_is_on_its_way_sends_it_once_and_stops_it(
         await window.shows("> ")
         gateway.send_signal(signal.SIGSTOP)
         window.type("demo words=5000 delay_ms=20\n")
-        await until(lambda: has_unread(gateway.port), what="the request is on its way")
+        await until(
+            lambda: has_unread(gateway.home / "perdure.sock"), what="the request is on its way"
+        )
         window.process.send_signal(signal.SIGINT)
         gateway.send_signal(signal.SIGCONT)
         await window.shows("stopped")
@@ -375,13 +379,32 @@ async def test_ctrl_c_while_a_message_is_on_its_way_sends_it_once_and_stops_it(
     assert texts == ["hello", "demo words=5000 delay_ms=20"]
 
 
-def has_unread(port: int) -> bool:
-    """Has the system taken bytes for this port that its owner has not read?"""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, _, state, queues, *_ = line.split()
-        if local.endswith(f":{port:04X}") and state == "01" and int(queues.partition(":")[2], 16):
-            return True
+def has_unread(path: Path) -> bool:
+    """Has the system taken a connection for this socket, or bytes on one, that its owner has not
+    looked at? Linux tells by netlink (`man 7 sock_diag`)."""
+    states, name_and_queues, nobody = 1 << 1 | 1 << 10, 0x01 | 0x10, 2**32 - 1
+    wanted = struct.pack("=BxxxIII2I", socket.AF_UNIX, states, 0, name_and_queues, nobody, nobody)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:
+        kernel.send(struct.pack("=IHHII", 16 + len(wanted), 20, 0x301, 0, 0) + wanted)
+        answer = kernel.recv(1_000_000)
+        while (parts := attributes(answer)) is not None:
+            if parts.get(0, b"").rstrip(b"\0") == os.fsencode(path) and any(parts[4][:4]):
+                return True
+            answer = answer[(struct.unpack_from("=I", answer)[0] + 3) & ~3 :]
+            answer = answer or kernel.recv(1_000_000)
     return False
+
+
+def attributes(message: bytes) -> dict[int, bytes] | None:
+    """What the first message of an answer says of one socket, or None at the end."""
+    length, kind = struct.unpack_from("=IH", message)
+    found: dict[int, bytes] = {}
+    at = 32
+    while at < length and kind == 20:
+        size, what = struct.unpack_from("=HH", message, at)
+        found[what] = message[at + 4 : at + size]
+        at += (size + 3) & ~3
+    return found if kind == 20 else None
 
 
 async def test_in_a_terminal_a_command_is_answered_once_and_an_errand_is_not_waited_for(
@@ -428,12 +451,12 @@ async def test_a_turn_is_stopped_by_its_id(node: Node) -> None:
 async def test_more_is_found_than_a_node_tells_at_once(node: Node) -> None:
     for number in range(3):
         await perdure(node.home, "chat", f"page-{number}", stdin="a needle")
-    async with node_client(node.home, {}) as answers:
-        assert answers is not None
-        whole = await answers.search("needle", limit=200, after=None)
-        in_pages = await hits(answers, "needle", limit=1000, after=None, page=2)
-        few = await hits(answers, "needle", limit=3, after=None, page=2)
-        rest = await hits(answers, "needle", limit=1000, after=few.next, page=2)
+    answers = await node_client(node.home, {})
+    assert answers is not None
+    whole = await answers.ask(records.search, q="needle", limit=200)
+    in_pages = await hits(answers, "needle", limit=1000, after=None, page=2)
+    few = await hits(answers, "needle", limit=3, after=None, page=2)
+    rest = await hits(answers, "needle", limit=1000, after=few.next, page=2)
 
     assert len(whole.hits) >= 3
     assert in_pages == whole
@@ -508,10 +531,21 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
         "assistant_said",
         "turn_settled",
     ]
+    await what_was_asked_is_told(gateway.home, answered)
     await unknown_ids_are_named(gateway.home)
     await pages_follow_each_other(gateway.home)
     if is_running:  # what is drawn for people is drawn from the same answers
         await people_read_the_same(gateway.home, answered)
+
+
+async def what_was_asked_is_told(home: Path, answered: dict[str, Any]) -> None:
+    asked = await perdure(home, "explain", answered["turn"], "--request")
+
+    assert asked.code == 0
+    assert asked.json["agent"] == "main"
+    assert asked.json["messages"] == [
+        {"role": "user", "blocks": [{"kind": "text", "text": "hello there"}]}
+    ]
 
 
 async def people_read_the_same(home: Path, answered: dict[str, Any]) -> None:
@@ -677,10 +711,37 @@ async def test_sigterm_is_0_and_takes_the_server_file_away(gateway: GatewayProce
     assert not (gateway.home / "server.json").exists()
 
 
-async def test_serve_prints_the_address_with_the_token(node: Node) -> None:
+async def test_serve_keeps_the_token_out_of_what_is_no_terminal(node: Node) -> None:
+    """It may be a log that others read. The address is there, and the way to sign in."""
     token = (node.home / "token").read_text().strip()
+    link = await perdure(node.home, "token", "link")
+    machine = await perdure(node.home, "token", "link", "--json")
 
-    assert f"{node.url}/#token={token}" in node.banner
+    assert f"{node.url}/\n" in node.banner
+    assert "perdure token link" in node.banner
+    assert token not in node.banner
+    assert link.out == f"{node.url}/#token={token}\n"
+    assert machine.json == {"url": link.out.strip()}
+
+
+async def test_serve_prints_the_address_with_the_token_where_it_is_asked_to(
+    tmp_path: Path, gateway_factory: StartGateway
+) -> None:
+    public = await gateway_factory(toml='[server]\nbase_url = "https://me:word@chat.example/p"\n')
+    link = await perdure(public.home, "token", "link")
+    await public.terminate()
+    gone = await perdure(public.home, "token", "link")
+    await public.start("--show-token")
+    async with terminal(tmp_path / "seen", "serve", "--port", "0") as window:
+        await window.shows("/#token=")
+        window.process.send_signal(signal.SIGTERM)
+        assert await window.ends() == 0
+
+    signed_in = f"https://chat.example/p/#token={public.token}"
+    assert link.out.strip() == signed_in
+    assert (gone.code, gone.out) == (3, "")
+    assert public.output.count(signed_in) == 1
+    assert "word" not in public.output
 
 
 async def test_a_second_node_on_one_home_is_refused(node: Node) -> None:
@@ -787,6 +848,70 @@ async def test_the_address_of_a_dead_node_may_belong_to_another(
     assert (await perdure(ours, "status")).code == 3
 
 
+VERBS = [
+    ("status",),
+    ("stop",),
+    ("restart",),
+    ("sessions", "list"),
+    ("token", "list"),
+    ("chat", "main"),
+    ("send", "home", "hello"),
+    ("turns", "stop", "trn_1"),
+]
+
+
+async def test_whoever_takes_the_port_of_a_dead_node_is_told_nothing(
+    gateway: GatewayProcess,
+) -> None:
+    """The operator's token least of all. The stranger answers as the node would."""
+    await gateway.kill()
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(65_536))
+        body = json.dumps({"pid": gateway.pid, "version": "0"}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", gateway.port):
+        results = [await perdure(gateway.home, *verb, stdin="hi\n") for verb in VERBS]
+
+    assert [result.code for result in results[:3]] == [3, 3, 3]
+    assert not heard
+
+
+async def test_the_token_is_needed_on_the_socket_too(gateway: GatewayProcess) -> None:
+    path = gateway.home / "perdure.sock"
+    statuses = []
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as http:
+        for token in ("", "wrong", gateway.token):
+            headers = {"Authorization": f"Bearer {token}"}
+            async with http.get("http://localhost/api/status", headers=headers) as response:
+                statuses.append(response.status)
+
+    assert statuses == [401, 401, 200]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert await gateway.terminate() == 0
+    assert not path.exists()
+
+
+async def test_a_home_with_a_long_path_is_reached_too(tmp_path: Path) -> None:
+    home = tmp_path / ("h" * 120)
+    home.mkdir(mode=0o700)
+    gateway = GatewayProcess(home, environ=environment(), clock=SystemClock())
+    await gateway.start()
+    try:
+        found = await perdure(home, "status", "--json")
+        await gateway.restart()
+        again = await perdure(home, "status", "--json")
+        stopped = await perdure(home, "stop")
+    finally:
+        await gateway.kill()
+
+    assert (found.code, again.code, stopped.code) == (0, 0, 0)
+    assert again.json["pid"] == gateway.pid
+
+
 async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Path) -> None:
     """After a kill the system may give the process id to a stranger."""
     hint = {"pid": os.getpid(), "port": 9, "url": "http://127.0.0.1:9"}
@@ -847,6 +972,34 @@ async def test_verify_checks_every_session(gateway: GatewayProcess) -> None:
     assert text.code == machine.code == 0
     assert "2 sessions" in text.out
     assert machine.json == {"sessions": 2, "violations": []}
+
+
+async def test_verify_looks_for_itself_beside_a_running_node(gateway: GatewayProcess) -> None:
+    """The node has the database to itself and is asked nothing; `--new` knows what was sound."""
+    await talked(gateway.home)
+    first = await perdure(gateway.home, "verify", "--json")
+    nothing = await perdure(gateway.home, "verify", "--new", "--json")
+    await perdure(gateway.home, "chat", "other", stdin="hello")
+    again = await perdure(gateway.home, "verify", "--new")
+    status = await perdure(gateway.home, "status", "--json")
+
+    assert (first.code, first.err) == (0, "")
+    assert first.json == {"sessions": 1, "violations": []}
+    assert nothing.json == {"sessions": 0, "violations": []}
+    assert again.out == "1 new sessions: all sound\n"
+    assert status.json["state"] == "serving"
+
+
+async def test_verify_new_still_names_what_was_found_broken(gateway: GatewayProcess) -> None:
+    answered = await talked(gateway.home)
+    await gateway.terminate()
+    damage(gateway.home, "UPDATE sessions SET strikes = strikes + 1")
+    whole = await perdure(gateway.home, "verify", "--json")
+    new = await perdure(gateway.home, "verify", "--new", "--json")
+
+    assert whole.code == new.code == 1
+    assert any(answered["session"] in each for each in whole.json["violations"])
+    assert new.json["violations"] == whole.json["violations"]
 
 
 async def test_verify_finds_a_damaged_session(gateway: GatewayProcess) -> None:
@@ -990,6 +1143,46 @@ async def test_help_answers_at_once(tmp_path: Path) -> None:
     _, err = await process.communicate()
 
     assert err.decode().split() == []
+
+
+# Loading them takes longer than asking a node on its socket.
+HEAVY = {"aiohttp", "yarl", "multidict", "apsw", "asyncpg", "structlog"}
+
+
+async def loaded_by(home: Path, *arguments: str, stdin: str = "") -> tuple[int | None, set[str]]:
+    """Return the exit code of a command, and every package that it imported."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "importtime", "-m", "perdure", *arguments),
+        env=environment(PERDURE_HOME=str(home)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        _, err = await process.communicate(stdin.encode())
+    lines = [line for line in err.decode().splitlines() if line.startswith("import time:")]
+    modules = {line.rpartition("|")[2].strip() for line in lines}
+    assert "perdure.app.client" in modules
+    return process.returncode, {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize("verb", ["status", "status --json", "send nowhere hello", "chat lean"])
+async def test_a_verb_that_asks_a_node_loads_no_library_for_it(node: Node, verb: str) -> None:
+    code, loaded = await loaded_by(node.home, *verb.split(), stdin="hello\n")
+
+    assert code == (1 if verb.startswith("send") else 0)
+    assert loaded & HEAVY == set()
+
+
+async def test_status_loads_no_library_where_no_node_is(
+    gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    """Nor where one was killed, and has left its address and its socket behind."""
+    await gateway.kill()
+    for home in (tmp_path, gateway.home):
+        code, loaded = await loaded_by(home, "status")
+        assert code == 3
+        assert loaded & HEAVY == set()
 
 
 async def test_verify_works_beside_a_node_that_shares_its_store(

@@ -5,11 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from simcord.backend.models import Channel
 from simcord.enums import ChannelType
 
 from perdure.adapters.discord.adapter import make
+from perdure.adapters.discord.finding import PAGE, PAGES_MAX
 from perdure.adapters.discord.forums import TRIED_S
 from perdure.adapters.discord.manifest import DiscordSettings
 from perdure.app.system import SystemClock, SystemEntropy
@@ -18,19 +20,25 @@ from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.domain.updates import DELETE, EDIT, MESSAGE
 from perdure.ports.adapter import (
+    ACCOUNT_WAIT,
     Delete,
     Edit,
     Platform,
     Post,
     Preview,
     React,
+    Reading,
+    Sought,
+    ThreadGone,
+    Unrenderable,
     Unsupported,
     Upload,
 )
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.discord_twin import DiscordTwinControl
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 
@@ -38,7 +46,7 @@ DEADLINE_S = 10.0
 TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
 
 
-class Recorder:
+class Recorder(Unguarded):
     """The `Inlet` port: takes what it is given, after refusing as often as it is told to."""
 
     def __init__(self) -> None:
@@ -48,10 +56,10 @@ class Recorder:
         self.signs = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
-        self.taken.append(arrival)
+        self.taken += await opened(arrival, reading)
         async with self._changed:
             self._changed.notify_all()
 
@@ -164,7 +172,7 @@ class TestIn:
 
         (arrival,) = await bot.inlet.until(1)
 
-        assert arrival.kind == MESSAGE
+        assert arrival.kind == UpdateKind.MESSAGE
         assert arrival.external_id == f"{channel.id}/{message}"
         assert arrival.place == str(channel.id)
         assert arrival.place_kind is PlaceKind.PRIVATE
@@ -249,11 +257,11 @@ class TestIn:
 
         said, *edits, deleted = await bot.inlet.until(4)
 
-        assert [edit.kind for edit in edits] == [EDIT, EDIT]
+        assert [edit.kind for edit in edits] == [UpdateKind.EDIT, UpdateKind.EDIT]
         assert [edit.text for edit in edits] == ["first", "First!"]
         assert {edit.target for edit in edits} == {said.external_id}
         assert len({each.external_id for each in bot.inlet.taken}) == 4
-        assert (deleted.kind, deleted.target) == (DELETE, said.external_id)
+        assert (deleted.kind, deleted.target) == (UpdateKind.DELETE, said.external_id)
         assert deleted.sender.id == str(server.alice.id)
 
     async def test_a_file_is_fetched_through_its_message(
@@ -583,8 +591,7 @@ class TestForum:
     @pytest.fixture
     def forum(self, server: SimcordServer) -> Channel:
         # A post's age is told by its id, so simcord's time must be ours.
-        now_s = SystemClock().now_ms() / 1000
-        server.world.advance_clock(now_s - server.world.clock.now().timestamp())
+        server.keep_our_time(SystemClock())
         return server.channel("questions", type=ChannelType.FORUM)
 
     def into(self, server: SimcordServer, forum: Channel) -> Address:
@@ -820,10 +827,223 @@ class TestFailures:
             await bot.platform.perform(edit)
         await bot.platform.perform(edit)
 
-    async def test_a_key_cannot_be_asked_for(self, bot: Bot, server: SimcordServer) -> None:
-        assert not bot.platform.capabilities(in_general(server)).can_find
-        with pytest.raises(Permanent):
-            await bot.platform.find(PartId("prt_1"), in_general(server))
+    @pytest.mark.parametrize("is_global", [False, True])
+    async def test_a_wait_for_typing_names_its_seconds_and_whom_it_is_for(
+        self, server: SimcordServer, bot: Bot, is_global: bool
+    ) -> None:
+        server.fail("POST", "*/typing", 429, retry_after_s=3, is_global=is_global)
+        with pytest.raises(Transient) as caught:
+            await bot.platform.typing(in_general(server))
+        assert caught.value.retry_after_s == 3
+        assert (caught.value.code == ACCOUNT_WAIT) == is_global
+
+    async def test_a_wait_for_the_whole_account_ends_the_catching_up(
+        self, server: SimcordServer, tmp_path: Path
+    ) -> None:
+        async with running(server, tmp_path) as bot:
+            server.write(server.alice, server.general, "before")
+            await bot.inlet.until(1)
+        server.write(server.alice, server.general, "meanwhile")
+        server.fail("GET", "*/messages", 429, retry_after_s=3, is_global=True)
+        async with running(server, tmp_path) as bot:
+            (arrival,) = await bot.inlet.until(1)
+        assert arrival.text == "meanwhile"
+        assert [each.retry_after_s for each in bot.failures] == [3]
+
+    async def test_a_thread_that_is_gone_is_named_and_its_channel_takes_the_words(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        thread = server.thread(server.general, "boats")
+        inside = msgspec.structs.replace(in_general(server), thread=str(thread.id))
+        server.world.delete_channel(thread.id)
+        with pytest.raises(ThreadGone):
+            await bot.platform.perform(post(inside, "hello"))
+        await bot.platform.perform(post(in_general(server), "hello"))
+        assert server.shown(server.general)[-1].text == "hello"
+
+    @pytest.mark.parametrize(
+        ("status", "code", "failure"), [(404, 10003, ThreadGone), (400, 50083, ThreadGone)]
+    )
+    async def test_a_thread_that_is_closed_is_as_good_as_gone(
+        self,
+        server: SimcordServer,
+        bot: Bot,
+        status: int,
+        code: int,
+        failure: type[Exception],
+    ) -> None:
+        inside = msgspec.structs.replace(in_general(server), thread="1" * 18)
+        server.fail("POST", "*/messages", status, code=code, times=2)
+        with pytest.raises(failure):
+            await bot.platform.perform(post(inside, "hello"))
+        with pytest.raises(Permanent) as caught:
+            await bot.platform.perform(post(in_general(server), "hello"))
+        assert not isinstance(caught.value, ThreadGone), "there is no thread to leave"
+
+    @pytest.mark.parametrize(
+        ("code", "errors", "is_about_it"),
+        [
+            (50035, {"content": {"_errors": []}}, True),
+            (50035, {"message": {"content": {"_errors": []}}}, True),
+            (50035, {"embeds": {"0": {}}}, True),
+            (50006, {}, True),
+            (50035, {"components": {"0": {}}}, False),
+            (50013, {}, False),
+        ],
+    )
+    async def test_a_refused_form_is_named(
+        self,
+        server: SimcordServer,
+        bot: Bot,
+        code: int,
+        errors: dict[str, object],
+        is_about_it: bool,
+    ) -> None:
+        server.fail("POST", "*/messages", 400, code=code, errors=errors, times=2)
+        with pytest.raises(Permanent) as caught:
+            await bot.platform.perform(post(in_general(server), "**hello**"))
+        assert isinstance(caught.value, Unrenderable) == is_about_it
+        with pytest.raises(Permanent) as caught:
+            await bot.platform.perform(post(in_general(server), "**hello**", is_plain=True))
+        assert not isinstance(caught.value, Unrenderable), "it has no simpler form"
+
+    async def test_a_caption_that_is_refused_goes_letter_by_letter(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        server.fail("POST", "*/messages", 400, code=50035, errors={"content": {}})
+        upload = Upload(
+            key=PartId("prt_9"),
+            address=in_general(server),
+            name="a.txt",
+            mime="text/plain",
+            data=b"words",
+            caption="the *file*",
+        )
+        await bot.platform.perform(upload)
+        (shown,) = server.shown(server.general)
+        assert shown.text == r"the \*file\*"
+
+
+class TestFinding:
+    """What was sent and never answered, once its key is forgotten."""
+
+    TEXT = "**High** at noon"
+
+    @pytest.fixture(autouse=True)
+    def same_time(self, server: SimcordServer) -> None:
+        server.keep_our_time(SystemClock())
+
+    def sought(self, server: SimcordServer, **more: object) -> Sought:
+        values: dict[str, object] = {
+            "key": PartId("prt_9"),
+            "address": in_general(server),
+            "text": self.TEXT,
+            "tried_at": SystemClock().now_ms(),
+            **more,
+        }
+        return Sought(**values)  # type: ignore[arg-type]
+
+    async def test_it_is_found_by_its_words_and_its_time(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        await bot.platform.perform(post(in_general(server), "something else", "prt_0"))
+        receipt = await bot.platform.perform(post(in_general(server), self.TEXT))
+        assert await bot.platform.find(self.sought(server)) == receipt
+        assert await bot.platform.find(self.sought(server, text="never sent")) is None
+
+    async def test_a_text_that_was_sent_plain_is_found(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        receipt = await bot.platform.perform(post(in_general(server), self.TEXT, is_plain=True))
+        assert await bot.platform.find(self.sought(server)) == receipt
+
+    async def test_what_others_say_or_other_parts_own_is_not_it(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        robot = server.person("robot", is_bot=True)
+        for other in (robot, server.alice):
+            server.write(other, server.general, self.TEXT)
+        taken = await bot.platform.perform(post(in_general(server), self.TEXT))
+        owned = frozenset({taken.external_id})
+        assert await bot.platform.find(self.sought(server, owned=owned)) is None
+
+    @pytest.mark.parametrize("minutes", [-30, 30])
+    async def test_the_same_words_at_another_time_are_a_doubt(
+        self, server: SimcordServer, bot: Bot, minutes: int
+    ) -> None:
+        await bot.platform.perform(post(in_general(server), self.TEXT))
+        tried_at = SystemClock().now_ms() + minutes * 60_000
+        with pytest.raises(Ambiguous):
+            await bot.platform.find(self.sought(server, tried_at=tried_at))
+
+    async def test_two_that_say_the_same_are_a_doubt(self, server: SimcordServer, bot: Bot) -> None:
+        for key in ("prt_1", "prt_2"):
+            await bot.platform.perform(post(in_general(server), self.TEXT, key))
+        with pytest.raises(Ambiguous):
+            await bot.platform.find(self.sought(server))
+
+    async def test_a_file_is_found_by_its_name_and_another_one_is_a_doubt(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        upload = Upload(
+            key=PartId("prt_3"),
+            address=in_general(server),
+            name="chart.txt",
+            mime="text/plain",
+            data=b"tide",
+            caption=self.TEXT,
+        )
+        receipt = await bot.platform.perform(upload)
+        assert await bot.platform.find(self.sought(server, name="chart.txt")) == receipt
+        assert await bot.platform.find(self.sought(server)) is None, "that one had no file"
+        with pytest.raises(Ambiguous):
+            await bot.platform.find(self.sought(server, name="another.txt"))
+
+    async def test_where_nothing_can_be_read_nobody_can_tell(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        with pytest.raises(Ambiguous, match="no history"):
+            await bot.platform.find(self.sought(server))
+        server.fail("GET", "*/messages", 403, code=50001)
+        with pytest.raises(Ambiguous, match="50001"):
+            await bot.platform.find(self.sought(server))
+        forum = server.channel("questions", type=ChannelType.FORUM)
+        into = Address(adapter="discord", account=server.bot, place=str(forum.id))
+        with pytest.raises(Ambiguous):
+            await bot.platform.find(self.sought(server, address=into))
+
+    @pytest.mark.parametrize("more", [{"text": ""}, {"tried_at": 0}])
+    async def test_what_is_not_known_cannot_be_looked_for(
+        self, server: SimcordServer, bot: Bot, more: dict[str, object]
+    ) -> None:
+        await bot.platform.perform(post(in_general(server), self.TEXT))
+        with pytest.raises(Ambiguous):
+            await bot.platform.find(self.sought(server, **more))
+
+    async def test_a_deleted_thread_shows_nothing(self, server: SimcordServer, bot: Bot) -> None:
+        gone = msgspec.structs.replace(in_general(server), thread="1" * 18)
+        assert await bot.platform.find(self.sought(server, address=gone)) is None
+
+    async def test_far_back_is_looked_only_so_far(self, server: SimcordServer, bot: Bot) -> None:
+        receipt = await bot.platform.perform(post(in_general(server), self.TEXT))
+        sought = self.sought(server)
+        for number in range(PAGE * 2):
+            server.write(server.alice, server.general, str(number))
+        assert await bot.platform.find(sought) == receipt
+        for number in range(PAGE * PAGES_MAX):
+            server.write(server.alice, server.general, str(number))
+        with pytest.raises(Ambiguous, match="too much"):
+            await bot.platform.find(sought)
+        assert len(server.requests("GET", "*/messages")) <= 3 + PAGES_MAX
+
+    @pytest.mark.parametrize(("status", "wait_s"), [(429, 7), (503, None)])
+    async def test_what_cannot_be_told_now_is_asked_again(
+        self, server: SimcordServer, bot: Bot, status: int, wait_s: float | None
+    ) -> None:
+        server.fail("GET", "*/messages", status, retry_after_s=wait_s)
+        with pytest.raises(Transient) as caught:
+            await bot.platform.find(self.sought(server))
+        assert caught.value.retry_after_s == wait_s
 
 
 class TestConnection:
@@ -1083,8 +1303,8 @@ class TestTwin:
 
         said, edit, deleted = await twin_bot.inlet.until(3)
 
-        assert (edit.kind, edit.target, edit.text) == (EDIT, said.external_id, "first")
-        assert (deleted.kind, deleted.target) == (DELETE, said.external_id)
+        assert (edit.kind, edit.target, edit.text) == (UpdateKind.EDIT, said.external_id, "first")
+        assert (deleted.kind, deleted.target) == (UpdateKind.DELETE, said.external_id)
 
     async def test_buttons_and_commands_are_acknowledged(
         self, discord_twin: DiscordTwinControl, twin_bot: Bot

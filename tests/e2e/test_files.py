@@ -41,7 +41,9 @@ async def model() -> AsyncIterator[ModelServer]:
 async def start(gateway_factory: Factory, model: ModelServer) -> AsyncIterator[Start]:
     async with aiohttp.ClientSession() as session:
 
-        async def begin(more: str = "", agent: str = "", *, private: bool = True) -> Client:
+        async def begin(
+            more: str = "", agent: str = "", limits: str = "", *, private: bool = True
+        ) -> Client:
             toml = f"""
 [agents.main]
 kind = "chat"
@@ -51,6 +53,7 @@ model = "scripted"
 [limits]
 private_urls = {json.dumps(private)}
 media_bytes = 100_000
+{limits}
 [sessions]
 titles = false
 {more}
@@ -258,6 +261,43 @@ async def test_an_album_on_a_platform_is_one_turn(
     shown = await telegram.wait_shown(ADA, lambda seen: len(seen) >= 2)
     assert 'You said: "our garden". You sent: one.txt, two.txt.' in shown[0].text
     assert '"and now?"' in shown[1].text
+
+
+async def test_downloads_that_hang_keep_no_chat_silent(
+    telegram: BotApi, start: Start, files: FileServer, model: ModelServer
+) -> None:
+    """On a platform whose `getFile` hangs, and over HTTP from a server that stops in the middle."""
+    files.hanging.add("/report.txt")
+    client = await start(
+        limits="fetch_wait_s = 6.5",
+        more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
+        f'allow = ["{ADA}"]\nbusy = "queue"\n',
+    )
+    telegram.fail("getFile", Fault(is_hung=True))
+    send_document(telegram, "plan.txt", caption="read this")
+    telegram.write(ADA, "and answer")
+    said = await client.say("main", "when?", attachments=[{"url": f"{files.url}/report.txt"}])
+
+    shown = await telegram.wait_shown(ADA, lambda seen: len(seen) >= 4)
+    assert (await client.settled(said["turn"]))["outcome"] == "done"
+
+    still, late = (each.text for each in shown[:2])
+    assert still == (
+        "The file plan.txt is still being fetched. If it is not here within 6.5 seconds of your "
+        "message, the answer begins without it."
+    )
+    assert late.startswith("The file plan.txt did not arrive in time, so the answer begins")
+    assert telegram.made("sendChatAction")
+    words = [str(request.body and request.body["messages"]) for request in model.requests]
+    assert (
+        sum(
+            "plan.txt (application/octet-stream): it did not arrive in time" in each
+            for each in words
+        )
+        == 2
+    )
+    assert sum("report.txt: it did not arrive in time" in each for each in words) == 1
+    assert not any("still being fetched" in each for each in words)
 
 
 async def test_a_sticker_is_described_once_and_a_forward_is_told_as_such(

@@ -66,7 +66,7 @@ async def test_a_repeated_id_is_the_same_message_also_after_restarts(client: Cli
 @pytest.mark.shared
 async def test_events_tell_everything_once_and_resume_without_a_gap(client: Client) -> None:
     await client.settled((await client.say("main", "warm up"))["turn"])
-    accepted = await client.say("main", "demo words=60 delay_ms=10")
+    accepted = await client.say("main", "demo words=60 delay_ms=25")
     text, last, seen, places = "", None, [], []
     for pieces in (5, 7, 10_000):  # two connections are dropped on the way
         if ("outcome", accepted["turn"]) in seen:
@@ -567,6 +567,38 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
         assert told[0][0] == 404
 
 
+async def test_the_streams_of_a_revoked_token_end_at_once_and_no_others(client: Client) -> None:
+    """Neither do they tell one more word, though the person has another token."""
+    made = [(await client.call("POST", "/api/tokens", body={"name": "bob"}))[1] for _ in range(2)]
+    lost, kept = Client(client.gateway, client.session), Client(client.gateway, client.session)
+    lost.token, kept.token = made[0]["token"], made[1]["token"]
+    asked = await lost.say("main", LONG)
+    call = {"model": "main", "stream": True, "messages": [{"role": "user", "content": LONG}]}
+    url = f"{client.gateway.url}/v1/chat/completions"
+    signed_in = {"Authorization": f"Bearer {lost.token}"}
+    async with (
+        lost.events("main") as revoked,
+        kept.events("main") as others,
+        client.session.post(url, json=call, headers=signed_in) as streamed,
+    ):
+        await anext(revoked)
+        assert await streamed.content.readany()
+        status, _ = await client.call("DELETE", f"/api/tokens/{made[0]['id']}")
+        assert status == 200
+
+        async with asyncio.timeout(5):
+            with pytest.raises(aiohttp.ClientError):
+                async for _ in revoked:
+                    pass
+            with pytest.raises(aiohttp.ClientError):
+                async for _ in streamed.content.iter_any():
+                    pass
+            while (await anext(others))[1] != "delta":
+                pass
+    assert (await lost.call("GET", "/api/status"))[0] == 401
+    assert (await kept.call("GET", f"/api/turns/{asked['turn']}"))[1]["state"] == "running"
+
+
 @pytest.mark.shared
 async def test_every_list_goes_on_from_its_cursor(client: Client) -> None:
     for n in range(2):
@@ -658,6 +690,32 @@ async def test_a_form_with_one_file_is_that_file(client: Client) -> None:
         assert (status, body["error"]["code"]) == (400, "malformed_body")
 
 
+async def test_a_caller_who_hangs_up_in_a_body_is_no_failure(client: Client) -> None:
+    """Whatever it was to be, and with and without a known length."""
+    paths = (
+        "/api/conversations/main/messages",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/api/media",
+        "/hooks/nobody/here",
+    )
+    heads = {
+        "Content-Length: 5000\r\nContent-Type: application/json": b'{"text": "aaaa',
+        "Transfer-Encoding: chunked": b'10\r\n{"text":"aaaaaaa\r\n',
+        "Content-Length: 5000\r\nContent-Type: multipart/form-data; boundary=b": b"--b\r\nContent-",
+    }
+    for path in paths:
+        for head, begun in heads.items():
+            _, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+            who = f"Host: here\r\nAuthorization: Bearer {client.token}"
+            writer.write(f"POST {path} HTTP/1.1\r\n{who}\r\n{head}\r\n\r\n".encode() + begun)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+    assert (await client.call("GET", "/api/status"))[0] == 200
+    assert "Traceback" not in client.gateway.output
+
+
 async def test_health_metrics_and_the_api_document(client: Client) -> None:
     await client.settled((await client.say("main", "count me"))["turn"])
     async with client.session.get(client.gateway.url + "/healthz") as response:
@@ -670,6 +728,29 @@ async def test_health_metrics_and_the_api_document(client: Client) -> None:
     assert "/api/commands" in document["paths"]
     _, status = await client.call("GET", "/api/status")
     assert status["agents"] == [{"name": "main", "kind": "demo"}]
+
+
+async def test_what_a_model_was_asked_is_told_to_operators_only(client: Client) -> None:
+    _, made = await client.call("POST", "/api/tokens", body={"name": "eve"})
+    first = await client.settled((await client.say("told", "the first"))["turn"])
+    turn = await client.settled((await client.say("told", "the second"))["turn"])
+
+    status, explained = await client.call("GET", f"/api/explain/{turn['id']}?request=true")
+    _, without = await client.call("GET", f"/api/explain/{turn['id']}")
+    answer = (await client.transcript("told"))[1]["text"]
+    client.token = made["token"]
+    refused, error = await client.call("GET", f"/api/explain/{first['id']}?request=true")
+
+    said = [
+        (message["role"], block["text"])
+        for message in explained["request"]["messages"]
+        for block in message["blocks"]
+    ]
+    assert status == 200
+    assert said == [("user", "the first"), ("assistant", answer), ("user", "the second")]
+    assert len(explained["request"]["encoded"]) == 3
+    assert without["request"] is None
+    assert (refused, error["error"]["code"]) == (403, "forbidden")
 
 
 async def test_why_an_answer_failed_is_told_in_full_to_operators_only(client: Client) -> None:

@@ -30,11 +30,16 @@ from perdure.ports.adapter import (
     Post,
     Preview,
     React,
+    Reading,
+    ThreadGone,
+    Unrenderable,
     Unsupported,
     Upload,
 )
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.fixtures import NewPeer
+from perdure.testkit.peers.gate import Gate
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.synapse import MatrixControl
 
@@ -43,7 +48,7 @@ TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
 
 
-class Recording:
+class Recording(Unguarded):
     """An inlet that keeps what it was given, each thing once, as the gateway does; `failures` is
     what it answers with first."""
 
@@ -55,14 +60,14 @@ class Recording:
         self.spoilt: dict[str, Any] = {}
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         async with self._changed:
             self.offered.append(arrival)
             self._changed.notify_all()
             if self.failures:
                 raise self.failures.pop(0)
             if arrival.external_id not in {each.external_id for each in self.arrivals}:
-                self.arrivals.append(arrival)
+                self.arrivals += await opened(arrival, reading)
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:
         self.spoilt[external_id] = json.loads(payload)
@@ -141,6 +146,13 @@ async def world(matrix: MatrixControl, tmp_path: Path) -> AsyncIterator[World]:
     yield world
     for platform in world.made:
         await platform.close()
+
+
+@pytest.fixture
+async def gate(matrix: MatrixControl) -> AsyncIterator[Gate]:
+    """Before the server, which cannot be told what to refuse."""
+    async with Gate(matrix.url) as gate:
+        yield gate
 
 
 @pytest.fixture
@@ -419,6 +431,114 @@ async def test_typing_is_seen_until_the_answer(world: World, alice: MatrixPerson
     await _signalled(alice, room, "m.typing", lambda seen: seen["user_ids"] == [me])
     await platform.perform(Post(key=_key("ty"), address=world.address(room), text="done"))
     await _signalled(alice, room, "m.typing", lambda seen: seen["user_ids"] == [])
+
+
+async def test_a_wait_for_the_end_of_typing_holds_up_the_words(
+    world: World, alice: MatrixPerson, gate: Gate
+) -> None:
+    """It is named before anything is shown, so all of it may be tried again."""
+    room = await _together(world.bot, alice)
+    platform = world.platform(homeserver=gate.url)
+    await platform.connect()
+    await platform.typing(world.address(room))
+    gate.refuse("PUT", "*/typing/*", 429, errcode="M_LIMIT_EXCEEDED", retry_after_ms=2000)
+    post = Post(key=_key("ty"), address=world.address(room), text="done")
+    with pytest.raises(Transient) as told:
+        await platform.perform(post)
+    assert (told.value.code, told.value.retry_after_s) == (ACCOUNT_WAIT, 2)
+    assert await alice.shown(room) == []
+
+    gate.refuse("PUT", "*/typing/*", 403, errcode="M_FORBIDDEN")
+    await platform.perform(post)
+    assert [shown.text for shown in await alice.shown(room)] == ["done"]
+
+
+async def test_a_wait_for_a_read_mark_is_passed_on_and_nothing_is_lost(
+    world: World, alice: MatrixPerson, inlet: Recording, gate: Gate
+) -> None:
+    room = await _together(world.bot, alice)
+    platform = world.platform(homeserver=gate.url)
+    await platform.connect()
+    gate.refuse("POST", "*/receipt/*", 429, errcode="M_LIMIT_EXCEEDED", retry_after_ms=2000)
+    receiving = asyncio.create_task(platform.receive(inlet))
+    await _ready(inlet, receiving)
+    await alice.write(room, "hello")
+    with pytest.raises(Transient) as told:
+        async with asyncio.timeout(DEADLINE_S):
+            await receiving
+    assert told.value.retry_after_s == 2
+    await platform.close()
+    async with world.receiving(inlet):
+        await alice.write(room, "and then")
+        await inlet.texts("hello", "and then")
+
+
+async def test_what_a_thread_began_with_must_be_in_the_room(
+    world: World, alice: MatrixPerson
+) -> None:
+    room = await _together(world.bot, alice)
+    elsewhere = await _together(world.bot, alice)
+    platform = world.platform()
+    await platform.connect()
+    foreign = await alice.write(elsewhere, "in another room")
+    root = await alice.write(room, "in this room")
+    inside = Post(key=_key("in"), address=world.address(room, root), text="in")
+    reply = await platform.perform(inside)
+    for thread in ("$gone", foreign, reply.external_id):
+        post = Post(key=_key(f"t{thread}"), address=world.address(room, thread), text="lost")
+        with pytest.raises(ThreadGone):
+            await platform.perform(post)
+    outside = Post(key=_key("out"), address=world.address(room), text="out")
+    await platform.perform(outside)
+    shown = [each.text for each in await alice.shown(room) if each.author == world.bot.user_id]
+    assert shown == ["in", "out"]
+
+
+async def test_a_plain_text_has_no_html(world: World, alice: MatrixPerson, gate: Gate) -> None:
+    room = await _together(world.bot, alice)
+    platform = world.platform(homeserver=gate.url)
+    await platform.connect()
+    text = "**b** <b>no tag</b> @room"
+    post = Post(key=_key("p"), address=world.address(room), text=text, is_plain=True)
+    receipt = (await platform.perform(post)).external_id
+    (shown,) = await alice.shown(room)
+    content = shown.raw["content"]
+    assert (content["body"], content["m.mentions"]) == (text, {})
+    assert content.keys().isdisjoint({"format", "formatted_body"})
+
+    more = text + " and more"
+    edit = Edit(
+        key=_key("e"), address=world.address(room), receipt=receipt, text=more, is_plain=True
+    )
+    await platform.perform(edit)
+    (shown,) = await alice.shown(room)
+    assert shown.text == more
+    # What has no form cannot be refused for it.
+    gate.refuse("PUT", "*/send/*", 400, errcode="M_BAD_JSON", error="no")
+    with pytest.raises(Permanent) as refused:
+        await platform.perform(edit)
+    assert not isinstance(refused.value, Unrenderable)
+
+
+async def test_a_caption_that_is_refused_goes_without_html(
+    world: World, alice: MatrixPerson, gate: Gate
+) -> None:
+    room = await _together(world.bot, alice)
+    platform = world.platform(homeserver=gate.url)
+    await platform.connect()
+    gate.refuse("PUT", "*/send/*", 400, errcode="M_BAD_JSON", error="no")
+    upload = Upload(
+        key=_key("u"),
+        address=world.address(room),
+        name="a.txt",
+        mime="text/plain",
+        data=b"words",
+        caption="a **cat**",
+    )
+    await platform.perform(upload)
+    (shown,) = await alice.shown(room)
+    assert shown.raw["content"]["body"] == "a **cat**"
+    assert "formatted_body" not in shown.raw["content"]
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "😀", "<", '"'])
@@ -728,9 +848,9 @@ async def test_the_cursor_moves_after_the_message_was_taken(
     seen: list[str] = []
 
     class Looking(Recording):
-        async def take(self, arrival: Arrival) -> None:
+        async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
             seen.append(_point(cursor))
-            await super().take(arrival)
+            await super().take(arrival, reading)
 
     looking = Looking()
     async with world.receiving(looking):

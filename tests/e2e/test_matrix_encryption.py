@@ -28,8 +28,9 @@ from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Transient
 from perdure.domain.ids import PartId
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import Delete, Edit, Post, React, Upload
+from perdure.ports.adapter import Delete, Edit, Post, React, Reading, Upload
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.synapse import MatrixControl
 
@@ -37,7 +38,7 @@ DEADLINE_S = 30.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
 
 
-class Recording:
+class Recording(Unguarded):
     """An inlet that keeps each thing once, as the gateway does."""
 
     def __init__(self) -> None:
@@ -46,10 +47,10 @@ class Recording:
         self.is_alive = asyncio.Event()
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         async with self._changed:
             if arrival.external_id not in {each.external_id for each in self.arrivals}:
-                self.arrivals.append(arrival)
+                self.arrivals += await opened(arrival, reading)
             self._changed.notify_all()
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:

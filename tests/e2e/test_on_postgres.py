@@ -1,5 +1,6 @@
 """The real gateway on PostgreSQL: the same answers, and a crash that another life mends."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -27,6 +28,25 @@ async def test_a_conversation_on_postgres(client: Client) -> None:
     _, hits = await client.call("GET", "/api/search?q=database")
     assert hits["hits"][0]["conversation"] == "main"
     assert (await client.say("main", "hello database", id="a1"))["duplicate"] is True
+
+
+async def test_a_stream_ends_soon_after_another_node_has_revoked_its_token(
+    client: Client, gateway_factory: Factory, postgres_database: str
+) -> None:
+    toml = f'[store]\nurl = "{postgres_database}"\n'
+    other = Client(await gateway_factory(toml=toml, name="other"), client.session)
+    status, made = await other.call("POST", "/api/tokens", body={"name": "bob"})
+    assert status == 201
+    client.token = made["token"]
+    await client.say("main", "hello")
+    async with client.events("main") as events:
+        await anext(events)
+        assert (await other.call("DELETE", f"/api/tokens/{made['id']}"))[0] == 200
+
+        async with asyncio.timeout(10):
+            with pytest.raises(aiohttp.ClientError):
+                async for _ in events:
+                    pass
 
 
 async def test_a_kill_is_mended_once_the_lease_has_run_out(

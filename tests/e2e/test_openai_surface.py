@@ -306,10 +306,38 @@ async def test_a_client_that_repeats_by_itself_says_nothing_twice(
             assert await roles(gateway, name) == ["user", "assistant"]
 
 
-async def test_too_many_requests_are_tried_again(setting: Setting, replies: Replies) -> None:
-    replies.rule = script.in_turn(script.status(429, retry_after=0), script.say("at last"))
+@pytest.mark.parametrize(
+    "reply",
+    [
+        script.status(429, retry_after=0),
+        script.status(503),
+        script.error_in_stream(0, kind="overloaded_error"),
+        script.cut_after(0, script.say("nothing of this")),
+    ],
+    ids=["429", "503", "error inside", "cut"],
+)
+async def test_too_many_requests_are_tried_again(
+    setting: Setting, replies: Replies, reply: script.Reply
+) -> None:
+    replies.rule = script.in_turn(reply, script.say("at last"))
     assert (await setting.ask("hi")).choices[0].message.content == "at last"
     assert len(setting.model.requests) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_limit_of_the_model_that_lasts_is_the_callers_to_wait_out(
+    setting: Setting, replies: Replies, stream: bool
+) -> None:
+    replies.rule = lambda _: script.status(429, retry_after=3600)
+    for conversation in (None, "limited"):
+        with pytest.raises(openai.RateLimitError) as caught:
+            await setting.ask("hi", conversation, stream=stream)
+        assert caught.value.response.headers["Retry-After"] == "3600"
+        assert caught.value.response.json()["error"]["code"] == "rate_limit_exceeded"
+
+    replies.rule = script.echo
+    answer = await setting.ask("still there?")
+    assert answer.choices[0].message.content.endswith("still there?")
 
 
 async def test_a_fallback_answers_when_the_first_agent_is_down(gateway_factory: Factory) -> None:

@@ -22,8 +22,8 @@ from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.domain.updates import DELETE, EDIT
 from perdure.ports.adapter import (
     Delete,
     Edit,
@@ -32,10 +32,13 @@ from perdure.ports.adapter import (
     Post,
     Preview,
     React,
+    Reading,
+    Sought,
     Unsupported,
     Upload,
 )
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.emulate_slack import EmulateSlackControl
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.local_slack import (
@@ -53,7 +56,7 @@ KEY = PartId("stp_one")
 DEADLINE_S = 10.0
 
 
-class Recorder:
+class Recorder(Unguarded):
     """An inlet that keeps what it is given, and may be down for a while."""
 
     def __init__(self) -> None:
@@ -63,11 +66,11 @@ class Recorder:
         self.alive_count = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         if self.failures:
             raise self.failures.pop(0)
         async with self._changed:
-            self.taken.append(arrival)
+            self.taken += await opened(arrival, reading)
             self._changed.notify_all()
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:
@@ -166,8 +169,8 @@ async def test_edits_and_deletions_arrive(inlet: Recorder, local_slack: LocalSla
     await local_slack.edit(GENERAL, ts, f"<@{BOT}> hello you")
     await local_slack.delete(GENERAL, ts)
 
-    deleted = await inlet.until(lambda arrival: arrival.kind == DELETE)
-    edits = [arrival for arrival in inlet.taken if arrival.kind == EDIT]
+    deleted = await inlet.until(lambda arrival: arrival.kind == UpdateKind.DELETE)
+    edits = [arrival for arrival in inlet.taken if arrival.kind == UpdateKind.EDIT]
     assert [edit.text for edit in edits] == ["hello", "hello you"]
     assert {arrival.target for arrival in (*edits, deleted)} == {f"{GENERAL}/{ts}"}
     assert {arrival.thread for arrival in (*edits, deleted)} == {ts}
@@ -293,7 +296,7 @@ async def test_a_file_goes_out(slack: Platform, local_slack: LocalSlackControl) 
     (file,) = shown.raw["files"]
     assert (file["title"], shown.text, shown.thread) == ("map.png", "_a_", ts)
     assert b"".join([chunk async for chunk in slack.fetch(file["url_private"])]) == b"\x89PNG"
-    assert await slack.find(KEY, address) == receipt
+    assert await slack.find(Sought(key=KEY, address=address)) == receipt
     await slack.perform(Delete(address=address, receipt=receipt.external_id))
     await slack.perform(Delete(address=address, receipt=receipt.external_id))
 
@@ -422,8 +425,12 @@ async def test_signed_events_arrive(emulated: Emulated) -> None:
     mention, more, edit, deletion, direct = emulated.inlet.taken
     assert (mention.text, mention.thread, mention.is_addressed) == ("hello", ts, True)
     assert (more.text, more.thread) == ("and more", ts)
-    assert (edit.kind, edit.text, edit.target) == (EDIT, "hello there", mention.external_id)
-    assert (deletion.kind, deletion.target) == (DELETE, more.external_id)
+    assert (edit.kind, edit.text, edit.target) == (
+        UpdateKind.EDIT,
+        "hello there",
+        mention.external_id,
+    )
+    assert (deletion.kind, deletion.target) == (UpdateKind.DELETE, more.external_id)
     assert (direct.place, direct.place_kind) == (private, PlaceKind.PRIVATE)
     assert direct.sender.id == control.user
     assert direct.sender.name
@@ -459,11 +466,11 @@ async def test_a_lost_receipt_is_found(emulated: Emulated) -> None:
     ts = await emulated.control.write(place, "go")
 
     for address in (at(place), at(place, ts)):
-        assert await platform.find(KEY, address) is None
+        assert await platform.find(Sought(key=KEY, address=address)) is None
         receipt = await platform.perform(Post(key=KEY, address=address, text="here"))
         await platform.perform(Post(key=PartId("stp_two"), address=address, text="there"))
-        assert await platform.find(KEY, address) == receipt
-        assert await platform.find(PartId("stp_three"), address) is None
+        assert await platform.find(Sought(key=KEY, address=address)) == receipt
+        assert await platform.find(Sought(key=PartId("stp_three"), address=address)) is None
 
 
 async def test_a_channel_without_the_bot_is_told(emulated: Emulated) -> None:

@@ -10,7 +10,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
@@ -32,12 +31,22 @@ from perdure.domain.errors import (
 )
 from perdure.domain.ids import PartId
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import ACCOUNT_WAIT, Delete, Edit, Platform, Post, Preview, React, Upload
+from perdure.ports.adapter import (
+    ACCOUNT_WAIT,
+    Delete,
+    Edit,
+    Platform,
+    Post,
+    Preview,
+    React,
+    Reading,
+    Upload,
+)
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
     APP_TOKEN,
-    BOT,
     BOT_TOKEN,
     CHANNEL,
     PRIVATE,
@@ -227,18 +236,15 @@ async def test_a_final_whose_answer_was_lost_may_be_repeated(
     assert texts(server) == ["one two"]
 
 
-async def test_a_stream_of_a_process_now_gone_is_found_and_finished(
-    slack: Platform, server: ScriptedSlack, tmp_path: Path
+async def test_a_stream_that_a_person_has_deleted_is_told_as_gone(
+    slack: Platform, server: ScriptedSlack
 ) -> None:
-    server.lost.append("chat.startStream")
-    with pytest.raises(Ambiguous):
-        await slack.preview(growing("one"))
-
-    async with connected(server, tmp_path) as reborn:
-        found = await reborn.find(KEY, at(CHANNEL))
-        assert found is not None
-        await reborn.perform(final("one two", found.external_id))
-        assert texts(server) == ["one two"]
+    receipt = await slack.preview(growing("one"))
+    server.messages.clear()
+    with pytest.raises(NotFound):
+        await slack.preview(growing("one two", receipt=receipt, shown="one"))
+    with pytest.raises(NotFound):
+        await slack.perform(final("one two", receipt, shown="one"))
 
 
 async def test_a_stream_is_ended_before_it_is_deleted(
@@ -247,46 +253,6 @@ async def test_a_stream_is_ended_before_it_is_deleted(
     receipt = await slack.preview(growing("one"))
     await slack.perform(Delete(address=at(CHANNEL), receipt=receipt))
     assert server.messages == {}
-
-
-async def test_find_does_not_guess(slack: Platform, server: ScriptedSlack) -> None:
-    assert await slack.find(KEY, at(CHANNEL)) is None
-    server.messages["1.1"] = {
-        "channel": CHANNEL,
-        "ts": "1.1",
-        "user": BOT,
-        "text": "of a server without metadata",
-    }
-    with pytest.raises(Ambiguous):
-        await slack.find(KEY, at(CHANNEL))
-    streams = {ts: {"ts": ts, "user": BOT, "streaming_state": "errored"} for ts in ("2.1", "2.2")}
-    server.messages |= streams
-    with pytest.raises(Ambiguous):
-        await slack.find(KEY, at(CHANNEL))
-    posted = await slack.perform(Post(key=KEY, address=at(CHANNEL), text="here"))
-    assert await slack.find(KEY, at(CHANNEL)) == posted
-
-
-async def test_find_reads_every_page(slack: Platform, server: ScriptedSlack) -> None:
-    page = {"ok": True, "messages": [], "response_metadata": {"next_cursor": "more"}}
-    ours = {"ts": "2.2", "user": BOT, "metadata": _metadata(KEY)}
-    server.script["conversations.history"] = [page, {"ok": True, "messages": [ours]}]
-
-    found = await slack.find(KEY, at(CHANNEL, thread=""))
-
-    assert found is not None
-    assert found.external_id == f"{CHANNEL}/2.2"
-    assert server.last("conversations.history")["cursor"] == "more"
-    server.script["conversations.history"] = [page] * 10
-    with pytest.raises(Ambiguous, match="too much"):
-        await slack.find(KEY, at(CHANNEL, thread=""))
-    server.script["conversations.history"] = [{"ok": False, "error": "missing_scope"}]
-    with pytest.raises(Ambiguous, match="missing_scope"):
-        await slack.find(KEY, at(CHANNEL, thread=""))
-
-
-def _metadata(key: str) -> dict[str, Any]:
-    return {"event_type": "perdure_part", "event_payload": {"key": key}}
 
 
 POST = Post(key=KEY, address=at(CHANNEL), text="hello")
@@ -300,7 +266,7 @@ POST = Post(key=KEY, address=at(CHANNEL), text="hello")
         ({"ok": False, "error": "not_in_channel"}, Permanent, "/invite"),
         ({"ok": False, "error": "something_new"}, Permanent, "something_new"),
         ({"ok": False, "error": "internal_error"}, Ambiguous, "may have"),
-        ({"ok": False, "error": "service_unavailable"}, Transient, "again"),
+        ({"ok": False, "error": "service_unavailable"}, Transient, "not at work"),
         (Bare(503, "<html>"), Ambiguous, "503"),
         (Bare(200, "<html>"), Ambiguous, "cannot be read"),
         (Bare(200, "{", "application/json"), Ambiguous, "read"),
@@ -381,7 +347,8 @@ async def test_only_the_last_step_of_an_upload_is_in_doubt(
     server.script["files.completeUploadExternal"] = [None]
     with pytest.raises(Ambiguous):
         await slack.perform(upload)
-    assert (await slack.perform(upload)).external_id == f"{CHANNEL}/F01"
+    # The server gave a name to the file at each try.
+    assert (await slack.perform(upload)).external_id == f"{CHANNEL}/F02"
 
 
 @pytest.mark.parametrize(
@@ -426,6 +393,26 @@ async def test_a_wrong_token_is_told(
             pass
 
 
+async def test_of_a_stranger_who_may_ask_to_be_let_in_only_the_name_is_looked_up(
+    server: ScriptedSlack, slack: Platform
+) -> None:
+    names: list[str] = []
+
+    class Doorkeeper(Recorder):
+        async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+            assert reading is not None
+            assert reading.name is not None
+            names.append(await reading.name())
+            await super().take(arrival)
+
+    inlet = Doorkeeper()
+    async with receiving(slack, server, inlet):
+        await server.write(PRIVATE, "do <@U02> and <@U03> know me?")
+        assert (await inlet.text("")).sender.id == "U01"
+    asked = [params["user"] for method, params in server.calls if method == "users.info"]
+    assert (names, asked) == (["u01"], ["U01"])
+
+
 async def test_a_name_that_cannot_be_had_stops_no_message(
     server: ScriptedSlack, slack: Platform
 ) -> None:
@@ -438,7 +425,7 @@ async def test_a_name_that_cannot_be_had_stops_no_message(
         assert (await inlet.text("second")).sender.name == "u01"
 
 
-class Recorder:
+class Recorder(Unguarded):
     """An inlet that keeps what it is given, unless it is told to fail."""
 
     def __init__(self) -> None:
@@ -448,11 +435,11 @@ class Recorder:
         self.alive_count = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         if self.failures:
             raise self.failures.pop(0)
         async with self._changed:
-            self.taken.append(arrival)
+            self.taken += await opened(arrival, reading)
             self._changed.notify_all()
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.domain.errands import Errand, instruction
+from perdure.domain.errands import instruction
 from perdure.domain.events import TurnQueued
+from perdure.domain.kinds import TurnKind
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
     ModelRequest,
@@ -34,14 +35,14 @@ PIXEL = base64.b64decode(
 )
 
 
-def order_of(errand: Errand) -> str:
+def order_of(errand: TurnKind) -> str:
     """What the model is told to do in such an errand."""
     ordered = instruction(TurnQueued(turn="t", message="m", text="", kind=errand))  # type: ignore[arg-type]
     assert ordered is not None
     return ordered.text
 
 
-def is_order(request: ModelRequest, errand: Errand) -> bool:
+def is_order(request: ModelRequest, errand: TurnKind) -> bool:
     return order_of(errand) in request.last_user_text
 
 
@@ -49,7 +50,7 @@ class Scene:
     """A model that answers by number, and whatever is put here to errands."""
 
     def __init__(self) -> None:
-        self.errands: dict[Errand, Reply] = {Errand.TITLE: say("A Fine Title")}
+        self.errands: dict[TurnKind, Reply] = {TurnKind.TITLE: say("A Fine Title")}
         self.client: Client
         self.server = ModelServer(self._answer)
 
@@ -102,6 +103,7 @@ async def scene(gateway_factory: Factory) -> AsyncIterator[Callable[[str], Await
         async def begin(agent: str = "", rest: str = "") -> Scene:
             toml = (
                 f'[agents.main]\nkind = "chat"\nbase_url = "{made.server.openai_url}"\n'
+                "patience_s = 1\n"
                 f'model = "scripted"\n{agent}\n{rest}'
             )
             made.client = Client(await gateway_factory(toml=toml), session)
@@ -120,7 +122,7 @@ async def test_a_title_is_found_once_and_its_order_is_stored_nowhere(scene: Any)
 
     _, shown = await here.client.call("GET", "/api/conversations/main")
     assert shown["title"] == named["body"]["title"] == "A Fine Title"
-    asked = [r for r in here.server.requests if order_of(Errand.TITLE).encode() in r.raw]
+    asked = [r for r in here.server.requests if order_of(TurnKind.TITLE).encode() in r.raw]
     assert len(asked) == 1
     await here.client.gateway.terminate()
     stored = b"".join(p.read_bytes() for p in here.client.gateway.home.glob("perdure.db*"))
@@ -202,7 +204,7 @@ async def _grow(here: Scene, turns: int = 6) -> None:
 
 async def test_compaction_by_itself_is_a_view_that_can_be_dropped(scene: Any) -> None:
     here = await scene(CONTEXT)
-    here.errands[Errand.SUMMARY] = say("They talked about words.")
+    here.errands[TurnKind.SUMMARY] = say("They talked about words.")
     await _grow(here)
     (compacted, *_) = await here.until("compacted")
     await here.say("what now?")
@@ -219,7 +221,7 @@ async def test_compaction_by_itself_is_a_view_that_can_be_dropped(scene: Any) ->
     assert [text.split()[-1] for text in texts[:-1]] == [str(n) for n in range(6)]
     while "full again" in await here.command("/compact off"):
         pass
-    here.errands[Errand.SUMMARY] = status(500)
+    here.errands[TurnKind.SUMMARY] = status(500)
     await here.say("and now?")
     whole = [m["content"] for m in here.talk[-1] if m["role"] == "user"]
     assert whole == [*texts, "and now?"]
@@ -239,7 +241,7 @@ async def test_compaction_by_itself_is_a_view_that_can_be_dropped(scene: Any) ->
 )
 async def test_a_summary_that_fails_changes_nothing(scene: Any, fault: Reply) -> None:
     here = await scene(CONTEXT)
-    here.errands[Errand.SUMMARY] = fault
+    here.errands[TurnKind.SUMMARY] = fault
     await _grow(here, 4)
     failed = await here.until("compaction_failed")
     await here.say("what now?")
@@ -252,7 +254,7 @@ async def test_a_summary_that_fails_changes_nothing(scene: Any, fault: Reply) ->
 
 async def test_a_hanging_summary_holds_nobody_up_and_can_be_stopped(scene: Any) -> None:
     here = await scene(CONTEXT)
-    here.errands[Errand.SUMMARY] = hang(0)
+    here.errands[TurnKind.SUMMARY] = hang(0)
     await _grow(here, 4)
     await here.say("still there?")
 
@@ -264,7 +266,7 @@ async def test_a_hanging_summary_holds_nobody_up_and_can_be_stopped(scene: Any) 
 
 async def test_what_is_said_while_it_is_made_stays_verbatim(scene: Any) -> None:
     here = await scene("context_tokens = 4000\ncompact_at = 0.9")
-    here.errands[Errand.SUMMARY] = hang(0, say("They talked about words."))
+    here.errands[TurnKind.SUMMARY] = hang(0, say("They talked about words."))
     await _grow(here, 4)
     assert "Compacting" in await here.command("/compact the words")
     async with asyncio.timeout(15):
@@ -284,7 +286,7 @@ async def test_what_is_said_while_it_is_made_stays_verbatim(scene: Any) -> None:
 
 async def test_a_compaction_of_turns_that_were_undone_is_dropped(scene: Any) -> None:
     here = await scene("context_tokens = 4000\ncompact_at = 0.9")
-    here.errands[Errand.SUMMARY] = hang(0, say("They talked about words."))
+    here.errands[TurnKind.SUMMARY] = hang(0, say("They talked about words."))
     await _grow(here, 4)
     await here.command("/compact")
     async with asyncio.timeout(15):

@@ -22,8 +22,8 @@ from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.domain.updates import EDIT
 from perdure.ports.adapter import (
     Delete,
     Edit,
@@ -32,13 +32,17 @@ from perdure.ports.adapter import (
     Post,
     Preview,
     React,
+    Reading,
     Receipt,
+    ThreadGone,
+    Unrenderable,
     Unsupported,
     Upload,
 )
 from perdure.ports.clock import Clock
 from perdure.ports.manifest import Around
 from perdure.ports.media import FOR_SENDER
+from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import wait_until
 from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
@@ -62,7 +66,7 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"\b[a-z]{4,}\b", text))
 
 
-class Inbox:
+class Inbox(Unguarded):
     """An `Inlet` that keeps what it is handed, and fails as told."""
 
     def __init__(self) -> None:
@@ -74,11 +78,11 @@ class Inbox:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         self.offered += 1
         if self.failures:
             raise self.failures.pop(0)
-        self.taken.append(arrival)
+        self.taken += await opened(arrival, reading)
         await self.go_on.wait()
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:
@@ -128,6 +132,17 @@ async def receiving(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
 
     await platform.connect()
     task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def receiving_on(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
+    """As `receiving`, on a connection that stands already."""
+    task = asyncio.create_task(platform.receive(inbox))
     try:
         yield
     finally:
@@ -228,7 +243,11 @@ class TestComingIn:
             _, edited, reply, click, stop = await inbox.wait(5)
             await api.wait(lambda: api.chats.answered == [query])
 
-        assert (edited.kind, edited.target, edited.text) == (EDIT, f"{ADA}/{first}", "hello")
+        assert (edited.kind, edited.target, edited.text) == (
+            UpdateKind.EDIT,
+            f"{ADA}/{first}",
+            "hello",
+        )
         assert (reply.is_addressed, reply.quote) == (True, "Shall I?")
         assert (click.text, click.sender.id) == ("drop", str(ADA))
         assert (stop.text, stop.place) == ("/stop", str(ADA))
@@ -422,6 +441,186 @@ class TestGoingOut:
         assert [call["chat_id"] for call in api.made("sendMessage")] == [-55, CLUB, CLUB]
 
 
+class TestMoved:
+    """A group that becomes a supergroup has another number from then on."""
+
+    OLD = -55
+
+    async def bubble(self, telegram: Platform) -> str:
+        return await telegram.preview(preview("half", Streaming.EDIT, self.OLD))
+
+    def final(self, receipt: str, text: str = "half and half") -> Edit:
+        return Edit(key=KEY, address=at(self.OLD), receipt=receipt, text=text)
+
+    async def test_edits_follow(self, api: BotApi, telegram: Platform) -> None:
+        receipt = await self.bubble(telegram)
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=True)
+
+        more = preview("half and", Streaming.EDIT, self.OLD, receipt=receipt, shown="half")
+        assert await telegram.preview(more) == receipt
+        assert (await telegram.perform(self.final(receipt))).external_id == receipt
+
+        assert [each.text for each in await api.shown(CLUB)] == ["half and half"]
+        chats = [call["chat_id"] for call in api.made("editMessageText")]
+        assert chats == [self.OLD, CLUB, CLUB], "the move is remembered"
+
+    async def test_another_process_learns_of_the_move_from_the_refusal(
+        self, api: BotApi, telegram: Platform, bot: MakeBot
+    ) -> None:
+        receipt = await self.bubble(telegram)
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=True)
+        await telegram.perform(self.final(receipt))
+
+        successor = bot(api.url, api.token)
+        await successor.connect()
+        await successor.perform(self.final(receipt, "replayed"))
+
+        assert [each.text for each in await api.shown(CLUB)] == ["replayed"]
+
+    async def test_a_message_that_did_not_come_along_is_posted_anew(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        receipt = await self.bubble(telegram)
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=False)
+        with pytest.raises(NotFound):
+            await telegram.perform(self.final(receipt))
+        await telegram.perform(post("half and half", self.OLD))
+        assert [each.text for each in await api.shown(CLUB)] == ["half and half"]
+
+    async def test_what_now_has_its_number_and_is_not_ours_is_left_alone(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        receipt = await self.bubble(telegram)
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=False)
+        fixed = "Bad Request: message can't be edited"
+        api.fail("editMessageText", Fault(status=400, description=fixed))
+        with pytest.raises(NotFound):
+            await telegram.perform(self.final(receipt))
+
+    async def test_everything_else_follows_too(self, api: BotApi, telegram: Platform) -> None:
+        receipt = await self.bubble(telegram)
+        asked = api.write(self.OLD, "well?")
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=True)
+
+        mark = React(address=at(self.OLD), external_id=f"{self.OLD}/{asked}", emoji="👀")
+        await telegram.perform(mark)
+        await telegram.typing(at(self.OLD))
+        file = Upload(key=KEY, address=at(self.OLD), name="a.txt", mime="text/plain", data=b"words")
+        await telegram.perform(file)
+        await telegram.perform(Delete(address=at(self.OLD), receipt=receipt))
+
+        assert api.chats.reactions[CLUB, asked] == [{"type": "emoji", "emoji": "👀"}]
+        assert api.chats.actions == [(CLUB, "typing")]
+        (left,) = await api.shown(CLUB)
+        assert left.raw["document"]["file_name"] == "a.txt"
+
+    async def test_a_message_that_is_gone_bears_no_mark(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        asked = api.write(self.OLD, "well?")
+        api.chats.migrate(self.OLD, CLUB, keeps_messages=False)
+        mark = React(address=at(self.OLD), external_id=f"{self.OLD}/{asked}", emoji="👀")
+        await telegram.perform(mark)
+        assert api.chats.reactions == {}
+
+
+class TestRefused:
+    """What another form of the same words, or another place for them, can heal."""
+
+    @pytest.mark.parametrize(
+        "words",
+        ["message thread not found", "TOPIC_DELETED", "TOPIC_CLOSED", "TOPIC_ID_INVALID"],
+    )
+    @pytest.mark.parametrize("text", ["hi", TABLE])
+    async def test_a_topic_that_is_gone_is_named(
+        self, api: BotApi, telegram: Platform, words: str, text: str
+    ) -> None:
+        for method in ("sendMessage", "sendRichMessage"):
+            api.fail(method, Fault(status=400, description=f"Bad Request: {words}"))
+        before = len(api.calls)
+        with pytest.raises(ThreadGone):
+            await telegram.perform(post(text, CLUB, thread="7"))
+        assert len(api.calls) == before + 1, "nothing else is tried"
+
+    async def test_without_a_topic_there_is_none_to_leave(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        closed = Fault(status=400, description="Bad Request: TOPIC_CLOSED")
+        api.fail("sendMessage", closed)
+        with pytest.raises(Permanent) as refused:
+            await telegram.perform(post("hi", CLUB))
+        assert not isinstance(refused.value, ThreadGone)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "can't parse entities: unsupported start tag",
+            "ENTITY_BOUNDS_INVALID",
+            "message text is empty",
+        ],
+    )
+    async def test_marks_that_are_refused_are_named(
+        self, api: BotApi, telegram: Platform, words: str
+    ) -> None:
+        receipt = await telegram.perform(post("before"))
+        edit = Edit(key=KEY, address=at(ADA), receipt=receipt.external_id, text="*hi*")
+        fault = Fault(status=400, description=f"Bad Request: {words}")
+        for method in ("sendMessage", "editMessageText", "sendMessageDraft"):
+            api.fail(method, fault)
+        with pytest.raises(Unrenderable):
+            await telegram.perform(post("*hi*"))
+        with pytest.raises(Unrenderable):
+            await telegram.perform(edit)
+        with pytest.raises(Unrenderable):
+            await telegram.preview(preview("*hi*", Streaming.DRAFT))
+
+    async def test_a_plain_text_has_neither_marks_nor_form(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        api.chats.refuses_marks = True
+        receipt = await telegram.perform(post(TABLE, is_plain=True, choices=("yes",)))
+        (shown,) = await api.shown(ADA)
+        assert shown.text == TABLE
+        assert len(shown.raw["reply_markup"]["inline_keyboard"]) == 1
+        edit = Edit(
+            key=KEY, address=at(ADA), receipt=receipt.external_id, text="**b** @all", is_plain=True
+        )
+        await telegram.perform(edit)
+        (shown,) = await api.shown(ADA)
+        assert shown.text == "**b** @\u2060all"
+        assert all("entities" not in call.params for call in api.calls[-2:])
+
+    async def test_a_plain_text_that_its_signs_make_too_long_goes_without_them(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        text = " ".join(["**ten words**"] * 340)
+        assert telegram.size(text) <= 4096 < len(text)
+        await telegram.perform(post(text, is_plain=True))
+        (shown,) = await api.shown(ADA)
+        assert shown.text == text.replace("*", "")
+
+    async def test_a_plain_text_that_is_refused_is_refused_for_good(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        api.fail("sendMessage", Fault(status=400, description="Bad Request: too many entities"))
+        with pytest.raises(Permanent) as refused:
+            await telegram.perform(post("hi", is_plain=True))
+        assert not isinstance(refused.value, Unrenderable)
+
+    @pytest.mark.parametrize("mime", ["image/png", "text/plain"])
+    async def test_a_caption_that_is_refused_goes_without_marks(
+        self, api: BotApi, telegram: Platform, mime: str
+    ) -> None:
+        api.chats.refuses_marks = True
+        file = Upload(
+            key=KEY, address=at(ADA), name="a.png", mime=mime, data=PNG, caption="a **cat**"
+        )
+        await telegram.perform(file)
+        (shown,) = await api.shown(ADA)
+        assert shown.text == "a **cat**"
+        assert ("photo" in shown.raw) == (mime == "image/png")
+
+
 class TestStreaming:
     async def test_drafts_in_private_end_with_the_message(
         self, api: BotApi, telegram: Platform
@@ -536,6 +735,48 @@ class TestGoingWrong:
         assert len(api.made("sendMessage")) == 1
         assert api.impatient == 0
 
+    @pytest.mark.parametrize(
+        "method", ["getMe", "setMyCommands", "deleteWebhook", "sendRichMessage"]
+    )
+    async def test_a_connect_that_is_told_to_wait_asks_nothing_more(
+        self, api: BotApi, bot: MakeBot, method: str
+    ) -> None:
+        platform = bot(api.url, api.token)
+        api.fail(method, Fault(status=429, retry_after=17))
+        with pytest.raises(Transient) as error:
+            await platform.connect()
+        assert error.value.retry_after_s == 17
+        assert api.calls[-1].method == method
+        assert api.impatient == 0
+
+    async def test_commands_that_always_have_to_wait_do_not_keep_the_bot_away(
+        self, bot: MakeBot
+    ) -> None:
+        async with BotApi(CLOCK) as api:
+            platform = bot(api.url, api.token)
+            for _ in range(2):
+                api.fail("setMyCommands", Fault(status=429))
+            with pytest.raises(Transient):
+                await platform.connect()
+            assert await platform.connect() == "700"
+
+    async def test_a_wait_for_the_answer_to_a_press_is_passed_on_and_nothing_is_lost(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        inbox = Inbox()
+        shown = await telegram.perform(post("Shall I?", choices=("yes",)))
+        api.click(ADA, int(shown.external_id.split("/")[1]), "yes")
+        api.write(ADA, "and then")
+        api.fail("answerCallbackQuery", Fault(status=429, retry_after=17))
+        with pytest.raises(Transient) as error:
+            async with asyncio.timeout(10):
+                await telegram.receive(inbox)
+        assert error.value.retry_after_s == 17
+        assert [each.text for each in inbox.taken] == ["yes"]
+        async with receiving_on(telegram, inbox):
+            await inbox.wait(2)
+        assert [each.text for each in inbox.taken] == ["yes", "and then"]
+
     @pytest.mark.parametrize("fault", [Fault(is_lost=True), Fault(status=502)])
     async def test_an_unanswered_post_may_have_arrived_and_an_edit_may_be_repeated(
         self, api: BotApi, telegram: Platform, fault: Fault
@@ -639,7 +880,7 @@ class TestHook:
     async def test_nobody_else_is_heard(self, api: BotApi, hook: Hook, platform: Platform) -> None:
         await platform.connect()
         update = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":1},"text":"x"}}'
-        for secret in ("", "wrong", "ünrecht"):
+        for secret in ("", "wrong", "ünrecht", "\udcff"):
             request = HookRequest(
                 method="POST", path="", headers={SECRET: secret}, query={}, body=update
             )

@@ -704,6 +704,79 @@ async def test_a_wrong_token_leads_to_the_sign_in(chat: Chat) -> None:
     await expect(panel).to_be_hidden()
 
 
+KEPT = "localStorage.getItem('perdure.token')"
+PLACES = """() => [location.href, document.referrer, JSON.stringify(history.state),
+    ...performance.getEntries().map((entry) => entry.name)].join(' ')"""
+
+
+@pytest.mark.shared
+async def test_signing_in_leaves_the_token_in_no_place_that_others_read(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.page.evaluate("location.hash = 'new'")
+    assert chat.gateway.token not in await chat.page.evaluate(PLACES)
+
+    await chat.page.evaluate(f"location.hash = 'token={chat.gateway.token}'")
+    await expect(chat.page.locator("#text")).to_be_visible()
+    assert chat.gateway.token not in await chat.page.evaluate(PLACES)
+    await chat.page.go_back()
+    assert chat.gateway.token not in chat.page.url
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_wrong_token_in_an_address_changes_nothing(chat: Chat, is_open: bool) -> None:
+    await chat.sign_in()
+    if is_open:
+        await chat.page.evaluate("location.hash = 'token=wrong-one'")
+    else:
+        await chat.page.goto("about:blank")
+        await chat.page.goto(f"{chat.gateway.url}/#token=wrong-one")
+
+    await expect(chat.page.locator("#told")).to_contain_text("Nothing has changed")
+    await chat.page.get_by_role("button", name="OK").click()
+    await expect(chat.page.locator("#text")).to_be_visible()
+    await expect(chat.page.locator("#signin")).to_be_hidden()
+    assert await chat.page.evaluate(KEPT) == chat.gateway.token
+
+
+async def test_another_persons_token_in_an_address_is_asked_about(chat: Chat) -> None:
+    await chat.sign_in()
+    other = (await chat.call("POST", "/api/tokens", {"name": "mallory"}))["token"]
+    question = chat.page.locator("#switch")
+    for answer, kept in (("Stay signed in", chat.gateway.token), ("Switch", other)):
+        await chat.page.goto("about:blank")
+        await chat.page.goto(f"{chat.gateway.url}/#token={other}")
+        await expect(question).to_contain_text("signed in as operator")
+        await expect(question).to_contain_text("as mallory")
+        assert await chat.page.evaluate(KEPT) == chat.gateway.token
+        await chat.page.get_by_role("button", name=answer).click()
+        await expect(question).to_be_hidden()
+        await chat.page.wait_for_function(f"{KEPT} === '{kept}'")
+    await expect(chat.page.locator("#text")).to_be_visible()
+
+
+@pytest.mark.shared
+async def test_links_in_answers_carry_no_token(chat: Chat) -> None:
+    await chat.sign_in()
+    here = chat.gateway.url
+    links = [
+        "#token=x", "/#token=x", f"{here}/#c=1", f"{here}/#%74oken=x", "https://a.example/p#token=x",
+        "https://a.example/p#a=1&token=x", "https://a.example/p#section",
+    ]  # fmt: skip
+    drawn = await chat.page.evaluate(
+        """async (links) => {
+            const { draw } = await import('/static/markdown.js');
+            const box = document.createElement('div');
+            draw(box, links.map((link) => `[a](${link}) ![b](${link}) <${link}>`).join('\\n\\n'));
+            return [...box.querySelectorAll('a')].map((link) => link.getAttribute('href'));
+        }""",
+        links,
+    )
+    assert "https://a.example/p#section" in drawn
+    assert {each for each in drawn if "#" in each} == {"https://a.example/p#section"}
+
+
 async def test_hostile_text_stays_text(chat: Chat) -> None:
     await chat.sign_in()
     hostile = "<img src=x onerror=window.breaches.push(1)> [go](javascript:alert(1))"

@@ -29,12 +29,14 @@ from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, 
 from perdure.domain.ids import PartId
 from perdure.domain.records import Answer
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import Delete, HookRequest, HookResponse, Platform, Post
+from perdure.ports.adapter import Delete, HookRequest, HookResponse, Platform, Post, Reading
 from perdure.ports.manifest import Around
+from perdure.testkit.adapter_case import Unguarded
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.system import VirtualClock
 from perdure.web.answers import errors_as_json
-from perdure.web.hooks import Hook, HooksApi
+from perdure.web.hooks import HooksApi
+from perdure.web.services import Hook
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -48,7 +50,7 @@ def secret(seed: int) -> str:
 OURS, NEWER, FOREIGN, OUTGOING = map(secret, range(4))
 
 
-class Inbox:
+class Inbox(Unguarded):
     """An inlet that keeps what it is given, once each, and knows what came of it; `failures` are
     raised first."""
 
@@ -61,7 +63,8 @@ class Inbox:
         self.lives = asyncio.Event()
         self.failures: list[PerdureError] = []
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+        assert reading is None, "there is nothing to convert"
         self.offered += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -241,14 +244,17 @@ async def test_a_signed_request_is_taken_and_its_answer_can_be_asked_for(rig: Ri
     assert (arrival.place, arrival.thread) == ("each", "msg_1")
     assert await rig.poll("each", "msg_1") == (200, {"state": "pending", "text": ""})
     receipt = await rig.platform.perform(part("each", "msg_1", reply_to=arrival.external_id))
-    assert receipt.external_id == POLL
+    assert receipt.external_id == POLL + "prt_1"
     rig.inbox.answered[arrival.external_id] = Answer(state="done", text="**Done.**")
     assert await rig.poll("each", "msg_1") == (200, {"state": "done", "text": "**Done.**"})
 
 
 async def test_without_a_callback_only_what_answers_a_request_has_somewhere_to_go(rig: Rig) -> None:
     await rig.post("each", "hello")
-    assert (await rig.platform.perform(part("each", "msg_1"))).external_id == POLL
+    first = await rig.platform.perform(part("each", "msg_1"))
+    second = await rig.platform.perform(part("each", "msg_1", key="prt_other"))
+    assert first.external_id.startswith(POLL)
+    assert first != second, "no two parts have one receipt"
     with pytest.raises(Permanent, match="set callback"):
         await rig.platform.perform(part("one"))
 
@@ -476,10 +482,21 @@ async def test_the_example_for_the_shell_works(rig: Rig) -> None:
 
 
 def test_a_wait_is_read_from_seconds_or_a_date() -> None:
-    assert retry_after_s("120", now_ms=0) == 120
-    assert retry_after_s("Thu, 01 Jan 1970 00:02:00 GMT", now_ms=30_000) == 90
-    assert retry_after_s("Thu, 01 Jan 1970 00:00:00 GMT", now_ms=30_000) == 0
-    assert [retry_after_s(each, now_ms=0) for each in ("", "soon", "-5")] == [None] * 3
+    def wait_s(value: str, *, now_ms: int) -> float | None:
+        return retry_after_s({"Retry-After": value}, now_ms=now_ms)
+
+    assert wait_s("120", now_ms=0) == 120
+    assert wait_s("Thu, 01 Jan 1970 00:02:00 GMT", now_ms=30_000) == 90
+    assert wait_s("Thu, 01 Jan 1970 00:00:00 GMT", now_ms=30_000) == 0
+    assert [wait_s(each, now_ms=0) for each in ("", "soon", "-5")] == [None] * 3
+
+
+def test_a_date_to_wait_for_is_read_by_the_receivers_own_clock() -> None:
+    headers = {
+        "Date": "Tue, 14 Nov 2023 22:13:20 GMT",
+        "Retry-After": "Tue, 14 Nov 2023 22:13:50 GMT",
+    }
+    assert retry_after_s(headers, now_ms=0) == 30
 
 
 async def test_the_mount_hands_over_the_request_as_it_is(http: aiohttp.ClientSession) -> None:
@@ -506,6 +523,23 @@ async def test_the_mount_hands_over_the_request_as_it_is(http: aiohttp.ClientSes
     assert [each.method for each in seen] == ["GET", "POST", "PUT"]
     assert (seen[0].path, seen[0].query, seen[0].body) == ("a b/c", {"q": "1"}, b"\xff")
     assert seen[0].headers["x-two"] == "1, 2"
+
+
+async def test_a_header_that_is_no_text_is_handed_over_as_text() -> None:
+    """An adapter compares it with a signature, and must not stumble over half a character."""
+    seen: list[HookRequest] = []
+
+    async def hook(request: HookRequest) -> HookResponse:
+        seen.append(request)
+        return HookResponse(status=401)
+
+    async with mounted(some=hook) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /hooks/some/x HTTP/1.1\r\nHost: x\r\nX-Signature: v1,\xff\xfe\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
+    assert seen[0].headers["x-signature"].encode().decode() == "v1,\ufffd\ufffd"
 
 
 async def test_work_after_a_response_holds_nobody_up(http: aiohttp.ClientSession) -> None:

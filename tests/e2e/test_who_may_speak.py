@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from perdure.adapters.matrix.keeping import CURSOR
+from perdure.app.assembly import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.config import parse
-from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts, platforms
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address

@@ -5,6 +5,7 @@ that say what to do, and no second request once an answer has begun.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -16,10 +17,14 @@ import pytest
 
 from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.app.system import SystemClock
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Message, Request, Role, TextBlock
 from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.engine.reaching import Reaching
+from perdure.engine.roster import Seat
+from perdure.testkit.agent import CountingTools, LooseWork
 from perdure.testkit.model_script import (
     Dialect,
     ModelRequest,
@@ -31,33 +36,16 @@ from perdure.testkit.model_script import (
     error_in_stream,
     garbage,
     hang,
-    in_turn,
     redirect,
     say,
     status,
 )
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.model_wire import anthropic_body, anthropic_stream, openai_body, openai_stream
+from perdure.testkit.system import VirtualClock
 
 KEY = "sk-canary-0123456789"
 ANSWER = "one two three four"
-
-
-class RecordingClock:
-    """Sleeping takes no time and is written down."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    def now_ms(self) -> int:
-        return int(time.time() * 1000)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
 
 
 class Stage:
@@ -65,7 +53,7 @@ class Stage:
 
     def __init__(self, api: Dialect) -> None:
         self.api = api
-        self.clock = RecordingClock()
+        self.clock = SystemClock()
         self.session: aiohttp.ClientSession | None = None
         self.settings: dict[str, Any] = {}
 
@@ -95,7 +83,8 @@ def request_of(text: str = "hello", prefix: bytes = b"") -> Request:
 
 
 async def events_of(agent: ChatAgent, request: Request | None = None) -> list[AgentEvent]:
-    async with asyncio.timeout(10), aclosing(agent.run(request or request_of())) as stream:
+    stream = agent.run(request or request_of(), LooseWork())
+    async with asyncio.timeout(10), aclosing(stream):
         return [event async for event in stream]
 
 
@@ -143,7 +132,7 @@ async def test_a_server_that_is_down_is_named(stage: Stage) -> None:
     assert stopped.reason is StopReason.PROVIDER_UNREACHABLE
     assert url in stopped.detail
     assert "is the server running?" in stopped.detail
-    assert len(stage.clock.slept) == 3
+    assert stopped.may_retry
 
 
 async def test_a_host_without_an_address_is_named(stage: Stage) -> None:
@@ -170,12 +159,12 @@ async def test_what_is_not_even_http_is_garbage(stage: Stage) -> None:
     assert stopped.reason is StopReason.PROVIDER_ERROR
 
 
-async def test_a_server_that_hangs_up_without_a_word_is_asked_again(stage: Stage) -> None:
+async def test_a_server_that_hangs_up_without_a_word_may_be_asked_again(stage: Stage) -> None:
     async with raw_server(b"") as url:
         stopped = await stage.fail(url)
 
     assert stopped.reason is StopReason.PROVIDER_UNREACHABLE
-    assert len(stage.clock.slept) == 3
+    assert stopped.may_retry
 
 
 @pytest.mark.parametrize("at", ["before_headers", "after_headers", 0])
@@ -268,48 +257,149 @@ async def test_an_error_in_the_stream_is_quoted_and_not_retried(stage: Stage) ->
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 503, 529])
-async def test_a_passing_failure_is_waited_out(stage: Stage, code: int) -> None:
-    script = in_turn(status(code, retry_after=7), status(code), say(ANSWER))
-    async with ModelServer(script) as server:
+async def test_a_passing_failure_may_be_tried_again(stage: Stage, code: int) -> None:
+    async with ModelServer(always(status(code, retry_after=7))) as server:
         events = await stage.ask(server.url)
 
-        assert len(server.requests) == 3
-        assert len({call.raw for call in server.requests}) == 1
-    assert text_of(events) == ANSWER
-    assert stop_of(events) == Stopped(reason=StopReason.STOP)
-    assert stage.clock.slept[0] == 7
-    assert 1 <= stage.clock.slept[1] < 2
+        assert len(server.requests) == 1
+    stopped = stop_of(events)
+    assert events == [stopped]
+    assert stopped.reason is StopReason.PROVIDER_ERROR
+    assert (stopped.may_retry, stopped.status, stopped.retry_after_s) == (True, code, 7)
 
 
 async def test_a_wait_may_be_a_date(stage: Stage) -> None:
     when = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 20))
-    async with ModelServer(in_turn(status(429, retry_after=when), say(ANSWER))) as server:
-        events = await stage.ask(server.url)
-
-    assert stop_of(events).reason is StopReason.STOP
-    assert 15 < stage.clock.slept[0] <= 20
-
-
-async def test_a_wait_that_is_too_long_is_left_to_the_person(stage: Stage) -> None:
-    async with ModelServer(always(status(429, retry_after=3600))) as server:
+    async with ModelServer(always(status(429, retry_after=when))) as server:
         stopped = await stage.fail(server.url)
 
-        assert len(server.requests) == 1
-    assert stage.clock.slept == []
-    assert stopped.reason is StopReason.PROVIDER_ERROR
-    assert "3600 s" in stopped.detail
+    assert 15 < (stopped.retry_after_s or 0) <= 20
 
 
 async def test_retries_end(stage: Stage) -> None:
-    stage.settings = {"retries": 2}
     page = b"<html><head><title>503 Busy</title></head>" + b"<p>x</p>" * 9000
-    async with ModelServer(always(status(503, body=page))) as server:
-        stopped = await stage.fail(server.url)
 
-        assert len(server.requests) == 3
+    async def tell(_: Stopped) -> None:
+        return
+
+    async with ModelServer(always(status(503, body=page))) as server:
+        async with stage.agent(server.url) as agent:
+            seat = Seat(name="helper", kind="chat", agent=agent, tools=CountingTools([]))
+            quest = Reaching(VirtualClock(is_eager=True)).quest([seat], tell)
+            while await quest.next() is not None:
+                quest.ended(seat, stop_of(await events_of(agent)))
+
+        assert 10 < len(server.requests) < 30
+        assert len({call.raw for call in server.requests}) == 1
+    stopped = quest.missed["helper"]
     assert stopped.reason is StopReason.PROVIDER_ERROR
     assert "503 Busy" in stopped.detail
     assert len(stopped.detail) < 400
+
+
+def first_event(api: Dialect, error: dict[str, object]) -> bytes:
+    """A stream that opens as always and then has an error in the place of an answer."""
+    opening = body_of(api, say(ANSWER)).split(b"\n\n")[0] + b"\n\n"
+    if api is Dialect.OPENAI:
+        return opening + b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+    told = msgspec.json.encode({"type": "error", "error": error})
+    return opening + b"event: error\ndata: " + told + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"message": "busy", "code": 503}, 503),
+        ({"message": "busy", "code": "503"}, 503),
+        ({"message": "busy", "type": "overloaded_error"}, 529),
+        ({"type": "overloaded_error"}, 529),
+        ({"message": "busy", "type": "rate_limit_error"}, 429),
+        ({"message": "busy", "type": "requests", "code": "rate_limit_exceeded"}, 429),
+        ({"message": "busy", "code": 429, "status": "RESOURCE_EXHAUSTED"}, 429),
+        ({"message": "busy", "type": "InternalServerError"}, 500),
+        ({"message": "busy", "type": "server_error", "code": None}, 500),
+        ({"message": "busy"}, 0),
+    ],
+)
+async def test_an_error_before_the_first_word_counts_as_its_status(
+    stage: Stage, error: dict[str, object], code: int
+) -> None:
+    async with ModelServer(always(garbage(first_event(stage.api, error)))) as server:
+        events = await stage.ask(server.url)
+
+    stopped = stop_of(events)
+    assert events == [stopped]
+    assert stopped.reason is StopReason.PROVIDER_ERROR
+    assert (stopped.may_retry, stopped.status) == (True, code)
+    if code:
+        async with ModelServer(always(status(code, message=_message(error)))) as server:
+            as_status = await stage.fail(server.url)
+        assert _unnamed(stopped.detail) == _unnamed(as_status.detail)
+
+
+def _message(error: dict[str, object]) -> str:
+    return str(error.get("message", error.get("type")))
+
+
+def _unnamed(detail: str) -> str:
+    return re.sub(r":\d+/v1", "", detail)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ({"message": "odd", "type": "invalid_request_error"}, StopReason.PROVIDER_REJECTED),
+        ({"message": "odd", "code": 400}, StopReason.PROVIDER_REJECTED),
+        ({"message": "no", "type": "authentication_error"}, StopReason.PROVIDER_REJECTED),
+        ({"message": "empty", "code": "insufficient_quota"}, StopReason.PROVIDER_REJECTED),
+        ({"message": "m", "code": "context_length_exceeded"}, StopReason.CONTEXT_EXCEEDED),
+        ({"message": "prompt is too long"}, StopReason.CONTEXT_EXCEEDED),
+    ],
+)
+async def test_a_refusal_before_the_first_word_is_not_tried_again(
+    stage: Stage, error: dict[str, object], reason: StopReason
+) -> None:
+    async with ModelServer(always(garbage(first_event(stage.api, error)))) as server:
+        stopped = await stage.fail(server.url)
+
+    assert stopped.reason is reason
+    assert not stopped.may_retry
+
+
+async def test_a_wait_that_is_asked_for_in_the_stream_is_kept(stage: Stage) -> None:
+    error: dict[str, object] = {"message": "busy", "code": 429, "retry_after": 12}
+    async with ModelServer(always(garbage(first_event(stage.api, error)))) as server:
+        stopped = await stage.fail(server.url)
+
+    assert stopped.retry_after_s == 12
+
+
+async def test_an_answer_that_is_cut_before_its_first_word_may_be_tried_again(
+    stage: Stage,
+) -> None:
+    async with ModelServer(always(cut_without_finish(say("")))) as server:
+        events = await stage.ask(server.url)
+
+    assert events == [stop_of(events)]
+    assert stop_of(events).reason is StopReason.PROVIDER_CUT
+    assert stop_of(events).may_retry
+
+
+@pytest.mark.parametrize("ends", ["cut", "error"])
+async def test_a_model_that_has_begun_to_think_is_not_asked_again(stage: Stage, ends: str) -> None:
+    if stage.api is Dialect.OPENAI:
+        thought = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
+        error = b'data: {"error":{"message":"busy","code":503}}\n\n'
+    else:
+        block = b'{"type":"content_block_start","index":0,"content_block":{"type":"thinking"}}'
+        thought = b"data: " + block + b"\n\n"
+        error = b'data: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'
+    body = thought + (error if ends == "error" else b"")
+    async with ModelServer(always(garbage(body))) as server:
+        events = await stage.ask(server.url)
+
+    assert not stop_of(events).may_retry
+    assert any(isinstance(event, Spent) for event in events)
 
 
 @pytest.mark.parametrize(
@@ -399,6 +489,24 @@ async def test_a_user_in_the_address_is_sent_and_not_told(stage: Stage) -> None:
     assert "canary-password" not in stopped.detail
 
 
+async def test_a_key_in_the_address_is_sent_and_not_told(stage: Stage) -> None:
+    """Not even where the server repeats the path that it was asked for."""
+    canaries = ("canary-user", "canary-word", "canary-folder", "canary-query")
+    echo = status(404, message="nothing at /canary-folder/v1?key=canary-query for canary-user")
+    async with ModelServer(always(echo)) as server:
+        told = [await stage.fail(_with_secrets(server.url))]
+    told.append(await stage.fail(_with_secrets(server.url)))
+
+    for stopped in told:
+        assert server.url in stopped.detail
+        assert not [canary for canary in canaries if canary in stopped.detail]
+
+
+def _with_secrets(url: str) -> str:
+    """Return the address of a server with a user, a password and a key in its path."""
+    return f"{url.replace('//', '//canary-user:canary-word@')}/canary-folder"
+
+
 async def test_turns_in_a_row_share_a_connection(stage: Stage) -> None:
     made = 0
 
@@ -453,7 +561,7 @@ async def test_closing_the_agent_ends_its_calls(stage: Stage) -> None:
         ModelServer(always(hang(1, say(ANSWER)))) as server,
         stage.agent(server.url) as agent,
     ):
-        stream = agent.run(request_of())
+        stream = agent.run(request_of(), LooseWork())
         assert isinstance(await anext(stream), Text)
         async with asyncio.timeout(5):
             await agent.close()

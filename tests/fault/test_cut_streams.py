@@ -54,7 +54,11 @@ def cut_at_random(request: ModelRequest) -> Reply:
 
 
 def configuration(server: ModelServer) -> str:
-    agent = '[agents.{}]\nkind = "chat"\napi = "{}"\nbase_url = "{}"\nmodel = "scripted"\n'
+    # Without patience, a stream that is cut before its first word is seen as it is.
+    agent = (
+        '[agents.{}]\nkind = "chat"\napi = "{}"\nbase_url = "{}"\nmodel = "scripted"\n'
+        "patience_s = 0\n"
+    )
     return agent.format("openai", "openai", server.openai_url) + agent.format(
         "anthropic", "anthropic", server.url
     )

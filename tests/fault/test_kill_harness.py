@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from perdure.app.system import SystemClock, SystemEntropy
-from perdure.app.verify import verify
+from perdure.app.verify import report
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -215,8 +215,8 @@ async def records_of(gateway: GatewayProcess) -> list[SessionRecord]:
     )
     await store.open()
     try:
-        report = await verify(store.archive, store.diagnostics)
-        assert report.violations == []
+        found = await report(store.audit, store.diagnostics)
+        assert found.violations == []
         sessions = await store.archive.sessions(principal=None, page=Page(limit=1000))
         return [await store.diagnostics.record(session.id) for session in sessions]
     finally:

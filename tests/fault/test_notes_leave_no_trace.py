@@ -16,7 +16,7 @@ import aiohttp
 import apsw
 import pytest
 
-from perdure.domain.errands import Errand, instruction
+from perdure.domain.errands import instruction
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -28,6 +28,7 @@ from perdure.domain.events import (
     TurnQueued,
 )
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Asked, Ending, Interruption
 from perdure.domain.prompt import Note
 from perdure.domain.recovery import Telling, messages_with_notes
@@ -50,7 +51,7 @@ FOLLOW_UPS = ("and then", "and after that")
 
 
 def order_to_sum_up() -> str:
-    queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=Errand.SUMMARY)
+    queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=TurnKind.SUMMARY)
     order = instruction(queued)
     assert order is not None
     return order.text

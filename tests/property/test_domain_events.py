@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.codec import decode, encode
+from perdure.domain.codec import KIND_OF, KINDS, decode, encode
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
-    KIND_OF,
-    KINDS,
+    AnswerAwaited,
+    AnswerReceived,
     AnyEvent,
     AssistantSaid,
     Attachment,
@@ -45,6 +45,7 @@ from perdure.domain.events import (
     TurnStarted,
     Usage,
 )
+from perdure.domain.forwards import Passage
 from perdure.domain.options import Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
 from perdure.domain.stickers import Sticker
@@ -71,6 +72,7 @@ attachments = st.builds(
     sticker=st.none() | st.builds(Sticker, id=text, emoji=text, set_name=text, name=text),
 )
 some_attachments = st.lists(attachments, max_size=3).map(tuple)
+passages = st.lists(st.builds(Passage, numbers, numbers), max_size=2).map(tuple)
 options = st.builds(
     Options,
     temperature=st.none() | st.floats(0, 2),
@@ -113,6 +115,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         persona=text,
         origin=st.none() | ids,
         answer=text,
+        passed_on=passages,
     ),
     TurnStarted: st.builds(
         TurnStarted, turn=ids, attempt=numbers, parent=st.none() | ids, node=ids
@@ -145,12 +148,22 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         InterruptionAcknowledged, turn=ids, interruption=numbers, tail=text
     ),
     SteerAccepted: st.builds(
-        SteerAccepted, turn=ids, message=ids, text=text, attachments=some_attachments
+        SteerAccepted,
+        turn=ids,
+        message=ids,
+        text=text,
+        attachments=some_attachments,
+        passed_on=passages,
     ),
     SteerTaken: st.builds(
-        SteerTaken, turn=ids, message=ids, text=text, attachments=some_attachments
+        SteerTaken,
+        turn=ids,
+        message=ids,
+        text=text,
+        attachments=some_attachments,
+        passed_on=passages,
     ),
-    TurnAmended: st.builds(TurnAmended, turn=ids, message=ids, text=text),
+    TurnAmended: st.builds(TurnAmended, turn=ids, message=ids, text=text, passed_on=passages),
     NoticePosted: st.builds(
         NoticePosted,
         message=ids,
@@ -202,7 +215,12 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     CompactionFailed: st.builds(CompactionFailed, errand=ids, reason=text),
     CompactionDropped: st.builds(CompactionDropped, by=ids, upto=ids, compaction=ids),
     MessageJoined: st.builds(
-        MessageJoined, turn=ids, message=ids, text=text, attachments=some_attachments
+        MessageJoined,
+        turn=ids,
+        message=ids,
+        text=text,
+        attachments=some_attachments,
+        passed_on=passages,
     ),
     MediaFetched: st.builds(
         MediaFetched,
@@ -218,6 +236,19 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         seconds=numbers,
     ),
     StickerDescribed: st.builds(StickerDescribed, turn=ids, message=ids, index=numbers, words=text),
+    AnswerAwaited: st.builds(
+        AnswerAwaited,
+        turn=ids,
+        attempt=numbers,
+        question=ids,
+        text=text,
+        choices=st.lists(text, max_size=3).map(tuple),
+        call=st.none() | ids,
+        deadline=numbers,
+    ),
+    AnswerReceived: st.builds(
+        AnswerReceived, turn=ids, question=ids, answer=text, by=st.none() | ids
+    ),
     MediaLost: st.builds(MediaLost, turn=ids, message=ids, index=numbers, reason=text),
 }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.errands import Errand, instruction
+from perdure.domain.errands import instruction
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AnyEvent,
@@ -21,7 +21,15 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.forwards import (
+    Forward,
+    Origin,
+    one_below_the_other,
+    told,
+    with_forwards,
+)
 from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Ending, Interruption, Outcome
 from perdure.domain.prompt import (
     Block,
@@ -173,9 +181,11 @@ def has_open_call(turn: Sequence[Recorded]) -> bool:
     return len(asked) != sum(isinstance(r.event, ToolFinished) for r in turn)
 
 
-@given(turns(1), st.sampled_from([Errand.MEMORY, Errand.SUMMARY]), st.sampled_from(["", "focus"]))
+@given(
+    turns(1), st.sampled_from([TurnKind.MEMORY, TurnKind.SUMMARY]), st.sampled_from(["", "focus"])
+)
 def test_the_order_of_an_errand_stays_where_it_was_given(
-    turn: list[Recorded], errand: Errand, text: str
+    turn: list[Recorded], errand: TurnKind, text: str
 ) -> None:
     """Whatever the errand has done since, and however often it was cut: a model that obeys what it
     reads last does not begin again after each result."""
@@ -298,3 +308,34 @@ def test_a_kept_window_counts_what_it_holds() -> None:
 
     assert window.size > 60_000
     assert Window().size > 0, "many small ones are much as well"
+
+
+lines = st.sampled_from(
+    ["", "hi", "[Eve]", "[Forwarded from Bob]", " [Forwarded from Bob]", "> hi"]
+)
+own_words = st.lists(lines, max_size=4).map("\n".join)
+forwards = st.lists(
+    st.builds(Forward, origin=st.sampled_from(Origin), name=own_words, text=own_words), max_size=2
+)
+
+
+@given(st.lists(st.tuples(own_words, forwards), min_size=1, max_size=3))
+def test_in_a_group_only_what_was_passed_on_is_told_as_such(
+    said: list[tuple[str, list[Forward]]],
+) -> None:
+    """However many messages became one, and whatever people typed in between."""
+    words = one_below_the_other(with_forwards(text, passed_on) for text, passed_on in said)
+    turn = TurnId("trn_1")
+    queued = TurnQueued(
+        turn=turn, message=MessageId("msg_1"), text=words.text, sender="Eve",
+        passed_on=words.passed_on,
+    )  # fmt: skip
+    (message,) = messages_of([Recorded(session=SessionId("ses"), seq=1, at=0, event=queued)])
+    (block,) = message.blocks
+
+    assert isinstance(block, TextBlock)
+    ours = [line for line in block.text.splitlines() if line.lstrip().startswith("[")]
+    leads = [told(each).splitlines()[0] for _, passed_on in said for each in passed_on]
+    assert ours == ["[Eve]", *leads]
+    for _, passed_on in said:
+        assert all(told(each) in block.text for each in passed_on)

@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.tool_text import arguments_object, tool_name
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.errands import Errand, instruction
+from perdure.domain.errands import instruction
 from perdure.domain.errors import Conflict
 from perdure.domain.events import Attachment, ToolCall, TurnQueued
 from perdure.domain.ids import MessageId, PrincipalId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Ending, Repeat, StopReason
 from perdure.domain.prompt import (
     Block,
@@ -48,6 +49,7 @@ from perdure.domain.updates import Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
+from perdure.ports.agent import Work
 from perdure.ports.history import Page
 from perdure.ports.tools import Caller, ToolResult
 from perdure.store.sqlite import SqliteDriver
@@ -171,7 +173,7 @@ class NeutralAgent:
         self._encoded.append(message)
         return str(len(self._encoded) - 1).encode()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         numbers = b",".join(request.history).decode().split(",") if request.history else []
         before = [self._encoded[int(number)] for number in numbers]
         self.requests.append((*before, *request.messages))
@@ -279,7 +281,7 @@ class World:
         update = Update(
             address=Address(adapter="http", account=self.person, place="room"),
             external_id=f"m{next(self._numbers)}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=PrincipalId(self.person),
             text=deed.text,
             busy=deed.busy,
@@ -461,7 +463,7 @@ def recovery_notes(messages: Sequence[Message]) -> list[Note]:
     """Every note but an errand's order."""
     queued = [
         TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)
-        for errand in Errand
+        for errand in TurnKind
     ]
     orders = [instruction(each) for each in queued]
     blocks = [block for message in messages for block in message.blocks]

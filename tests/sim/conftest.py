@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from perdure.app.node import Surroundings, put_together
+from perdure.app.assembly import Surroundings, put_together
 from perdure.domain.access import EVERYBODY, Rules, Terms
 from perdure.domain.ids import SessionId
 from perdure.domain.watching import Delta
@@ -27,7 +27,7 @@ from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.commits import CountedDriver, FusedDriver
-from perdure.testkit.crash import PORTS, Fuse, Fused, FusedAgent, FusedFetcher, FusedStore
+from perdure.testkit.crash import PORTS, Fuse, FusedAgent, FusedFetcher, FusedPlatform, FusedStore
 from perdure.testkit.node import Process
 from perdure.testkit.stores import OwnedDatabase
 from perdure.testkit.striking import Choice, Simulator
@@ -59,6 +59,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
         kind="scripted",
         agent=FusedAgent(HeldAgent(world), fuse),
         tools=HeldTools(world),
+        instructions="Speak of the sea.",
         has_memory=setup.has_memory,
         context_tokens=setup.context_tokens,
     )
@@ -72,7 +73,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
         clock=world.clock,
         entropy=world.entropy,
         limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
-        adapters={PLATFORM: Fused(world.platform, deliveries)},
+        adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
         terms=lambda _: Terms(rules=Rules(allow=frozenset({EVERYBODY}))),
     )

@@ -12,15 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.platforms import Hosts
 from perdure.domain.access import ACCESS_ENDED
 from perdure.domain.address import HTTP, Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.checker import violations
-from perdure.domain.errands import RESULT, Errand
 from perdure.domain.events import Attachment, NoticePosted, SenderTraits, TurnQueued
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.prompt import Request
@@ -32,6 +32,7 @@ from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.access import Caller
+from perdure.ports.agent import Work
 from perdure.ports.history import Page
 from perdure.ports.places import Sending
 from perdure.ports.settings import AdapterSettings
@@ -57,8 +58,8 @@ class Held(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
-        async for event in super().run(request):
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        async for event in super().run(request, work):
             self.has_begun.set()
             await self.go_on.wait()
             yield event
@@ -122,7 +123,7 @@ class World:
         while await self.parts.outbox.step():
             pass
 
-    async def check(self) -> dict[TurnId, tuple[str, Outcome | None, str]]:
+    async def check(self) -> dict[TurnId, tuple[TurnKind, Outcome | None, str]]:
         """Every turn there is, by its id: its kind, its outcome and why. All rules are kept."""
         found = {}
         for view in await self.store.archive.sessions(principal=None, page=EVERYWHERE):
@@ -185,7 +186,7 @@ class Person:
         return Update(
             address=self.address,
             external_id=f"{self.id}-{self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self.id,
             text=text,
             place_kind=self.kind,
@@ -427,11 +428,11 @@ EVERY_WAY = [
     (answered_the_question, ["message"]),
     (album, ["message"]),
     (files, ["message"]),
-    (memory_hold, [Errand.MEMORY, "message"]),
-    (background, [Errand.BACKGROUND]),
-    (result, [RESULT]),
-    (title, [Errand.TITLE]),
-    (summary, [Errand.SUMMARY]),
+    (memory_hold, [TurnKind.MEMORY, "message"]),
+    (background, [TurnKind.BACKGROUND]),
+    (result, [TurnKind.RESULT]),
+    (title, [TurnKind.TITLE]),
+    (summary, [TurnKind.SUMMARY]),
     (freed_steer, ["message"]),
     (asked_again, ["message"]),
 ]
@@ -580,8 +581,8 @@ async def test_a_group_has_titles_and_summaries_after_its_opener_is_gone(
     await world.rest()
 
     endings = {(kind, outcome) for kind, outcome, _ in (await world.check()).values()}
-    assert (Errand.TITLE, Outcome.DONE) in endings
-    assert (Errand.SUMMARY, Outcome.DONE) in endings
+    assert (TurnKind.TITLE, Outcome.DONE) in endings
+    assert (TurnKind.SUMMARY, Outcome.DONE) in endings
     assert not [outcome for _, outcome in endings if outcome is Outcome.REFUSED]
 
 

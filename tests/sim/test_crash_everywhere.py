@@ -11,7 +11,6 @@ from functools import partial
 import msgspec
 import pytest
 
-from perdure.domain.address import Address
 from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
 from perdure.domain.delivery import (
@@ -42,13 +41,14 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import PartId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt import MediaBlock, Request, TextBlock
 from perdure.domain.records import PartView, SessionRecord
-from perdure.domain.recovery import CONTINUE, PERSONAL, Policy, Resume
+from perdure.domain.recovery import CONTINUE, Policy, Resume
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.turn import State
-from perdure.domain.updates import EDIT
+from perdure.ports.adapter import Sought
 from perdure.ports.turns import Lease, Settled, Settlement
 from perdure.store.operations import replies, turns
 from perdure.store.writing import StoredTurns
@@ -92,6 +92,7 @@ PLATFORMS = {
     "appending and cannot be asked": msgspec.structs.replace(APPENDING, can_find=False),
 }
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process cannot lose its lease
+CLOCKS = [Nemesis.SET_BACK, Nemesis.SET_ASTRAY, Nemesis.DIE_AND_SET_BACK]
 
 
 def in_paragraphs(request: Request) -> Sequence[AgentEvent]:
@@ -264,7 +265,7 @@ def _was_parked(recorded: Recorded) -> bool:
 
 
 def _was_asked_again(recorded: Recorded) -> bool:
-    return isinstance(recorded.event, HeadMoved) and recorded.event.reason == EDIT
+    return isinstance(recorded.event, HeadMoved) and recorded.event.reason == UpdateKind.EDIT
 
 
 def _was_deleted(recorded: Recorded) -> bool:
@@ -393,9 +394,11 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
     found += _misfiled(world, events)
     for record in records:
         found += _out_of_order(world, record)
+        found += _overtaken(world, record)
         found += _never_given(world, record)
     found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
     found += [f"shown twice: {part}" for part in world.platform.repeated()]
+    found += [f"asked during a wait: {each}" for each in world.platform.hasty]
     limit = world.platform.can.text_max
     found += [f"too long: {each}" for each in world.platform.visible if len(each.text) > limit]
     if len(world.tools_ran) != len(set(world.tools_ran)):
@@ -497,7 +500,7 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
         if each.turn in done and each.message not in amended and each.text not in {*read, ""}
     ]
     found += _misread(world, events)
-    words = [sent.text for sent in world.platform.sent if sent.kind == PERSONAL]
+    words = [sent.text for sent in world.platform.sent if sent.kind == TurnKind.MESSAGE]
     commands = [text for text in words if text == CONTINUE or text.startswith("/")]
     first = [each for each in asked if not (isinstance(each, TurnQueued) and each.origin)]
     heard = sorted(each.text for each in first)
@@ -557,7 +560,7 @@ def _never_given(world: World, record: SessionRecord) -> list[str]:
 
 def _out_of_order(world: World, record: SessionRecord) -> list[str]:
     """What came later has begun later, whatever it brought, and however it was to be taken."""
-    said = [sent.text for sent in world.platform.sent if sent.kind == PERSONAL]
+    said = [sent.text for sent in world.platform.sent if sent.kind == TurnKind.MESSAGE]
     queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
     texts = {each.turn: each.text for each in queued if not each.origin}
     started = dict.fromkeys(r.turn for r in record.events if isinstance(r.event, TurnStarted))
@@ -567,9 +570,18 @@ def _out_of_order(world: World, record: SessionRecord) -> list[str]:
     return []
 
 
+def _overtaken(world: World, record: SessionRecord) -> list[str]:
+    """What people see appeared in the order of its line, previews included. Where nobody knows what
+    became of a part, it may have come late."""
+    known = [part for part in record.parts if part.state == PartState.SENT]
+    places = {shown.key: at for at, shown in reversed(list(enumerate(world.platform.shown)))}
+    appeared = [places[PartId(part.id)] for part in known if part.id in places]
+    return [] if appeared == sorted(appeared) else [f"shown in the order {appeared}"]
+
+
 def _misread(world: World, events: Sequence[Recorded]) -> list[str]:
     """Each edit has changed its message once, and messages read as they were last edited."""
-    edits = [sent.text for sent in world.platform.sent if sent.kind == EDIT]
+    edits = [sent.text for sent in world.platform.sent if sent.kind == UpdateKind.EDIT]
     queued = [r.event for r in events if isinstance(r.event, TurnQueued)]
     asked_again = {each.turn for each in queued if each.origin}
     amended = [
@@ -641,6 +653,17 @@ async def test_no_instant_breaks_a_promise(
 
 
 @pytest.mark.timeout(100)
+@pytest.mark.parametrize("nemesis", CLOCKS)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_no_setting_of_the_clock_breaks_a_promise(
+    simulator: Simulator, name: str, nemesis: Nemesis
+) -> None:
+    """At any instant the wall clock is set back by a day, or goes ahead and comes back; or the next
+    process begins with a clock that is behind."""
+    await simulator.strike(on(simulator, name), nemesis, every=16)
+
+
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("nemesis", NEMESES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_commit_breaks_a_promise(
@@ -699,7 +722,7 @@ async def test_no_platform_breaks_any_promise(
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("nemesis", list(Nemesis))
+@pytest.mark.parametrize("nemesis", [*NEMESES, Nemesis.PAUSE, Nemesis.DIE_AND_SET_BACK])
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_tenth_instant_breaks_a_promise_on_postgres(
     simulator_on_postgres: Simulator, name: str, nemesis: Nemesis
@@ -717,7 +740,7 @@ async def test_no_two_deaths_break_a_promise(simulator: Simulator, name: str) ->
 class ForgetfulPlatform(ScriptedPlatform):
     """Can be asked what arrived, and always says that nothing did."""
 
-    async def find(self, key: PartId, address: Address) -> None:
+    async def find(self, sought: Sought) -> None:
         return None
 
 
@@ -737,7 +760,7 @@ async def _settle_in_two(self: StoredTurns, lease: Lease, settlement: Settlement
     """The turn ends, and then its answer is put into the outbox."""
     driver, stamp = self._driver, self._mint.stamp(self._node)
     bare = msgspec.structs.replace(settlement, parts=(), files=())
-    settled = await driver.write(partial(turns.settle, driver.dialect, lease, bare, stamp))
+    settled = await driver.write(partial(turns.settle, lease, bare, stamp))
     parts, files = settlement.parts, settlement.files
     await driver.write(partial(replies.put_reply, lease.session, lease.turn, parts, files, stamp))
     return settled

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import (
@@ -34,6 +34,7 @@ from perdure.domain.endings import (
 )
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.markdown.units import Unit
 from perdure.domain.outcomes import Busy, StopReason
 from perdure.domain.prompt import Request, ResultBlock
@@ -45,6 +46,8 @@ from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
+from perdure.ports.agent import Work
+from perdure.ports.wakes import Topic
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, Rule, ScriptedAgent, said
@@ -69,7 +72,7 @@ class SlowAgent(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         text = self._answer(said(request))
         for start in range(0, len(text), 40):
             yield Text(text[start : start + 40])
@@ -93,7 +96,7 @@ class Gateway:
             Update(
                 address=Address(adapter=NAME, account="bot", place=place),
                 external_id=f"m{self._said}",
-                kind="message",
+                kind=UpdateKind.MESSAGE,
                 principal=self.person,
                 text=text,
                 busy=busy,
@@ -229,7 +232,7 @@ async def test_words_that_nobody_planned_are_divided(tmp_path: Path) -> None:
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: "")) as gateway:
         eve = Person(gateway.store, gateway.person, adapter=NAME, place="elsewhere")
         await eve.is_answered("go", ANSWER, parts=(ANSWER,))
-        gateway.parts.outbox.wake()
+        gateway.parts.wakes.publish(Topic.OUTBOX)
 
         async def is_whole() -> bool:
             return len(platform.visible) == 4

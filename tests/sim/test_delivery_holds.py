@@ -16,8 +16,9 @@ import asyncpg
 import msgspec
 import pytest
 
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.config import Config
-from perdure.app.node import Parts, Surroundings, put_together, running_node
+from perdure.app.node import running_node
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.announcing import Drain
@@ -26,6 +27,7 @@ from perdure.domain.endings import STOPPED_MARK
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.events import AssistantSaid, NoticePosted
 from perdure.domain.ids import PartId, PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Asked, StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.records import PartView
@@ -37,14 +39,17 @@ from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Effect, Post, Preview, Receipt
+from perdure.ports.adapter import Effect, Post, Preview, Receipt, Sought
+from perdure.ports.agent import Work
 from perdure.ports.outbox import Part
+from perdure.ports.wakes import Topic
 from perdure.store.driver import Driver
 from perdure.store.operations.notices import notice
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.pacing import RememberedPacing
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.receiver import ScriptedReceiver
 from perdure.testkit.stores import Person, admitted
@@ -78,7 +83,7 @@ class Talker(ScriptedAgent):
         self.go_on.set()
         self.said = 0
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         for start in range(0, len(self._text), self._piece):
             yield Text(self._text[start : start + self._piece])
@@ -95,7 +100,7 @@ def written(text: str, person: PrincipalId, name: str, address: Address = ROOM) 
     return Update(
         address=address,
         external_id=name,
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=person,
         text=text,
         place_kind="private",
@@ -235,7 +240,7 @@ async def test_a_read_that_fails_does_not_end_the_sending(
             return await read()
 
         monkeypatch.setattr(node.store.outbox, "next_due_ms", fails_at_first)
-        node.parts.outbox.wake()
+        node.parts.wakes.publish(Topic.OUTBOX)
         await until_so(lambda: not failures, "the failure")
 
         await node.delivered(await node.hears("two"))
@@ -245,7 +250,7 @@ async def test_a_read_that_fails_does_not_end_the_sending(
 class CannotFind(ScriptedPlatform):
     """Breaks in a way nobody foresaw when it is asked what it shows."""
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise KeyError("messages")
 
 
@@ -267,11 +272,11 @@ class SearchFails(ScriptedPlatform):
         super().__init__(capabilities=Capabilities(can_find=True))
         self._failure = failure
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise self._failure
 
 
-@pytest.mark.parametrize("kind", [Transient, Ambiguous, Permanent, Rejected])
+@pytest.mark.parametrize("kind", [Ambiguous, Permanent, Rejected])
 async def test_what_could_not_be_looked_for_is_not_sent_again(
     tmp_path: Path, kind: type[PerdureError]
 ) -> None:
@@ -282,12 +287,15 @@ async def test_what_could_not_be_looked_for_is_not_sent_again(
     platform.failures = [Ambiguous("no answer")]
     async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
         (part,) = await node.delivered(await node.hears("go"))
-        node.parts.outbox.wake()
+        node.parts.wakes.publish(Topic.OUTBOX)
         await node.delivered(await node.hears("and again", place="elsewhere"))
 
         for unknown in (part.id, stranded):
             view = await node.store.parked.part(PartId(unknown))
-            assert (view.state, view.error) == ("unknown", "the search is down")
+            assert (view.state, view.error) == (
+                "unknown",
+                "nobody could tell whether it arrived: the search is down",
+            )
     shown = [(each.place, each.text) for each in platform.shown]
     assert shown == [("room", "hello"), ("elsewhere", "hello")], "the stranded part was not sent"
 
@@ -420,7 +428,7 @@ async def test_what_is_said_about_a_running_turn_is_shown_at_once(tmp_path: Path
         told = await node.store.nodes.announce(Policy(), Drain(asked=Asked.RESTART))
         notice = told[0].event
         assert isinstance(notice, NoticePosted)
-        node.parts.outbox.wake()
+        node.parts.wakes.publish(Topic.OUTBOX)
         status = await node.hears("/status")
 
         def has_both() -> bool:
@@ -460,7 +468,6 @@ async def test_a_long_notice_comes_in_pieces_and_its_buttons_with_the_last(tmp_p
         store = node.store
         put = partial(
             notice,
-            store._driver.dialect,
             accepted.session,
             None,
             MANY_WORDS,
@@ -468,7 +475,7 @@ async def test_a_long_notice_comes_in_pieces_and_its_buttons_with_the_last(tmp_p
             choices=("yes", "no"),
         )
         await store._driver.write(put)
-        node.parts.outbox.wake()
+        node.parts.wakes.publish(Topic.OUTBOX)
         parts = await node.delivered(accepted)
 
     _, *pieces = platform.posts
@@ -498,7 +505,7 @@ NUMBERED = "".join(f"w{number} " for number in range(300))
 async def cut_short(node: Node, agent: Talker, platform: ScriptedPlatform) -> Accepted:
     """A turn that has said much more than its bubble shows, and waits."""
     accepted = await node.hears("go")
-    await until_so(lambda: bool(platform.shown) and agent.said >= 400, "some words")
+    await until_so(lambda: bool(platform.shown) and agent.said >= 800, "some words")
     agent.go_on.clear()
     return accepted
 
@@ -616,7 +623,8 @@ async def longest_pause(stop: asyncio.Event) -> float:
 async def planning_s(text: str) -> float:
     """How long it takes to see what of a text may be shown, and where to divide it."""
     platform = ScriptedPlatform(capabilities=GROWING)
-    surface = surfaces.Surface(platform, Display(), clock=SystemClock())
+    clock = SystemClock()
+    surface = surfaces.Surface(platform, Display(), RememberedPacing(clock), clock=clock)
     await surface.plan_bubbles(text[:5_000], ROOM, is_healed=True)  # imports its parser
     began = time.perf_counter()
     await surface.plan_bubbles(text, ROOM, is_healed=True)

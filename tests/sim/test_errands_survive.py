@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.delivery import PartState
-from perdure.domain.errands import RESULT, Errand
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     CommandTaken,
@@ -30,6 +29,7 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import (
     Message,
@@ -41,10 +41,10 @@ from perdure.domain.prompt import (
     weave,
 )
 from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import PERSONAL
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Update
 from perdure.ports.turns import Settlement
+from perdure.ports.wakes import Topic
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.crash import (
     Fuse,
@@ -70,7 +70,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     held: str | None = None
 
 
-ANSWERS = {Errand.TITLE: "The sea", Errand.SUMMARY: "They spoke of the sea.", "": "Yes."}
+ANSWERS = {TurnKind.TITLE: "The sea", TurnKind.SUMMARY: "They spoke of the sea.", "": "Yes."}
 
 
 def model(world: World, script: Script) -> ScriptedAgent:
@@ -114,7 +114,7 @@ async def converse(life: Life) -> None:
         update = Update(
             address=HERE,
             external_id=f"before-{number}",
-            kind=PERSONAL,
+            kind=UpdateKind.MESSAGE,
             principal=life.person,
             text=text,
         )
@@ -236,7 +236,7 @@ def events_of(kind: type[Any], records: Sequence[SessionRecord]) -> list[Any]:
     return only(kind, [recorded for record in records for recorded in record.events])
 
 
-def errands_of(errand: Errand, records: Sequence[SessionRecord]) -> list[SessionRecord]:
+def errands_of(errand: TurnKind, records: Sequence[SessionRecord]) -> list[SessionRecord]:
     return [record for record in records if opening(record).kind == errand]
 
 
@@ -255,7 +255,9 @@ def outcome_of(record: SessionRecord) -> str | None:
 def comes_back_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
     """Each answer of the background is said once, as a turn of a session that people are in."""
     results = {
-        event.turn: event for event in events_of(TurnQueued, records) if event.kind == RESULT
+        event.turn: event
+        for event in events_of(TurnQueued, records)
+        if event.kind == TurnKind.RESULT
     }
     said = [
         turn.id
@@ -277,7 +279,7 @@ def entitles_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
 
 def compacts_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
     """Each errand for a summary has come to exactly one end, and who asked for it was told."""
-    errands = errands_of(Errand.SUMMARY, records)
+    errands = errands_of(TurnKind.SUMMARY, records)
     ended = [
         event.errand
         for event in [*events_of(Compacted, records), *events_of(CompactionFailed, records)]
@@ -296,7 +298,7 @@ def compacts_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
 def saves_before_it_goes_on(world: World, records: Sequence[SessionRecord]) -> list[str]:
     """The new session's first turn begins when the memories are saved, or after a while."""
     found = []
-    saved = errands_of(Errand.MEMORY, records)
+    saved = errands_of(TurnKind.MEMORY, records)
     for record in records:
         if opening(record).reason != "reset":
             continue
@@ -323,7 +325,7 @@ def _left_whole(records: Sequence[SessionRecord]) -> list[str]:
 
 
 def _is_brought(records: Sequence[SessionRecord]) -> bool:
-    return any(event.kind == RESULT for event in events_of(TurnQueued, records))
+    return any(event.kind == TurnKind.RESULT for event in events_of(TurnQueued, records))
 
 
 def _is_brought_elsewhere(records: Sequence[SessionRecord]) -> bool:
@@ -350,15 +352,15 @@ def _waits(records: Sequence[SessionRecord]) -> bool:
 
 
 def _waits_no_longer(records: Sequence[SessionRecord]) -> bool:
-    (saved,) = errands_of(Errand.MEMORY, records)
+    (saved,) = errands_of(TurnKind.MEMORY, records)
     (anew,) = [record for record in records if opening(record).reason == "reset"]
     begun = next(r.at for r in anew.events if isinstance(r.event, TurnStarted))
     over = next(r.at for r in saved.events if isinstance(r.event, TurnSettled))
     return begun < over
 
 
-BACKGROUND = Script(held=Errand.BACKGROUND)
-SUMMARY = Script(held=Errand.SUMMARY)
+BACKGROUND = Script(held=TurnKind.BACKGROUND)
+SUMMARY = Script(held=TurnKind.SUMMARY)
 SCENARIOS = {
     "background": Scenario(
         acts=(dig, begin_anew),
@@ -393,13 +395,13 @@ SCENARIOS = {
         acts=(compact,),
         promise=compacts_once,
         proof=_fails_with("empty"),
-        script=Script(held=Errand.SUMMARY, answers={Errand.SUMMARY: ""}),
+        script=Script(held=TurnKind.SUMMARY, answers={TurnKind.SUMMARY: ""}),
     ),
     "compact and break": Scenario(
         acts=(compact,),
         promise=compacts_once,
         proof=_fails_with("failed"),
-        script=Script(held=Errand.SUMMARY, answers={Errand.SUMMARY: None}),
+        script=Script(held=TurnKind.SUMMARY, answers={TurnKind.SUMMARY: None}),
     ),
     "compact and undo": Scenario(
         acts=(compact_and_undo,),
@@ -424,7 +426,7 @@ SCENARIOS = {
         acts=(reset,),
         promise=saves_before_it_goes_on,
         proof=_waits,
-        script=Script(answers={Errand.MEMORY: None}),
+        script=Script(answers={TurnKind.MEMORY: None}),
         setup=replace(REMEMBERING, strikes_deliveries=True),
         last=go_back,
     ),
@@ -432,7 +434,7 @@ SCENARIOS = {
         acts=(reset_and_wait,),
         promise=saves_before_it_goes_on,
         proof=_waits_no_longer,
-        script=Script(held=Errand.MEMORY),
+        script=Script(held=TurnKind.MEMORY),
         setup=REMEMBERING,
         last=go_back,
     ),
@@ -507,7 +509,7 @@ def misheard(world: World, records: Sequence[SessionRecord]) -> list[str]:
     words = [sent.text for sent in world.platform.sent]
     commands = sorted(text.split()[0][1:] for text in words if text.startswith("/"))
     spoken = sorted(text for text in words if not text.startswith("/"))
-    queued = [event for event in events_of(TurnQueued, records) if event.kind == PERSONAL]
+    queued = [event for event in events_of(TurnQueued, records) if event.kind == TurnKind.MESSAGE]
     heard = sorted(event.text for event in queued if event.text not in BEFORE)
     taken = sorted(event.command for event in events_of(CommandTaken, records))
     read = {newest(request) for request in world.agent.requests}
@@ -595,7 +597,7 @@ async def test_a_new_session_waits_for_memories_no_longer_than_it_must(
 ) -> None:
     async def wait(life: Life) -> None:
         life.world.clock.advance(HOLD_MS / 1000 - 0.2)
-        life.parts.turns.wake()
+        life.parts.wakes.publish(Topic.TURNS)
         await breathe(life)
         assert not is_asked(life.world, "hello")
         life.world.clock.advance(0.2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.web_fetching import WebFetcher
 from perdure.domain.address import Address
 from perdure.domain.attachments import in_words
@@ -24,6 +24,7 @@ from perdure.domain.events import (
     StickerDescribed,
 )
 from perdure.domain.ids import SessionId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import MediaBlock, Request
 from perdure.domain.stickers import Sticker
@@ -124,7 +125,7 @@ class Place:
         update = Update(
             address=Address(adapter="scripted", account="bot", place="room"),
             external_id=f"u{self._updates}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=person,
             text=text,
             attachments=attachments,
@@ -166,7 +167,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def test_a_passing_failure_is_waited_out(place: Place) -> None:
     place.platform.moods = [
         Transient("busy"),
-        Transient("busy", retry_after_s=50),
+        Transient("busy", retry_after_s=30),
         RuntimeError("a bug of an adapter"),
     ]
     began_ms = place.clock.now_ms()
@@ -178,7 +179,7 @@ async def test_a_passing_failure_is_waited_out(place: Place) -> None:
     (fetched,) = only(MediaFetched, events)
     assert (fetched.text, fetched.mime) == ("hello", "text/plain")
     assert len(place.platform.fetched) == 4
-    assert place.clock.now_ms() - began_ms >= 51_000
+    assert place.clock.now_ms() - began_ms >= 31_000
     (asked,) = place.agent.requests
     assert [b.attachment.text for b in asked.messages[-1].blocks if isinstance(b, MediaBlock)] == [
         "hello"
@@ -197,7 +198,8 @@ async def test_patience_ends(place: Place) -> None:
     (lost,) = only(MediaLost, events)
     assert "did not give it out" in lost.reason
     assert "10.0.0.7" not in str(events)
-    (notice,) = only(NoticePosted, events)
+    slow, notice = only(NoticePosted, events)
+    assert "still being fetched" in slow.text
     assert notice.text in [shown.text for shown in place.platform.visible]
     for accepted_turn in (accepted.turn, later.turn):
         assert accepted_turn is not None
@@ -258,6 +260,17 @@ async def test_what_never_works_is_not_tried_again(place: Place) -> None:
     assert lost.reason == "the platform did not give it out; send it again"
 
 
+async def test_a_chat_is_not_told_where_files_are_stored(place: Place) -> None:
+    place.store.media._folder.write_text("a file where the folder should be")
+    accepted = await place.say("", FILE)
+    await place.rest()
+
+    events = await place.events(accepted.session)
+    (lost,) = only(MediaLost, events)
+    assert lost.reason.startswith("this gateway cannot store files now; tell its operator")
+    assert str(place.store.media._folder) not in str(events)
+
+
 async def test_what_is_too_large_is_not_kept(place: Place) -> None:
     place.platform.held["r1"] = bytes(5_000)
     told = await place.say("", Attachment(reference="r1", size=5_000))
@@ -279,7 +292,7 @@ async def test_a_platform_that_is_not_connected_is_not_asked(place: Place) -> No
     assert not sources.is_open("scripted")
 
     assert not await place.parts.fetching.step()
-    place.clock.advance(601)
+    place.clock.advance(61)
     await place.rest()
 
     (lost,) = only(MediaLost, await place.events(accepted.session))
@@ -316,8 +329,9 @@ async def test_an_agent_that_does_not_see_is_told_a_stickers_emoji_and_set(place
 async def test_a_sticker_is_not_waited_for_where_its_platform_is_away(place: Place) -> None:
     accepted = await place.say("", STICKER)
     place.parts.outbox._surfaces.named("scripted").is_open = False
-    place.clock.advance(61)
     assert not await place.parts.fetching.step()
+    place.clock.advance(61)
+    assert await place.parts.fetching.step()
 
     assert await place.parts.turns.step()
     (untold,) = only(StickerDescribed, await place.events(accepted.session))
@@ -381,6 +395,16 @@ async def test_a_file_where_none_can_be_sent_is_named(place: Place) -> None:
     assert place.platform.files == []
     assert "plan.txt" in place.platform.visible[-1].text
     assert not any("answered nothing" in shown.text for shown in place.platform.visible)
+
+
+async def test_a_file_that_cannot_be_stored_holds_no_answer_up(place: Place) -> None:
+    place.agent._rule = gives_files
+    place.store.media._folder.write_text("a file where the folder should be")
+    accepted = await place.say("plan something")
+    await place.rest()
+
+    (said,) = only(AssistantSaid, await place.events(accepted.session))
+    assert "(The file plan.txt was not kept: this gateway cannot store files now.)" in said.text
 
 
 async def test_an_errand_brings_its_files_back(place: Place) -> None:

@@ -6,17 +6,21 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from perdure.app.assembly import Surroundings
 from perdure.app.config import parse
-from perdure.app.node import Surroundings, running_node
+from perdure.app.node import running_node
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
+from perdure.domain.errors import Transient
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
@@ -25,13 +29,19 @@ from perdure.domain.watching import OutcomeNews, StateNews
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
+from perdure.ports.agent import Work
+from perdure.ports.gateway import Report
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.watching import one_by_one
+from perdure.web import access as access_module
 from perdure.web.access import Access
+from perdure.web.callers import Callers
 from perdure.web.server import application
 from perdure.web.services import Services
+from perdure.web.tally import Tally
 
 CANARY = "xyzzy-of-ada"
 HANG = "hang"
@@ -40,6 +50,7 @@ OPERATORS_ONLY = (
     ("GET", "/api/pairings"), ("POST", "/api/pairings/approve"), ("DELETE", "/api/pairings/{id}"),
     ("GET", "/api/parked"), ("GET", "/api/parked/{id}"), ("POST", "/api/parked/{id}/replay"),
     ("DELETE", "/api/parked/{id}"), ("GET", "/api/verify"), ("POST", "/api/drain"),
+    ("POST", "/api/verify"),
     ("POST", "/api/restart"), ("GET", "/api/tokens"), ("POST", "/api/tokens"),
     ("DELETE", "/api/tokens/{id}"),
 )  # fmt: skip
@@ -69,7 +80,7 @@ class Listener(ScriptedAgent):
         super().__init__()
         self.open = 0
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         try:
@@ -178,7 +189,7 @@ async def adas(site: Site) -> dict[str, list[str]]:
         Update(
             address=phone,
             external_id="1",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=await ada_of(site),
             text=CANARY,
             place_kind="private",
@@ -262,14 +273,43 @@ async def test_nobody_without_a_token_gets_anywhere(site: Site) -> None:
 
 async def test_a_token_that_another_process_revoked_opens_nothing_for_long(site: Site) -> None:
     clock = VirtualClock()
-    access = Access(site.services.principals, clock)
-    assert await access._look_up("token-of-bob") is not None
+    services = site.services
+    access = Access(services.principals, services.condition, clock, Callers(), gate=services.gate)
+    assert await access._look_up("token-of-bob", path="/api/status") is not None
     (bobs,) = [each for each in await site.services.principals.tokens() if each.principal == "bob"]
 
     await site.services.principals.revoke(bobs.id)
 
     clock.advance(5)
-    assert await access._look_up("token-of-bob") is None
+    assert await access._look_up("token-of-bob", path="/api/status") is None
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/status"])
+async def test_a_probe_with_a_token_is_answered_while_the_store_is_away(
+    site: Site, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another machine it brings a token, which only the store knows. Were it refused, a
+    liveness probe would have a node started anew because its database is away."""
+    monkeypatch.setattr(access_module, "OPEN", frozenset())
+    monkeypatch.setattr(access_module, "REMEMBERED_S", 0)
+    assert (await site.call("GET", path, by="bob"))[0] == 200
+    gone = Transient("the database is gone")
+
+    async def refuse(_: object) -> NoReturn:
+        raise gone
+
+    driver = site.services.condition._driver  # type: ignore[attr-defined]
+    monkeypatch.setattr(driver, "read", refuse)
+    monkeypatch.setattr(driver, "write", refuse)
+    site.services.condition.refused(gone)  # type: ignore[attr-defined]
+
+    status, body = await site.call("GET", path, by="bob")
+
+    assert status == (503 if path == "/readyz" else 200), body
+    assert "the database is gone" in str(body) or "perdure_store_up 0.0" in str(body)
+    assert (await site.call("GET", path, by="stranger"))[0] == 503, "it cannot be looked up"
+    assert (await site.call("GET", "/api/sessions", by="bob"))[0] == 503
+    monkeypatch.undo()
 
 
 async def test_nobody_attaches_or_continues_what_is_anothers(site: Site) -> None:
@@ -322,7 +362,7 @@ async def test_whoever_watches_goes_along_there_and_back(site: Site) -> None:
     await site.settled("ada", first["turn"])
     snapshot = await site.services.conversations.find("main", principal=await ada_of(site))
     async with aclosing(
-        site.services.watchers.conversation(snapshot.view.id, after=None)
+        one_by_one(site.services.watchers.conversation(snapshot.view.id, after=None))
     ) as stream:
         await next_state(stream, first["session"])
         moved = await site.says("ada", "/new")
@@ -336,7 +376,7 @@ async def test_whoever_watches_hears_of_a_stop_at_once(site: Site) -> None:
     await site.until(lambda: site.agent.open == 1, "the call")
     snapshot = await site.services.conversations.find("main", principal=await ada_of(site))
     async with aclosing(
-        site.services.watchers.conversation(snapshot.view.id, after=None)
+        one_by_one(site.services.watchers.conversation(snapshot.view.id, after=None))
     ) as stream:
         await next_state(stream, accepted["session"])
         await site.call("POST", f"/api/turns/{accepted['turn']}/stop", by="ada")
@@ -382,10 +422,32 @@ async def test_whoever_closes_a_stream_is_forgotten(site: Site, surface: str) ->
     async with site.request(method, path, by="ada", **more) as response:
         assert response.status == 200
         await first_of(response)
-        await site.until(lambda: bool(site.feed._by_session), "the subscription")
+        await site.until(lambda: bool(site.feed._lines), "the subscription")
         response.close()
     for text in ("/stop", "/status"):
         await site.says("ada", text)
 
-    await site.until(lambda: not site.feed._by_session, "the end of the subscription")
+    await site.until(lambda: not site.feed._lines, "the end of the subscription")
     assert site.feed._by_conversation == {}
+
+
+async def test_a_check_of_everything_ends_with_its_asker(tmp_path: Path) -> None:
+    """It may take minutes, and nobody would read the answer."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def for_ever() -> Report:
+        begun.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            ended.set()
+
+    async with a_site(tmp_path) as site:
+        services = msgspec.structs.replace(site.services, verify=for_ever)
+        app = application(services, Tally())
+        async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+            headers = {"Authorization": "Bearer token-of-olga"}
+            asking = asyncio.ensure_future(client.get("/api/verify", headers=headers))
+            await begun.wait()
+            asking.cancel()
+            await ended.wait()

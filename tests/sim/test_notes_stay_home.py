@@ -21,7 +21,7 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.errands import RESULT, Errand, instruction
+from perdure.domain.errands import instruction
 from perdure.domain.events import (
     AssistantSaid,
     AttemptInterrupted,
@@ -35,6 +35,7 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import (
     Block,
@@ -46,9 +47,10 @@ from perdure.domain.prompt import (
     TextBlock,
 )
 from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import PERSONAL, Policy, Resume, told_by
+from perdure.domain.recovery import Policy, Resume, told_by
 from perdure.domain.stream import AgentEvent, Call, Stopped, Text
 from perdure.domain.updates import Update
+from perdure.ports.agent import Work
 from perdure.ports.turns import Settlement
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.crash import Fuse
@@ -61,21 +63,21 @@ SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="strict")
 BEFORE = [f"{number} of the sea, the wind and the long way home" for number in range(3)]
 SUMMARY, TITLE, DUG = "They spoke of the sea.", "The sea and the wind", "Seven stones lie there."
 ANSWERS: Final = {
-    Errand.SUMMARY: SUMMARY,
-    Errand.TITLE: TITLE,
-    Errand.BACKGROUND: DUG,
-    Errand.MEMORY: "done",
+    TurnKind.SUMMARY: SUMMARY,
+    TurnKind.TITLE: TITLE,
+    TurnKind.BACKGROUND: DUG,
+    TurnKind.MEMORY: "done",
 }
 # What calls a tool in errands, and by whom it is called.
-TOOLS: Final = {Errand.BACKGROUND: "dig", Errand.MEMORY: "remember"}
+TOOLS: Final = {TurnKind.BACKGROUND: "dig", TurnKind.MEMORY: "remember"}
 
 
-def order_of(errand: Errand) -> Note | None:
+def order_of(errand: TurnKind) -> Note | None:
     queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)
     return instruction(queued)
 
 
-ORDERS: Final = [order for errand in Errand if (order := order_of(errand))]
+ORDERS: Final = [order for errand in TurnKind if (order := order_of(errand))]
 
 
 def recovery_notes(blocks: Sequence[Block]) -> list[Note]:
@@ -100,10 +102,10 @@ class Reader(ScriptedAgent):
         numbers = b",".join(request.history).decode().split(",") if request.history else []
         return [*(self._encoded[int(number)] for number in numbers), *request.messages]
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         """The first words are durable before the next come, so that a death can leave them."""
         is_first = True
-        async for event in super().run(request):
+        async for event in super().run(request, work):
             shown = sum(map(len, self._world.shown.values()))
             yield event
             if is_first and isinstance(event, Text):
@@ -130,7 +132,7 @@ class Reader(ScriptedAgent):
         if not request.purpose:
             return f"Yes: {newest(request)}."
         told = recovery_notes([b for m in self.whole(request) for b in m.blocks])
-        return " ".join([ANSWERS[Errand(request.purpose)], *(note.text for note in told)])
+        return " ".join([ANSWERS[TurnKind(request.purpose)], *(note.text for note in told)])
 
 
 def newest(request: Request) -> str:
@@ -154,7 +156,7 @@ def own_results(request: Request) -> list[Block]:
 
 def tool_of(request: Request) -> str:
     if request.purpose:
-        return TOOLS.get(Errand(request.purpose), "")
+        return TOOLS.get(TurnKind(request.purpose), "")
     words = newest(request).split()
     return words[1] if words[:1] == ["tool"] else ""
 
@@ -165,7 +167,7 @@ async def converse(life: Life) -> None:
         update = Update(
             address=Address(adapter=PLATFORM, account="bot", place="room"),
             external_id=f"before-{number}",
-            kind=PERSONAL,
+            kind=UpdateKind.MESSAGE,
             principal=life.person,
             text=text,
         )
@@ -268,7 +270,7 @@ def told_in_errands(agent: Reader) -> list[str]:
         if request.purpose:
             blocks = [block for message in agent.whole(request) for block in message.blocks]
             notes = [block for block in blocks if isinstance(block, Note)]
-            if notes != [each for each in [order_of(Errand(request.purpose))] if each]:
+            if notes != [each for each in [order_of(TurnKind(request.purpose))] if each]:
                 found.append(f"a {request.purpose} errand was told {notes}")
     return found
 
@@ -283,14 +285,18 @@ def told_not_once(records: Sequence[SessionRecord]) -> list[str]:
     parents = {turn.id: turn.parent for record in records for turn in record.turns}
     kinds = {r.turn: r.event.kind for r in events_of(records) if isinstance(r.event, TurnQueued)}
     cuts = {r.key: r.turn for r in events_of(records) if isinstance(r.event, AttemptInterrupted)}
-    found += [f"{key} was no answer's" for key in told if kinds.get(cuts.get(key)) != PERSONAL]
+    found += [
+        f"{key} was no answer's" for key in told if kinds.get(cuts.get(key)) != TurnKind.MESSAGE
+    ]
     followed: set[TurnId] = set()
     for head in [record.head for record in records if not opening(record).kind]:
         turn = head
         while turn is not None and turn not in followed:
             followed.add(turn)
             turn = parents.get(turn)
-    asked = [key for key, turn in cuts.items() if turn in followed and kinds[turn] == PERSONAL]
+    asked = [
+        key for key, turn in cuts.items() if turn in followed and kinds[turn] == TurnKind.MESSAGE
+    ]
     return found + [f"{key} was never told" for key in asked if not told[key]]
 
 
@@ -301,7 +307,7 @@ def told_elsewhere(agent: Reader, records: Sequence[SessionRecord]) -> list[str]
     asked: dict[str, list[TurnId]] = {}
     for record in records:
         for each in record.events:
-            if isinstance(each.event, TurnQueued) and each.event.kind == PERSONAL:
+            if isinstance(each.event, TurnQueued) and each.event.kind == TurnKind.MESSAGE:
                 asked.setdefault(each.event.text, []).append(each.event.turn)
     done = {t.id: r for r in records for t in r.turns if t.outcome == Outcome.DONE}
     for text, turns in asked.items():
@@ -334,7 +340,7 @@ def brought_wrongly(records: Sequence[SessionRecord]) -> list[str]:
                 found.append(f"the title is {title!r}")
             case Compacted(summary=summary) if summary != SUMMARY:
                 found.append(f"the summary is {summary!r}")
-            case TurnQueued(kind=kind, answer=answer) if kind == RESULT:
+            case TurnQueued(kind=kind, answer=answer) if kind == TurnKind.RESULT:
                 said = f"In the background: dig it up\n\nLet me see. \n\n{DUG}"
                 if answer != said:
                     found.append(f"the background brought {answer!r}")

@@ -3,10 +3,11 @@
 from functools import partial
 from pathlib import Path
 
-from perdure.app.node import Surroundings, put_together
+from perdure.app.assembly import Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.events import ToolCall, ToolFinished
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, StopReason
 from perdure.domain.prompt import Request, ResultBlock
 from perdure.domain.recovery import Policy
@@ -70,7 +71,7 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
                 update = Update(
                     address=Address(adapter="http", account=person, place="main"),
                     external_id="u1",
-                    kind="message",
+                    kind=UpdateKind.MESSAGE,
                     principal=person,
                     text="pay",
                 )

@@ -1,6 +1,7 @@
 """The pumps, step by step: how much runs at once, what wakes them, and how long they wait."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,28 +9,35 @@ from typing import cast
 
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.events import AssistantSaid, AttemptInterrupted
 from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption, StopReason
 from perdure.domain.prompt import Request
+from perdure.domain.sharing import Shares
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.ledger import Ledger
+from perdure.engine.pulse import Pulse
+from perdure.engine.reconciling import LATE_S
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.scribe import Flusher, Scribe
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
+from perdure.ports.agent import Work
 from perdure.ports.history import Conversations
 from perdure.ports.turns import Claimed, Lease, Piece, Turns
+from perdure.ports.wakes import Topic
+from perdure.store.outbox import StoredOutbox
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
+from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.stores import Person, admitted, only
 from perdure.testkit.system import SeededEntropy, VirtualClock
@@ -47,7 +55,7 @@ class Patient(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.open = self.most = 0
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         self.most = max(self.most, self.open)
@@ -78,13 +86,15 @@ class Node:
         self.clock = clock
         self.who = who
 
-    async def hears(self, place: str) -> Accepted:
+    async def hears(self, place: str, *, who: str = "") -> Accepted:
+        """Take a message, of Ada's unless somebody else is named."""
+        principal = await admitted(self.store, who) if who else self.who
         update = Update(
-            address=Address(adapter="http", account=self.who, place=place),
+            address=Address(adapter="http", account=principal, place=place),
             external_id=place,
-            kind="message",
-            principal=self.who,
-            text="hello",
+            kind=UpdateKind.MESSAGE,
+            principal=principal,
+            text=place,
         )
         return await self.parts.door.accept(update)
 
@@ -158,7 +168,8 @@ async def test_no_more_turns_run_at_once_than_are_allowed_and_all_get_their_turn
     agent = Patient()
     limits = Limits(drain_timeout_s=0, has_titles=False, concurrent=concurrent)
     async with a_node(tmp_path, agent=agent, limits=limits) as node:
-        accepted = [await node.hears(f"place {number}") for number in range(5)]
+        people = ("ada", "bob", "ada", "bob", "ada")
+        accepted = [await node.hears(f"{n}", who=who) for n, who in enumerate(people)]
         await until(lambda: agent.open == concurrent)
         assert node.parts.turns.running == concurrent
 
@@ -166,6 +177,50 @@ async def test_no_more_turns_run_at_once_than_are_allowed_and_all_get_their_turn
 
         await node.is_settled(*accepted)
     assert (agent.most, len(agent.requests)) == (concurrent, 5)
+
+
+class InTurn(Patient):
+    """Ends the answers to what it is told to end, and to nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: set[str] = set()
+        self.asked: list[str] = []
+
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        text = said(request)
+        self.asked.append(text)
+        self.open += 1
+        try:
+            yield Text("Well, ")
+            while text not in self.ended:
+                await asyncio.sleep(0.002)
+            yield Stopped(reason=StopReason.STOP)
+        finally:
+            self.open -= 1
+
+
+async def test_one_person_never_has_all_the_slots_and_the_next_goes_to_who_has_the_fewest(
+    tmp_path: Path,
+) -> None:
+    agent = InTurn()
+    limits = Limits(drain_timeout_s=0, has_titles=False, concurrent=4)
+    async with a_node(tmp_path, agent=agent, limits=limits) as node:
+        for number in range(20):
+            await node.hears(f"ada {number}", who="ada")
+        await until(lambda: agent.open == 3)
+
+        for who in ("bob", "cyd", "dan"):
+            await node.hears(f"{who} 0", who=who)
+        await node.hears("bob 1", who="bob")
+        await until(lambda: agent.open == 4)
+        assert agent.asked[3:] == ["bob 0"], "a slot was kept for others"
+        for ends, begins in [("ada 0", "cyd 0"), ("ada 1", "dan 0"), ("bob 0", "bob 1")]:
+            agent.ended.add(ends)
+            await until(lambda begins=begins: agent.asked[-1] == begins)  # type: ignore[misc]
+        agent.ended |= {"bob 1", "cyd 0", "dan 0", *(f"ada {number}" for number in range(20))}
+        await until(lambda: len(agent.asked) == 24 and not agent.open)
+        assert [text for text in agent.asked if "ada" in text] == [f"ada {n}" for n in range(20)]
 
 
 async def test_a_turn_whose_claim_was_not_heard_of_is_answered(
@@ -178,8 +233,8 @@ async def test_a_turn_whose_claim_was_not_heard_of_is_answered(
         await until(lambda: agent.open == 1)
         claim, lost = node.store.turns.claim, list[Claimed]()
 
-        async def loses_an_answer(*, limit: int) -> list[Claimed]:
-            claimed = await claim(limit=limit)
+        async def loses_an_answer(*, limit: int, shares: Shares) -> list[Claimed]:
+            claimed = await claim(limit=limit, shares=shares)
             if claimed and not lost:
                 lost.extend(claimed)
                 raise Ambiguous("the connection broke after the commit")
@@ -255,17 +310,21 @@ async def test_a_platform_that_names_no_time_is_left_alone_for_a_while(tmp_path:
     assert [each.text for each in platform.shown] == ["at last"]
 
 
-@pytest.mark.parametrize(("passed_s", "state"), [(59, "sent"), (61, "unknown")])
+@pytest.mark.parametrize(
+    ("key_s", "passed_s", "state"),
+    [(60, 59, "sent"), (60, 61, "unknown"), (60, -7_200, "unknown"), (math.inf, -7_200, "sent")],
+)
 async def test_a_key_is_repeated_only_while_the_platform_remembers_it(
-    tmp_path: Path, passed_s: int, state: str
+    tmp_path: Path, key_s: float, passed_s: int, state: str
 ) -> None:
-    """The process died while it was sending, and the message had arrived."""
-    platform = Counting(Capabilities(takes_key=True, key_s=60))
+    """The process died while it was sending, and the message had arrived. If the clock was set back
+    since, nobody knows how long ago that was."""
+    platform = Counting(Capabilities(takes_key=True, key_s=key_s))
     clock = VirtualClock()
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
         await node.answers("home", "hello")
         (part,) = await node.store.outbox.take(adapter=NAME, limit=1)
-    clock.advance(passed_s)
+    clock.jump(passed_s)
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
         for _ in range(2):
             await node.parts.outbox.step()
@@ -283,7 +342,7 @@ async def test_what_is_found_on_the_platform_is_not_sent_again(tmp_path: Path) -
         parts = await node.store.outbox.take(adapter=NAME, limit=2)
         (arrived,) = [part for part in parts if part.text == "arrived"]
         await platform.perform(Post(key=arrived.id, address=arrived.address, text=arrived.text))
-    clock.advance(1)
+    clock.advance(LATE_S)  # before, what is not there may still be on its way
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
         for _ in range(2):
             await node.parts.outbox.step()
@@ -370,7 +429,7 @@ async def test_a_node_leaves_after_its_last_word_is_sent(
 
         monkeypatch.setattr(node.store.nodes, "leave", noted)
         await node.answers("home", "the last word")
-        node.parts.outbox.wake()
+        node.parts.wakes.publish(Topic.OUTBOX)
         await until(lambda: platform.asked == 1)
         draining = asyncio.ensure_future(node.parts.gateway.drain())
         await until(lambda: node.parts.gateway.is_draining)
@@ -389,11 +448,38 @@ class SlowDisk:
         self.begun = 0
         self.stored: list[str] = []
 
-    async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
+    async def flush(self, pieces: Sequence[Piece], *, beats: bool) -> list[Lease]:
         self.begun += 1
         await self.go_on.wait()
         self.stored += [piece.text for piece in pieces]
         return []
+
+
+class Carried:
+    """Takes flushes, and notes which of them were heartbeats."""
+
+    def __init__(self) -> None:
+        self.beats: list[bool] = []
+
+    async def flush(self, pieces: Sequence[Piece], *, beats: bool) -> list[Lease]:
+        self.beats.append(beats)
+        return []
+
+
+async def test_text_is_a_heartbeat_once_the_next_one_is_near() -> None:
+    clock = VirtualClock(is_eager=True)
+    disk, pulse = Carried(), Pulse(clock)
+    lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+    async with Supervisor() as supervisor:
+        flusher = Flusher(cast("Turns", disk), clock=clock, start=supervisor.start, pulse=pulse)
+        for number, passed_s in enumerate((0.24, 0.24, 0.24, 0.24, 0.24, 30)):
+            clock.advance(passed_s)
+            await flusher.flush(
+                Piece(lease=lease, message=MessageId("msg_1"), start=number, text="x")
+            )
+            assert pulse.left_s > 0, "nobody else needs to say that we live"
+
+    assert disk.beats == [False, True, False, True, False, True]
 
 
 async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> None:
@@ -416,9 +502,7 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
         scribe = Scribe(
             ledger,
             MessageId("msg_1"),
-            flusher=Flusher(turns, clock=clock, start=supervisor.start),
-            feed=feed,
-            clock=clock,
+            flusher=Flusher(turns, clock=clock, start=supervisor.start, pulse=Pulse(clock)),
             scribbling=scribbling,
             acknowledgements=(),
         )
@@ -432,3 +516,33 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
         disk.go_on.set()
         assert await finishing == "Well, no."
     assert disk.stored == ["Well, "], "the rest is stored with the message"
+
+
+@pytest.mark.parametrize("jump_s", [-7_200, 7_200])
+async def test_pumps_look_again_when_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    """One part waits for an hour by the clock; after that was set back it does so anew."""
+    clock, platform = VirtualClock(), Counting()
+    async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
+        await node.answers("home", "hello")
+        (part,) = await node.store.outbox.take(adapter=NAME, limit=1)
+        await node.store.outbox.defer(part.id, due_in_s=3_600, attempt=part.attempts)
+    looked = asyncio.Event()
+    next_due_ms = StoredOutbox.next_due_ms
+
+    async def noted(outbox: StoredOutbox) -> int | None:
+        looked.set()
+        return await next_due_ms(outbox)
+
+    monkeypatch.setattr(StoredOutbox, "next_due_ms", noted)
+    async with a_node(tmp_path, clock=clock, platform=platform) as node:
+        await looked.wait()
+
+        clock.jump(jump_s)
+
+        due_ms = clock.now_ms() + 3_600_000 if jump_s < 0 else None
+        async with asyncio.timeout(SOON_S):
+            while await next_due_ms(node.store.outbox) != due_ms:
+                await asyncio.sleep(0.01)
+    assert len(platform.shown) == (jump_s > 0)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import structlog
 
-from perdure.app.node import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.assembly import Parts, Surroundings, begin_receiving, put_together
 from perdure.app.platforms import Hosts
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
@@ -23,23 +23,27 @@ from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Tran
 from perdure.domain.events import TurnQueued
 from perdure.domain.forwards import Forward, Origin
 from perdure.domain.ids import PartId, SessionId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import MediaBlock, Request, TextBlock
+from perdure.domain.quotas import Quota
 from perdure.domain.stickers import WAIT_MS, Sticker
 from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import EDIT, Update
+from perdure.domain.updates import Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
-from perdure.ports.access import Letter
-from perdure.ports.adapter import Inlet
+from perdure.ports.access import Caller, Letter, Standing
+from perdure.ports.adapter import Inlet, Reading
+from perdure.ports.agent import Work
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.history import Page
 from perdure.ports.inbox import Reception
 from perdure.ports.settings import AdapterSettings
+from perdure.ports.wakes import Topic
 from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
@@ -63,7 +67,7 @@ class Echo(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         await self.go_on.wait()
         yield Text(f"heard: {said(request)}")
@@ -71,12 +75,20 @@ class Echo(ScriptedAgent):
 
 
 class Timed(ScriptedReceiver):
-    """Knows when it was connected to."""
+    """Knows when it was connected to, and what of its messages was read. Reading one of the
+    `troubles` raises what it stands for."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
         self.connected_at: list[float] = []
+        self.was_read: list[str] = []
+        self.troubles: dict[str, list[Exception]] = {}
+
+    def read(self, arrival: Arrival) -> None:
+        self.was_read.append(arrival.external_id)
+        if troubles := self.troubles.get(arrival.text):
+            raise troubles.pop(0)
 
     async def connect(self) -> str:
         self.connected_at.append(self._clock.monotonic_s())
@@ -213,6 +225,98 @@ async def test_a_stranger_meets_silence_which_is_recorded(world: World) -> None:
     assert world.platform.waiting == []
 
 
+async def test_what_a_stranger_sends_is_never_read(world: World) -> None:
+    """Nothing of it is converted: the decision comes first."""
+    async with world.life() as life:
+        aside = world.platform.write("lunch?", place=CLUB)
+        strangers = [
+            world.platform.write("let me in", sender=BOB),
+            world.platform.write("and here?", sender=BOB, place=CLUB, is_addressed=True),
+            world.platform.write("beep", sender=ROBOT),
+        ]
+        edit = world.platform.rewrite(strangers[0], "please")
+        welcome = world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        assert [await life.refusal(each) for each in strangers[:2]] == ["failed", "failed"]
+    assert world.platform.was_read == [welcome]
+    assert {aside, edit, *strangers} <= set(world.platform.offered)
+
+
+async def test_who_asks_to_be_let_in_is_not_read_before(world: World) -> None:
+    world.serve(AdapterSettings(pairing=True))
+    async with world.life() as life:
+        world.platform.write("I am Bob, and I have much to say", sender=BOB)
+        await world.until(lambda: bool(world.shown(BOB.id)), "the code")
+        (asked,) = await life.store.access.pairings()
+        assert (asked.sender, asked.name) == (BOB.id, BOB.name)
+    assert world.platform.was_read == []
+
+
+async def test_what_breaks_while_it_is_read_is_put_aside_and_the_next_is_served(
+    world: World,
+) -> None:
+    world.platform.troubles["poison"] = [KeyError("a bug of the adapter")]
+    async with world.life() as life:
+        poison = world.platform.write("poison")
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+
+        (view,) = await life.store.parked.page(Page())
+        assert (view.message, view.error) == (poison, "KeyError")
+        kept = msgspec.json.decode(view.text, type=Arrival)
+        assert kept.text == "poison", "what came, as it came"
+    assert world.platform.offered.count(poison) == 1
+    assert world.platform.connects == 1
+
+
+async def test_what_fails_before_the_decision_is_put_aside_as_it_came(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An envelope alone would have lost what was said."""
+    async with world.life() as life:
+        with monkeypatch.context() as broken:
+
+            async def breaks(caller: Caller) -> Standing:
+                raise KeyError("a bug of ours")
+
+            broken.setattr(life.store.access, "standing", breaks)
+            world.platform.write("poison")
+            await world.is_taken()
+        (view,) = await life.store.parked.page(Page())
+        assert msgspec.json.decode(view.text, type=Arrival).text == "poison"
+    assert world.platform.was_read == []
+
+
+@pytest.mark.parametrize("kind", [Transient, Ambiguous])
+async def test_what_cannot_be_read_now_is_offered_again(
+    world: World, kind: type[Transient | Ambiguous]
+) -> None:
+    world.platform.troubles["hello"] = [kind("the platform does not answer")]
+    async with world.life() as life:
+        said = world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        assert await life.store.parked.page(Page()) == []
+    assert world.platform.offered == world.platform.was_read == [said, said]
+
+
+async def test_what_is_read_must_be_what_was_decided_on(world: World) -> None:
+    """An adapter that mixes up its messages does not make a stranger welcome."""
+    async with world.life() as life:
+        await world.until(lambda: world.platform.is_receiving, "the connection")
+        inlet = life.parts.receivers._receivers[NAME].inlet
+        assert inlet is not None
+        envelope = Arrival(
+            external_id="ada/0", place=ADA.id, place_kind=PlaceKind.PRIVATE, sender=ADA
+        )
+
+        async def another() -> Arrival:
+            return msgspec.structs.replace(envelope, sender=BOB, text="it is me")
+
+        await inlet.take(envelope, Reading(whole=another, payload=b"as it came"))
+        (view,) = await life.store.parked.page(Page())
+        assert (view.text, await life.turns()) == ("as it came", 0)
+
+
 async def test_nobody_may_speak_where_nobody_is_named(world: World) -> None:
     world.serve(AdapterSettings())
     async with world.life() as life:
@@ -236,7 +340,7 @@ async def test_a_code_lets_in_and_a_revocation_shuts_out(world: World) -> None:
         assert world.agent.requests == []
 
         pairing = await life.store.access.approve(code, by="operator")
-        life.parts.outbox.wake()
+        life.parts.wakes.publish(Topic.OUTBOX)
         await world.is_shown("You are let in. Go ahead.")
         world.platform.write("thank you", sender=BOB)
         await world.is_shown("heard: thank you")
@@ -249,6 +353,23 @@ async def test_a_code_lets_in_and_a_revocation_shuts_out(world: World) -> None:
         await world.is_shown("heard: hello")
         assert world.shown(BOB.id) == before
         assert await life.refusal(shut_out) == "failed"
+
+
+async def test_who_asks_to_be_let_in_is_named_in_the_log_once_and_without_the_code(
+    world: World,
+) -> None:
+    world.serve(AdapterSettings(pairing=True))
+    with structlog.testing.capture_logs() as captured:
+        async with world.life():
+            world.platform.write("may I?", sender=BOB)
+            await world.until(lambda: bool(world.shown()), "the code")
+            world.platform.write("hello?", sender=BOB)
+            await world.is_taken()
+    (words,) = world.shown(BOB.id)
+    code = words.partition("Your code is ")[2].partition(".")[0]
+    (line,) = [each for each in captured if each["event"] == "a stranger asks to be let in"]
+    assert line["sender"].startswith(BOB.id)
+    assert not any(code in str(each) or "may I?" in str(each) for each in captured)
 
 
 async def test_a_code_is_not_given_in_a_group(world: World) -> None:
@@ -300,6 +421,23 @@ async def test_what_let_them_in_is_asked_again_when_their_turn_begins(
         world.agent.go_on.set()
         await world.until_seen(partial(is_settled, life), "the end of both")
     assert len(world.agent.requests) == 1 + may_still_speak
+
+
+async def test_who_writes_too_often_is_told_once_and_nothing_is_stored(world: World) -> None:
+    world.serve(BOTH)
+    world.limits = Limits(quota=Quota(requests_per_minute=2), drain_timeout_s=5)
+    async with world.life() as life:
+        *_, refused = [world.platform.write(f"message {number}") for number in range(20)]
+        await world.is_taken()
+        await world.until(
+            lambda: any("2 times a minute" in text for text in world.shown()), "the refusal"
+        )
+        assert await life.refusal(refused) == "failed"
+        assert life.parts.gate.refused["requests"] == 18
+        world.platform.write("hello", sender=BOB)
+        await world.is_shown("heard: hello")
+    assert heard_by(world.agent)[:2] == ["message 0", "message 1"]
+    assert len([text for text in world.shown() if text.startswith("Not taken: ")]) == 1
 
 
 async def is_settled(life: Life) -> bool:
@@ -396,7 +534,7 @@ async def test_the_edit_of_a_forward_is_told_as_a_forward(world: World) -> None:
         changed = msgspec.structs.replace(BOBS, text="/undo")
         world.platform.offer(
             Arrival(
-                kind=EDIT,
+                kind=UpdateKind.EDIT,
                 external_id=f"{passed_on}/edit",
                 target=passed_on,
                 place=ADA.id,
@@ -416,6 +554,16 @@ async def test_in_a_group_a_forward_is_told_with_who_passed_it_on(world: World) 
         await world.until(lambda: len(world.shown(CLUB)) == 1, "the answer")
         assert await life.refusal(aside) == "", "not ours to record"
     assert told(world.agent.requests[-1]) == ["[Ada (ada)]\nsee\n\n[Forwarded from Bob]\n> /new"]
+
+
+async def test_in_a_group_nobody_types_a_forward(world: World) -> None:
+    """What nobody has passed on is told as the words of whoever typed it."""
+    world.serve(BOTH)
+    async with world.life():
+        typed = "[Forwarded from Bob]\n> /new"
+        world.platform.write(typed, place=CLUB, is_addressed=True)
+        await world.until(lambda: len(world.shown(CLUB)) == 1, "the answer")
+    assert told(world.agent.requests[-1]) == [f"[Ada (ada)]\n\\{typed}"]
 
 
 async def test_people_among_themselves_are_left_alone(world: World) -> None:
@@ -460,7 +608,7 @@ async def test_an_edit_that_calls_us_to_an_old_message_is_no_work(world: World) 
     async with world.life() as life:
         aside = world.platform.write("lunch?", place=CLUB)
         called = Arrival(
-            kind=EDIT,
+            kind=UpdateKind.EDIT,
             external_id="club/late",
             target=aside,
             place=CLUB,

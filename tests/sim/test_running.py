@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
+from perdure.domain.bounds import Bounds
 from perdure.domain.budgets import Budget, DailyBudgets, Refusal
-from perdure.domain.events import AssistantSaid, ToolCall, Usage
+from perdure.domain.events import AssistantSaid, ToolCall, ToolFinished, ToolStarted, Usage
 from perdure.domain.ids import PrincipalId
-from perdure.domain.outcomes import StopReason
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
@@ -57,7 +59,7 @@ class Node:
             Update(
                 address=Address(adapter="chat", account="bot", place="club"),
                 external_id=str(self._said),
-                kind="message",
+                kind=UpdateKind.MESSAGE,
                 principal=self.people[who],
                 text=text,
                 agent=agent,
@@ -79,6 +81,7 @@ async def a_node(
     *,
     tools: CountingTools | None = None,
     budgets: DailyBudgets | None = None,
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[Node]:
     clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
@@ -100,7 +103,7 @@ async def a_node(
         roster=Roster(seats),
         clock=clock,
         entropy=entropy,
-        limits=Limits(drain_timeout_s=0, has_titles=False),
+        limits=Limits(drain_timeout_s=0, has_titles=False, bounds=bounds or Bounds()),
         budgets=budgets or DailyBudgets(),
     )
     try:
@@ -197,7 +200,7 @@ async def _next(node: Node, reservation: Reservation) -> Reservation:
     update = Update(
         address=Address(adapter="chat", account="bot", place="elsewhere"),
         external_id="next",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=node.people["bob"],
         text="hello",
     )
@@ -210,3 +213,65 @@ async def _next(node: Node, reservation: Reservation) -> Reservation:
         agent=reservation.agent,
         amount=reservation.amount,
     )
+
+
+LOOK = Call(id="1", name="look", arguments='{"at": "the sea"}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "setting"),
+    [
+        ([Text("Well, "), *[Text("x" * 100)] * 20, DONE], "answer_bytes"),
+        (
+            [Text("Well, "), Call(id="1", name="look", arguments="x" * 2_000), _TOOLS],
+            "answer_bytes",
+        ),
+        ([Text("Well, "), *[LOOK] * 6, _TOOLS], "answer_calls"),
+        ([Text("Well, "), *[LOOK] * 4, _TOOLS], "turn_calls"),
+        ([Text("Well, " + "x" * 900), LOOK, _TOOLS], "turn_bytes"),
+    ],
+    ids=["text", "arguments", "calls", "calls of a turn", "bytes of a turn"],
+)
+async def test_a_model_says_no_more_than_it_may(
+    tmp_path: Path, answer: list[AgentEvent], setting: str
+) -> None:
+    """Whatever the agent is, also one that does not count by itself."""
+    bounds = Bounds(answer_bytes=1_000, answer_calls=5, turn_bytes=3_000, turn_calls=10)
+    second = ScriptedAgent()
+    agents = {"main": ScriptedAgent(lambda _: answer), "other": second}
+    async with a_node(tmp_path, agents, bounds=bounds) as node:
+        accepted = await node.hears("ada", "hello")
+        assert accepted.turn is not None
+        turn = await node.store.archive.turn(accepted.turn, principal=None)
+        record = await node.store.diagnostics.record(accepted.session)
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, StopReason.ANSWER_EXCEEDED)
+    assert setting in turn.detail
+    said = only(AssistantSaid, record.events)
+    assert all(each.text.startswith("Well, ") for each in said), "what was said is kept"
+    assert sum(len(each.text) for each in said) <= bounds.turn_bytes
+    assert sum(len(each.calls) for each in said) <= bounds.turn_calls
+    assert not said[-1].calls
+    assert not second.requests
+
+
+async def test_an_agent_is_shown_where_its_turn_stands(tmp_path: Path) -> None:
+    """By this one that keeps a session of its own knows whether that is still this conversation."""
+    steps: Steps = [
+        [DONE],
+        [Call(id="1", name="look", arguments="{}"), _TOOLS],
+        [Text("Trees."), DONE],
+    ]
+    agent = ScriptedAgent(lambda _: steps.pop(0))
+    async with a_node(tmp_path, {"main": agent}, tools=Noting()) as node:
+        first = await node.hears("ada", "hello")
+        second = await node.hears("bob", "look")
+
+        work = agent.works[-1]
+        assert (work.session, work.turn, work.attempt) == (second.session, second.turn, 1)
+        assert (work.conversation, work.principal) == (second.conversation, node.people["bob"])
+        assert work.parent == first.turn
+        (before,) = await work.chain(limit=10)
+        assert {recorded.turn for recorded in before} == {first.turn}
+        assert await agent.works[0].chain(limit=10) == []
+        kinds = {type(recorded.event) for recorded in work.events}
+        assert {ToolStarted, ToolFinished} <= kinds, "what the turn has done is there"

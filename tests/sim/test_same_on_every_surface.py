@@ -16,19 +16,22 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from perdure.app.assembly import Surroundings
 from perdure.app.config import Config
-from perdure.app.node import Running, Surroundings, running_node
+from perdure.app.node import Running, running_node
 from perdure.app.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.codec import encode
 from perdure.domain.events import CommandTaken
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import Request
 from perdure.domain.records import SessionRecord
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Update
 from perdure.engine.roster import Roster, Seat
+from perdure.ports.agent import Work
 from perdure.ports.history import Page
 from perdure.ports.principals import Principal
 from perdure.store.sqlite import SqliteDriver
@@ -111,8 +114,8 @@ SCRIPT: Final = (
 class PatientAgent(ScriptedAgent):
     """Never comes to the end of a long answer."""
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
-        async for event in super().run(request):
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        async for event in super().run(request, work):
             yield event
             if isinstance(event, Text) and said(request).startswith("long "):
                 await asyncio.Event().wait()
@@ -176,7 +179,7 @@ async def on_a_platform(
         update = Update(
             address=Address(adapter=platform.name, account="bot", place=PLACE),
             external_id=message,
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=person.id,
             text=text,
             busy=Busy(Config().server.busy),

@@ -7,6 +7,7 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.updates import Update
 from perdure.ports.places import Sending
 from perdure.testkit.crash import Fuse, Nemesis
@@ -28,7 +29,7 @@ async def says(life: Life, place: str, text: str) -> str:
     update = Update(
         address=Address(adapter=PLATFORM, account="bot", place=place),
         external_id=f"{place}: {text}",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=person.id,
         text=text,
         place_kind="private",

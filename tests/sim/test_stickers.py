@@ -8,12 +8,11 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
-from perdure.domain.errands import Errand
 from perdure.domain.events import Attachment, SessionOpened, TurnQueued, TurnSettled
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import MediaBlock, Note, Request
 from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import PERSONAL
 from perdure.domain.stickers import WAIT_MS, Sticker
 from perdure.domain.stream import AgentEvent, Stopped, Text
 from perdure.domain.updates import Update
@@ -30,13 +29,13 @@ UNTOLD = "[sticker; emoji 🙂, set Cats]"
 
 
 def sees(request: Request) -> Sequence[AgentEvent]:
-    if request.purpose == Errand.STICKER:
+    if request.purpose == TurnKind.STICKER:
         return [Text("A cat "), Text("waves."), Stopped(reason=StopReason.STOP)]
     return echo(request)
 
 
 def fails(request: Request) -> Sequence[AgentEvent]:
-    if request.purpose == Errand.STICKER:
+    if request.purpose == TurnKind.STICKER:
         return [Text("A c"), Stopped(reason=StopReason.AGENT_ERROR, detail="it broke")]
     return echo(request)
 
@@ -48,7 +47,7 @@ async def send(life: Life, update: str, *, place: str = "room", sticker: Sticker
         Update(
             address=Address(adapter=PLATFORM, account="bot", place=place),
             external_id=update,
-            kind=PERSONAL,
+            kind=UpdateKind.MESSAGE,
             principal=life.person,
             text=f"look, {update}",
             attachments=(attachment,),
@@ -68,13 +67,13 @@ async def once_more(life: Life) -> None:
 
 
 def described(world: World) -> list[Request]:
-    return [each for each in world.agent.requests if each.purpose == Errand.STICKER]
+    return [each for each in world.agent.requests if each.purpose == TurnKind.STICKER]
 
 
 def told(records: Sequence[SessionRecord]) -> dict[str, str]:
     """What each turn of the people was told of its sticker, by the turn's text."""
     events = [recorded for record in records for recorded in record.events]
-    spoken = [event for event in only(TurnQueued, events) if event.kind == PERSONAL]
+    spoken = [event for event in only(TurnQueued, events) if event.kind == TurnKind.MESSAGE]
     places = places_of(events)
     return {each.text: in_words(as_fetched(each, places)[0]) for each in spoken}
 
@@ -148,7 +147,7 @@ async def test_a_description_that_fails_is_done_without(simulator: Simulator) ->
 async def test_a_description_that_hangs_is_done_without(simulator: Simulator) -> None:
     world = await simulator.world()
     world.agent = ScriptedAgent(sees)
-    world.holds = lambda request: request.purpose == Errand.STICKER
+    world.holds = lambda request: request.purpose == TurnKind.STICKER
 
     async def wait(life: Life) -> None:
         world.gate.close()
@@ -213,7 +212,7 @@ def _flaws(world: World, records: Sequence[SessionRecord]) -> list[str]:
         found.append(f"they were told {words}")
     if seen_by_the_model(world) != set(words.values()):
         found.append(f"{words} are stored, {seen_by_the_model(world)} were told")
-    opened = [each for each in only(SessionOpened, events) if each.kind == Errand.STICKER]
+    opened = [each for each in only(SessionOpened, events) if each.kind == TurnKind.STICKER]
     if len(opened) > 1:
         found.append(f"{len(opened)} errands describe one sticker")
     return found

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt
 from perdure.domain.events import AttemptInterrupted, NoticePosted, Recorded, TurnSettled
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Asked, Busy, Interruption
 from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
@@ -26,11 +27,12 @@ from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
+from perdure.engine.pulse import Pulse
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.scribe import Flusher
 from perdure.engine.supervisor import Supervisor
 from perdure.ports.adapter import Effect, Receipt
-from perdure.ports.agent import Agent
+from perdure.ports.agent import Agent, Work
 from perdure.ports.turns import Lease, Piece, Turns
 from perdure.store.postgres import PostgresDriver
 from perdure.store.sqlite import SqliteDriver
@@ -86,9 +88,9 @@ async def begun(parts: Parts) -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def opened(
-    driver: SqliteDriver | PostgresDriver, media: Path, clock: VirtualClock
+    driver: SqliteDriver | PostgresDriver, media: Path, clock: VirtualClock, *, seed: int = 0
 ) -> AsyncIterator[Store]:
-    store = Store(driver, clock=clock, entropy=SeededEntropy(), media=media)
+    store = Store(driver, clock=clock, entropy=SeededEntropy(seed), media=media)
     await store.open()
     try:
         yield store
@@ -114,7 +116,7 @@ def hello(
     return Update(
         address=Address(adapter="scripted", account="bot", place=place),
         external_id=external_id,
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=person,
         text=text,
     )
@@ -138,13 +140,13 @@ class PatientAgent(ScriptedAgent):
         super().__init__()
         self.has_begun = asyncio.Event()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         if not self.requests:
             self.requests.append(request)
             yield Text("word ")
             self.has_begun.set()
             await asyncio.Event().wait()
-        async for event in super().run(request):
+        async for event in super().run(request, work):
             yield event
 
 
@@ -405,10 +407,10 @@ class MeetingAgent(ScriptedAgent):
         super().__init__()
         self._meeting = asyncio.Barrier(count)
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         yield Text("word ")
         await self._meeting.wait()
-        async for event in super().run(request):
+        async for event in super().run(request, work):
             yield event
 
 
@@ -491,12 +493,12 @@ async def test_parts_of_the_drain_are_known_to_the_pump(
 
 
 async def test_nobody_waits_for_a_flush_that_broke(clock: VirtualClock) -> None:
-    async def broken(pieces: object) -> object:
+    async def broken(pieces: object, *, beats: bool) -> object:
         raise RecursionError
 
     turns: Turns = Tampered(object(), flush=broken)
     async with Supervisor() as supervisor:
-        flusher = Flusher(turns, clock=clock, start=supervisor.start)
+        flusher = Flusher(turns, clock=clock, start=supervisor.start, pulse=Pulse(clock))
         lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
         piece = Piece(lease=lease, message=MessageId("msg_1"), start=0, text="a word")
         async with asyncio.timeout(5):
@@ -541,11 +543,11 @@ class Held(ScriptedAgent):
         self.may_end = asyncio.Event()
         self.closed = 0
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         assert not self.closed, "a closed agent was asked"
         self.begun += 1
         await self.may_end.wait()
-        async for event in super().run(request):
+        async for event in super().run(request, work):
             yield event
 
     async def close(self) -> None:
@@ -610,9 +612,12 @@ async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(
         async with begun(parts):
             accepted = await parts.door.accept(hello(person, "u1"))
             await agent.has_begun.wait()
-            await postgres.bury_all()
-
-            await until(partial(is_answered, store, accepted), "the answer", clock)
+            alone = PostgresDriver(postgres.url, connections=1)
+            async with opened(alone, tmp_path, clock, seed=1) as other:
+                await postgres.bury_all()
+                # Another node lives now, and might have taken the turn.
+                await other.nodes.join(name="other")
+                await until(partial(is_answered, store, accepted), "the answer", clock)
 
             events = (await record_of(store, accepted)).events
             assert len([each for each in events if isinstance(each.event, AttemptInterrupted)]) == 1

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.events import ToolCall
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Busy, StopReason
 from perdure.domain.prompt import Request
@@ -23,6 +24,7 @@ from perdure.engine.desk import Limits
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Roster, Seat
 from perdure.engine.supervisor import Supervisor
+from perdure.ports.agent import Work
 from perdure.ports.inbox import Reception
 from perdure.ports.tools import Caller, ToolResult
 from perdure.store.sqlite import SqliteDriver
@@ -54,7 +56,7 @@ class Talk:
         update = Update(
             address=Address(adapter="http", account=self._person, place="main"),
             external_id=f"u{self._said}",
-            kind="message",
+            kind=UpdateKind.MESSAGE,
             principal=self._person,
             text=text,
             busy=busy,
@@ -182,7 +184,7 @@ async def _accept(store: Store, parts: Parts, text: str) -> TurnId:
     update = Update(
         address=Address(adapter="http", account=person, place="main"),
         external_id="u1",
-        kind="message",
+        kind=UpdateKind.MESSAGE,
         principal=person,
         text=text,
     )
@@ -209,7 +211,7 @@ class Silent(ScriptedAgent):
         super().__init__()
         self.open = 0
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         try:
@@ -315,7 +317,7 @@ class Hesitant(Silent):
         super().__init__()
         self.go_on = asyncio.Event()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.open += 1
         try:
             yield Text("Well, ")

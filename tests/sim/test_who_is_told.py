@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.node import Parts, Surroundings, put_together
+from perdure.app.assembly import Parts, Surroundings, put_together
 from perdure.app.system import SystemClock
 from perdure.domain.address import GROUP, Address
 from perdure.domain.delivery import PartState
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Request
 from perdure.domain.stream import AgentEvent, Stopped, Text
@@ -63,7 +64,7 @@ class Gateway:
             Update(
                 address=Address(adapter=NAME, account="bot", place=place, person=person),
                 external_id=f"m{self._said}",
-                kind="message",
+                kind=UpdateKind.MESSAGE,
                 principal=who,
                 text=text,
                 place_kind=kind,

@@ -16,7 +16,7 @@ from perdure.domain.access import (
 from perdure.domain.address import HTTP
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.events import SenderTraits
-from perdure.domain.updates import DELETE, EDIT, MESSAGE
+from perdure.domain.kinds import UpdateKind
 
 NOBODY = Rules()
 LISTED = Rules(allow=frozenset({"ada"}))
@@ -41,7 +41,7 @@ def arrival(
     *,
     place: str = "somewhere",
     is_addressed: bool = True,
-    what: str = MESSAGE,
+    what: UpdateKind = UpdateKind.MESSAGE,
 ) -> Arrival:
     return Arrival(
         kind=what,
@@ -51,7 +51,7 @@ def arrival(
         sender=sender,
         text="hello",
         is_addressed=is_addressed,
-        target="0" if what != MESSAGE else "",
+        target="0" if what != UpdateKind.MESSAGE else "",
     )
 
 
@@ -72,8 +72,8 @@ TABLE = [
     # Pairing is asked for in private, by a message.
     (PAIRING, arrival(EVE), Verdict.PAIRING),
     (PAIRING, arrival(EVE, GROUP), STRANGER),
-    (PAIRING, arrival(EVE, what=EDIT), STRANGER),
-    (PAIRING, arrival(EVE, what=DELETE), STRANGER),
+    (PAIRING, arrival(EVE, what=UpdateKind.EDIT), STRANGER),
+    (PAIRING, arrival(EVE, what=UpdateKind.DELETE), STRANGER),
     # Bots, only by name, even where everybody may.
     (OPEN, arrival(ROBO), ASIDE),
     (BOT, arrival(ROBO), WELCOME),
@@ -111,7 +111,7 @@ def test_in_a_thread_of_ours_nobody_need_be_mentioned() -> None:
 
 
 def test_a_deletion_whose_author_is_not_told_counts_where_the_message_is_ours() -> None:
-    gone = arrival(Sender(id=""), GROUP, is_addressed=False, what=DELETE)
+    gone = arrival(Sender(id=""), GROUP, is_addressed=False, what=UpdateKind.DELETE)
     assert decide(LISTED, gone, is_paired=False, is_engaged=True) is WELCOME
     assert decide(LISTED, gone, is_paired=False, is_engaged=False) is ASIDE
 

@@ -530,7 +530,7 @@ def test_usage_counts_cached_tokens_as_input_on_both_wires() -> None:
 def test_an_error_in_the_stream_is_no_finish(event: bytes) -> None:
     answer = taken("openai", b"data: " + event + b"\n\n").answer
 
-    assert answer.error == "no memory"
+    assert answer.error == Complaint("no memory")
     assert answer.finish is None
 
 
@@ -577,7 +577,7 @@ def test_a_stream_that_only_began_is_cut_and_not_garbage(body: bytes) -> None:
     ("body", "said"),
     [
         (b'{"error":{"message":"m","type":"t","code":"c"}}', Complaint("m", "c")),
-        (b'[{"error":{"message":"m","code":400,"status":"S"}}]', Complaint("m")),
+        (b'[{"error":{"message":"m","code":400,"status":"S"}}]', Complaint("m", "S", 400)),
         (b'{"detail":[{"msg":"field required"}]}', Complaint("field required")),
         (b"<html><title>502 Bad\nGateway</title><body>x</body>", Complaint("502 Bad Gateway")),
         (b"<p>Sorry,&nbsp;<b>closed</b></p>", Complaint("Sorry, closed")),
@@ -605,3 +605,13 @@ def test_a_wait_is_given_in_seconds_or_as_a_date(value: str, seconds: float | No
     headers = {"Retry-After": value}
 
     assert failures.retry_after_s(headers, now_ms=1_700_000_000_000) == seconds
+
+
+@pytest.mark.parametrize("now_ms", [0, 1_700_000_000_000, 1_900_000_000_000])
+def test_a_date_to_wait_for_is_read_by_the_servers_own_clock(now_ms: int) -> None:
+    headers = {
+        "Date": "Tue, 14 Nov 2023 22:13:20 GMT",
+        "Retry-After": "Tue, 14 Nov 2023 22:13:50 GMT",
+    }
+
+    assert failures.retry_after_s(headers, now_ms=now_ms) == 30.0

@@ -200,6 +200,11 @@ def test_an_address_may_have_any_port_that_there_is(url: str) -> None:
     assert read(f"[server]\nbase_url = '{url}'").server.base_url == url
 
 
+@pytest.mark.parametrize("url", ["https://h.example", "https://h.example/perdure"])
+def test_a_slash_at_the_end_of_the_public_address_changes_nothing(url: str) -> None:
+    assert read(f"[server]\nbase_url = '{url}/'").server.base_url == url
+
+
 def test_the_first_agent_of_the_file_is_the_default() -> None:
     config = read('[agents.zeta]\nkind = "demo"\n[agents.alpha]\nkind = "demo"\n')
 
@@ -596,15 +601,15 @@ def test_the_token_is_made_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_the_variable_beats_the_token_file(tmp_path: Path) -> None:
-    assert home_token(tmp_path, {"PERDURE_TOKEN": "chosen"}, os.urandom) == "chosen"
+    assert home_token(tmp_path, {"PERDURE_TOKEN": "chosen-one"}, os.urandom) == "chosen-one"
     assert not (tmp_path / "token").exists()
 
 
 def test_an_open_token_file_is_closed(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("mine\n")
+    (tmp_path / "token").write_text("mine-alone\n")
     (tmp_path / "token").chmod(0o644)
 
-    assert home_token(tmp_path, {"PERDURE_TOKEN": " "}, os.urandom) == "mine"
+    assert home_token(tmp_path, {"PERDURE_TOKEN": " "}, os.urandom) == "mine-alone"
     assert mode(tmp_path / "token") == 0o600
 
 
@@ -621,6 +626,13 @@ def test_a_token_that_cannot_travel_is_refused(tmp_path: Path, content: str) -> 
 
     with pytest.raises(ConfigError, match="no usable token"):
         home_token(tmp_path, {}, os.urandom)
+
+
+@pytest.mark.parametrize("token", ["a", "short-1", "aaaaaaaaaaaaaaaa"])
+def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path, token: str) -> None:
+    with pytest.raises(ConfigError, match="too short") as refused:
+        home_token(tmp_path, {"PERDURE_TOKEN": token}, os.urandom)
+    assert "aaa" not in str(refused.value)
 
 
 def test_first_starts_at_once_agree_on_the_token(tmp_path: Path) -> None:
@@ -659,3 +671,26 @@ def test_a_token_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
     assert "the token cannot be read or made (File too large)" in failed.stderr
     assert list(tmp_path.iterdir()) == []
     assert len(home_token(tmp_path, {}, os.urandom)) == 43
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOME": ""}], ids=["unset", "empty"])
+def test_a_user_without_a_home_is_asked_to_name_one(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    """A container may run us as a number that no list of users has."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(ConfigError, match=r"HOME: is not set, .* --home or PERDURE_HOME"):
+        home_folder(None, environ)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('trusted_proxies = ["10.0.0.0/8", "proxy"]', "trusted_proxies[1] must be an address"),
+        ('hosts = ["https://chat.example"]', "hosts[0] must be a name"),
+    ],
+)
+def test_proxies_are_networks_and_hosts_are_names(line: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(f"[server]\n{line}\n".encode(), Path("perdure.toml"), {})
+    assert words in str(refused.value)

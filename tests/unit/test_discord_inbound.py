@@ -25,8 +25,8 @@ from perdure.adapters.discord.payloads import (
 )
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.forwards import Forward
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import Sticker
-from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
 BOT = "900"
 CHANNEL = Place(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))
@@ -79,7 +79,7 @@ def arrival(**changes: object) -> Arrival:
 
 def test_a_message_in_a_channel() -> None:
     assert arrival() == Arrival(
-        kind=MESSAGE,
+        kind=UpdateKind.MESSAGE,
         external_id="20/300",
         place="20",
         place_kind=PlaceKind.GROUP,
@@ -194,7 +194,7 @@ def test_an_edit_has_an_id_of_its_own_that_repeats() -> None:
 
     assert first is not None
     assert second is not None
-    assert (first.kind, first.target, first.text) == (EDIT, "20/300", "hello!")
+    assert (first.kind, first.target, first.text) == (UpdateKind.EDIT, "20/300", "hello!")
     assert first == again
     assert first.external_id != second.external_id
     assert edited(None) is None  # a link was unfurled
@@ -208,7 +208,7 @@ def test_deletions_one_or_many() -> None:
 
     gone = deletion_of(one, place=CHANNEL, sender=Sender(id="1"))
 
-    assert (gone.kind, gone.target) == (DELETE, "20/300")
+    assert (gone.kind, gone.target) == (UpdateKind.DELETE, "20/300")
     assert gone.external_id != gone.target
     assert [each.id for each in many.each] == ["300", "301"]
 

@@ -2,9 +2,18 @@
 
 import pytest
 
-from perdure.domain.endings import Audience, ending_text, told
+from perdure.domain.endings import (
+    Audience,
+    ending_text,
+    reach_as_told,
+    reached,
+    standing_in,
+    told,
+)
+from perdure.domain.events import TurnSettled
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.reach import AT_ONCE, Missed, Reach
 
 TURN = TurnId("trn_1")
 SECRET = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"
@@ -96,3 +105,44 @@ def test_a_reason_that_ends_as_a_sentence_gets_no_full_stop(why: str) -> None:
     text = ending(Outcome.FAILED, "agent_error", detail=why, audience=Audience.OPERATORS)
 
     assert f"{why} /retry" in text
+
+
+GONE = Missed(agent="main", reason=StopReason.PROVIDER_UNREACHABLE, detail=SECRET)
+
+
+def test_an_answer_of_another_agent_names_both() -> None:
+    note = standing_in("spare", Reach(missed=(GONE,)), Audience.PEOPLE)
+
+    assert note == "Answered by spare: main was away (the model's server cannot be reached)."
+    assert SECRET in standing_in("spare", Reach(missed=(GONE,)), Audience.OPERATORS)
+    assert standing_in("main", Reach(missed=(GONE,)), Audience.PEOPLE) == ""
+    assert standing_in("main", AT_ONCE, Audience.PEOPLE) == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "agent", "lines"),
+    [
+        (
+            Outcome.DONE,
+            "spare",
+            ["waited 7 s for an agent", "Answered by spare: main was away (…)."],
+        ),
+        (Outcome.DONE, "main", ["waited 7 s for an agent", "main was away (…) before it answered"]),
+        (Outcome.FAILED, "main", ["waited 7 s for an agent"]),
+        (Outcome.FAILED, "spare", ["waited 7 s for an agent", "main was away (…)"]),
+    ],
+)
+def test_what_it_took_is_explained(outcome: Outcome, agent: str, lines: list[str]) -> None:
+    reach = Reach(missed=(GONE,), waited_s=7)
+    settled = TurnSettled(turn=TURN, outcome=outcome, agent=agent, reach=reach)
+
+    told_so = reached(settled, Audience.PEOPLE)
+
+    assert told_so == [line.replace("…", "the model's server cannot be reached") for line in lines]
+
+
+def test_why_an_agent_did_not_answer_is_for_operators() -> None:
+    reach = Reach(missed=(GONE,))
+
+    assert SECRET not in repr(reach_as_told(reach, Audience.PEOPLE))
+    assert reach_as_told(reach, Audience.OPERATORS) == reach

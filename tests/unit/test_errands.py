@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.compaction import back_off_ms, background
-from perdure.domain.errands import TITLE_MAX, Errand, clean_title, errand_of, instruction
+from perdure.domain.errands import TITLE_MAX, clean_title, instruction
 from perdure.domain.events import TurnQueued
 from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.kinds import ERRANDS, TurnKind
 from perdure.domain.prompt import Note
 from perdure.domain.tokens import tokens_of
 
@@ -48,21 +49,21 @@ def test_a_title_is_one_short_line(answer: str) -> None:
     assert title == title.strip()
 
 
-@pytest.mark.parametrize("errand", Errand)
-def test_only_what_a_person_asked_for_is_in_their_words(errand: Errand) -> None:
+@pytest.mark.parametrize("errand", ERRANDS)
+def test_only_what_a_person_asked_for_is_in_their_words(errand: TurnKind) -> None:
     queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)
     told = instruction(queued)
 
-    assert errand_of(errand.value) is errand
-    assert (told is None) == (errand is Errand.BACKGROUND)
+    assert errand.is_errand
+    assert (told is None) == (errand is TurnKind.BACKGROUND)
     assert told is None or isinstance(told, Note)
 
 
-@pytest.mark.parametrize("kind", ["message", "result", "call", ""])
-def test_other_turns_are_no_errands(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(set(TurnKind) - set(ERRANDS)))
+def test_other_turns_are_no_errands(kind: TurnKind) -> None:
     queued = TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="hi", kind=kind)
 
-    assert errand_of(kind) is None
+    assert not kind.is_errand
     assert instruction(queued) is None
 
 

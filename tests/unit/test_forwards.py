@@ -2,7 +2,15 @@
 
 import pytest
 
-from perdure.domain.forwards import Forward, Origin, told
+from perdure.domain.forwards import (
+    Forward,
+    Origin,
+    Passage,
+    Words,
+    one_below_the_other,
+    told,
+    with_forwards,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +54,27 @@ def test_a_forward_without_words_is_told_by_its_origin() -> None:
     assert told(Forward(origin=Origin.CHANNEL, name="News", text=" \n")) == (
         "[Forwarded from the channel News]"
     )
+
+
+BOBS = Forward(origin=Origin.PERSON, name="Bob", text="hello")
+
+
+def passages(words: Words) -> list[str]:
+    return [words.text[each.start : each.end] for each in words.passed_on]
+
+
+def test_a_message_says_which_of_its_words_were_passed_on() -> None:
+    news = Forward(origin=Origin.CHANNEL, name="News", text="\U0001f600")
+    words = with_forwards(f"\U0001f600 {told(BOBS)}", [BOBS, news])
+    assert words.text == "\n\n".join([f"\U0001f600 {told(BOBS)}", told(BOBS), told(news)])
+    assert passages(words) == [told(BOBS), told(news)]
+    assert with_forwards(" ", [BOBS]) == Words(told(BOBS), (Passage(0, len(told(BOBS))),))
+    assert with_forwards(" as it is\n", []) == Words(" as it is\n")
+
+
+def test_texts_that_become_one_keep_what_was_passed_on_in_each() -> None:
+    first, second = with_forwards("mine", [BOBS]), with_forwards("too", [BOBS])
+    joined = one_below_the_other([first, Words(" \n"), Words("only mine"), second])
+    assert joined.text == "\n\n".join([first.text, "only mine", second.text])
+    assert passages(joined) == [told(BOBS), told(BOBS)]
+    assert one_below_the_other([]) == Words("")

@@ -1,11 +1,12 @@
-"""The log file, where it cannot be written."""
+"""The log: what goes into it, and where its file cannot be written."""
 
 import logging
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from perdure.app.logs import _file
+from perdure.app.logs import _file, _Passing
 
 
 def test_what_cannot_be_written_is_let_go_and_the_file_is_opened_anew(
@@ -25,3 +26,18 @@ def test_what_cannot_be_written_is_let_go_and_the_file_is_opened_anew(
     assert "three" in path.read_text()
     assert "one" not in path.read_text()
     assert capsys.readouterr().err.count("cannot be written") == 1
+
+
+def test_details_are_our_own_and_not_those_of_libraries() -> None:
+    """Ours come from structlog, which hands a record its event as a mapping."""
+    lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    passing = _Passing(lines)
+    for message, level in (
+        ({"event": "turn begun"}, logging.DEBUG),
+        ("entering code", logging.DEBUG),
+        ("cannot go on", logging.WARNING),
+    ):
+        passing.handle(logging.makeLogRecord({"msg": message, "levelno": level}))
+
+    assert [lines.get_nowait().msg for _ in range(2)] == [{"event": "turn begun"}, "cannot go on"]
+    assert lines.empty()

@@ -19,8 +19,8 @@ from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import Sticker
-from perdure.domain.updates import DELETE, EDIT
 
 ME = "@perdure:example.org"
 ADA = "@ada:example.org"
@@ -156,7 +156,11 @@ def test_an_edit_is_its_authors() -> None:
     known = Known(author=ADA, text="teh", thread="$root")
     assert asks_about(edit("the")) == "$before"
     arrival = arrived(edit("the"), known)
-    assert (arrival.kind, arrival.target, arrival.external_id) == (EDIT, "$before", "$this")
+    assert (arrival.kind, arrival.target, arrival.external_id) == (
+        UpdateKind.EDIT,
+        "$before",
+        "$this",
+    )
     assert (arrival.text, arrival.thread) == ("the", "$root")
     assert understood(edit("the"), SCENE, Known(author="@bob:example.org")) is None
     assert understood(edit("the"), SCENE, None) is None
@@ -169,7 +173,7 @@ def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
     found = event(content, "m.room.redaction", sender="@keeper:example.org", **where)
     assert asks_about(found) == "$before"
     arrival = arrived(found, Known(author=ADA, thread="$root"))
-    assert (arrival.kind, arrival.target, arrival.thread) == (DELETE, "$before", "$root")
+    assert (arrival.kind, arrival.target, arrival.thread) == (UpdateKind.DELETE, "$before", "$root")
     assert arrival.sender.id == ADA
     assert understood(found, SCENE, Known(author=ADA, is_message=False)) is None  # a reaction
     assert understood(found, SCENE, Known(author=ME)) is None
@@ -324,7 +328,7 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
         }
     )
     arrival = arrived(edit, remembered(first))
-    assert (arrival.kind, arrival.text) == (EDIT, "")
+    assert (arrival.kind, arrival.text) == (UpdateKind.EDIT, "")
     assert [forward.text for forward in arrival.forwards] == ["!undo"]
 
 

@@ -10,6 +10,7 @@ from perdure.domain.errors import Transient
 from perdure.engine.pace import Pacer, Rank
 from perdure.engine.surfaces import Surface
 from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.testkit.pacing import RememberedPacing
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import VirtualClock
 
@@ -73,22 +74,24 @@ def test_a_shorter_wait_does_not_end_a_longer_one(clock: VirtualClock, place: st
 
 
 @pytest.mark.parametrize("rank", Rank)
-def test_an_account_wide_wait_holds_every_place(clock: VirtualClock, rank: Rank) -> None:
+async def test_an_account_wide_wait_holds_every_place(clock: VirtualClock, rank: Rank) -> None:
     """Also one that nobody has written to yet, and whatever kind of request it is."""
-    surface = Surface(ScriptedPlatform(), Display(), clock=clock)
+    surface = Surface(ScriptedPlatform(), Display(), RememberedPacing(clock), clock=clock)
     here = Address(adapter="scripted", account="bot", place="here")
 
-    surface.heed(Transient("too many requests", retry_after_s=30, code=ACCOUNT_WAIT), here)
+    await surface.heed(
+        Transient("too many requests", retry_after_s=30, code=ACCOUNT_WAIT), here.place
+    )
 
     for place in ("here", "elsewhere"):
         assert surface.pacer.wait_s(place, PACE, rank) == pytest.approx(30)
 
 
-def test_the_wait_of_a_place_holds_no_other(clock: VirtualClock) -> None:
-    surface = Surface(ScriptedPlatform(), Display(), clock=clock)
+async def test_the_wait_of_a_place_holds_no_other(clock: VirtualClock) -> None:
+    surface = Surface(ScriptedPlatform(), Display(), RememberedPacing(clock), clock=clock)
     here = Address(adapter="scripted", account="bot", place="here")
 
-    surface.heed(Transient("too many requests", retry_after_s=30), here)
+    await surface.heed(Transient("too many requests", retry_after_s=30), here.place)
 
     assert surface.pacer.wait_s("here", PACE, Rank.FINAL) == pytest.approx(30)
     assert not surface.pacer.wait_s("elsewhere", PACE, Rank.FINAL)

@@ -3,8 +3,9 @@
 import pytest
 
 from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.recovery import PERSONAL, Fate, Policy, Resume, fate, question_text, why
+from perdure.domain.recovery import Fate, Policy, Resume, fate, question_text, why
 
 HOUR_MS = 3_600_000
 
@@ -26,8 +27,8 @@ def test_what_has_been_said_since_is_the_next_message(
 ) -> None:
     policy = Policy(resume=resume, freshness_ms=HOUR_MS)
 
-    assert fate(policy, kind=PERSONAL, age_ms=age_ms, is_followed=False) is alone
-    assert fate(policy, kind=PERSONAL, age_ms=age_ms, is_followed=True) is followed
+    assert fate(policy, kind=TurnKind.MESSAGE, age_ms=age_ms, is_followed=False) is alone
+    assert fate(policy, kind=TurnKind.MESSAGE, age_ms=age_ms, is_followed=True) is followed
 
 
 @pytest.mark.parametrize("resume", list(Resume))
@@ -35,13 +36,13 @@ def test_what_has_been_said_since_is_the_next_message(
 def test_what_nobody_watches_over_always_goes_on(resume: Resume, is_followed: bool) -> None:
     policy = Policy(resume=resume, freshness_ms=1)
 
-    assert fate(policy, kind="call", age_ms=2, is_followed=is_followed) is Fate.GOES_ON
+    assert fate(policy, kind=TurnKind.CALL, age_ms=2, is_followed=is_followed) is Fate.GOES_ON
 
 
 def test_without_a_limit_nothing_is_too_old() -> None:
     policy = Policy(freshness_ms=0)
 
-    assert fate(policy, kind=PERSONAL, age_ms=10**12, is_followed=True) is Fate.GOES_ON
+    assert fate(policy, kind=TurnKind.MESSAGE, age_ms=10**12, is_followed=True) is Fate.GOES_ON
 
 
 IN_TIME = "if the gateway is back within an hour"
@@ -60,7 +61,7 @@ AFTERWARDS = [
     (Policy(resume=Resume.ASK), UnderWay(is_followed=True), [SINCE]),
     (Policy(resume=Resume.WAIT), UnderWay(), [NEXT]),
     (Policy(resume=Resume.WAIT), UnderWay(is_followed=True), [SINCE]),
-    *((Policy(resume=resume), UnderWay(kind="call"), [GOES_ON]) for resume in Resume),
+    *((Policy(resume=resume), UnderWay(kind=TurnKind.CALL), [GOES_ON]) for resume in Resume),
 ]
 
 
@@ -76,13 +77,13 @@ def test_a_drain_promises_what_the_policy_does_and_no_more(
 
 
 @pytest.mark.parametrize("resume", list(Resume))
-@pytest.mark.parametrize("kind", [PERSONAL, "call"])
+@pytest.mark.parametrize("kind", [TurnKind.MESSAGE, TurnKind.CALL])
 @pytest.mark.parametrize(
     ("strikes", "timeout_s", "is_given_up"),
     [(0, 30, False), (1, 30, False), (2, 30, True), (3, 30, True), (2, 0, False)],
 )
 def test_the_last_interruption_that_is_allowed_is_said_to_be_the_last(
-    resume: Resume, kind: str, strikes: int, timeout_s: float, is_given_up: bool
+    resume: Resume, kind: TurnKind, strikes: int, timeout_s: float, is_given_up: bool
 ) -> None:
     """Only a drain that ran out of time counts: one that does not wait at all does not."""
     policy, turn = Policy(resume=resume, attempts_max=3), UnderWay(kind=kind, strikes=strikes)

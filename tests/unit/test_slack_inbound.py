@@ -11,8 +11,8 @@ from perdure.adapters.slack.payloads import Click, Command, Event
 from perdure.adapters.slack.reading import read
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.domain.updates import DELETE, EDIT, MESSAGE
 
 BOT = Bot(team="T01", user="U0BOT", bot_id="B0BOT", name="perdure")
 NAMES = {"U01": "Alice", "U02": "Bob", "U0BOT": "perdure"}
@@ -104,7 +104,7 @@ def test_an_edit() -> None:
 
     arrival = taken(changed({"text": "<@U0BOT> hello", "edited": edited}, before))
 
-    assert (arrival.kind, arrival.text, arrival.thread) == (EDIT, "hello", TS)
+    assert (arrival.kind, arrival.text, arrival.thread) == (UpdateKind.EDIT, "hello", TS)
     assert (arrival.target, arrival.external_id) == (f"C01/{TS}", f"C01/{TS}/{LATER}")
 
 
@@ -132,7 +132,7 @@ def test_a_deletion() -> None:
             "previous_message": {"type": "message", "user": "U01", "ts": TS, "text": "<@U0BOT> x"},
         }
     )
-    assert (arrival.kind, arrival.target, arrival.thread) == (DELETE, f"C01/{TS}", TS)
+    assert (arrival.kind, arrival.target, arrival.thread) == (UpdateKind.DELETE, f"C01/{TS}", TS)
     assert arrival.external_id != arrival.target
     assert arrival.sender.id == "U01"
 
@@ -140,7 +140,7 @@ def test_a_deletion() -> None:
 def test_a_deleted_message_with_replies_leaves_a_tombstone() -> None:
     now = {"user": "USLACKBOT", "subtype": "tombstone", "text": "This message was deleted."}
     arrival = taken(changed(now, {"text": "hi"}))
-    assert (arrival.kind, arrival.target) == (DELETE, f"C01/{TS}")
+    assert (arrival.kind, arrival.target) == (UpdateKind.DELETE, f"C01/{TS}")
 
 
 def test_files_come_along() -> None:
@@ -207,7 +207,7 @@ def test_an_edit_keeps_what_the_message_passes_on() -> None:
         "attachments": [shared],
     }
     arrival = taken({"subtype": "message_changed", "message": now})
-    assert (arrival.text, arrival.kind) == ("look here", EDIT)
+    assert (arrival.text, arrival.kind) == ("look here", UpdateKind.EDIT)
     assert arrival.forwards == (Forward(origin=Origin.PERSON, name="Bob", text="the plan"),)
 
 
@@ -259,7 +259,11 @@ def test_slash_commands(command: str, text: str, expected: str) -> None:
     arrival = of_command(
         Command(command=command, text=text, channel_id="D01", user_id="U01", trigger_id="1.2.x")
     )
-    assert (arrival.text, arrival.is_addressed, arrival.kind) == (expected, True, MESSAGE)
+    assert (arrival.text, arrival.is_addressed, arrival.kind) == (
+        expected,
+        True,
+        UpdateKind.MESSAGE,
+    )
     assert arrival.external_id == "D01/command/1.2.x"
 
 
@@ -303,6 +307,7 @@ def test_signatures() -> None:
     assert genuine()
     assert not genuine(**{"x-slack-signature": "v0=bad"})
     assert not genuine(**{"x-slack-signature": "v0=bäd"})
+    assert not genuine(**{"x-slack-signature": "v0=\udcff"})
     assert not genuine(**{"x-slack-request-timestamp": "1700000001"})
     assert not genuine(**{"x-slack-request-timestamp": "soon"})
     replayed = {

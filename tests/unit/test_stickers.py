@@ -6,8 +6,9 @@ from perdure.domain.address import Address
 from perdure.domain.attachments import in_words, is_unread
 from perdure.domain.events import Attachment
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import ID_MAX, WORDS_MAX, Sticker, clean_words, harmless, told
-from perdure.domain.updates import MESSAGE, Update
+from perdure.domain.updates import Update
 
 CAT = Sticker(id="AgAD1", emoji="🙂", set_name="Cats")
 
@@ -79,7 +80,7 @@ def test_a_repeat_from_before_stickers_is_known_again() -> None:
     update = Update(
         address=Address(adapter="chat", account="bot", place="room"),
         external_id="u1",
-        kind=MESSAGE,
+        kind=UpdateKind.MESSAGE,
         principal=PrincipalId("per_1"),
         text="look",
         attachments=(Attachment(reference="r1", name="a.png", mime="image/png", size=9),),

@@ -9,8 +9,8 @@ from perdure.adapters.telegram.inbound import arrival_of
 from perdure.adapters.telegram.updates import Update, User
 from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.forwards import Forward, Origin
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import Sticker
-from perdure.domain.updates import EDIT, MESSAGE
 
 ME = User(id=700, is_bot=True, username="perdure_bot")
 ADA = {"id": 42, "is_bot": False, "first_name": "Ada", "last_name": "Lovelace", "username": "ada"}
@@ -43,7 +43,7 @@ def mark(kind: str, text: str, piece: str, **more: Any) -> dict[str, Any]:
 
 def test_a_private_message() -> None:
     assert message(text="hello") == Arrival(
-        kind=MESSAGE,
+        kind=UpdateKind.MESSAGE,
         external_id="42/5",
         place="42",
         place_kind=PlaceKind.PRIVATE,
@@ -164,7 +164,7 @@ def test_an_edit_names_its_message_and_each_edit_is_one_of_its_own() -> None:
     second = arrived(edited_message={**edited, "text": "hello"})
     assert first is not None
     assert second is not None
-    assert (first.kind, first.target, first.text) == (EDIT, "42/5", "hullo")
+    assert (first.kind, first.target, first.text) == (UpdateKind.EDIT, "42/5", "hullo")
     assert first == again
     assert first.external_id.startswith("42/5/edit/7/")
     assert first.external_id != second.external_id
@@ -413,6 +413,6 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
         return arrival
 
     first, second = edited("/new"), edited("/undo")
-    assert (first.kind, first.text, first.target) == (EDIT, "", "-100123/5")
+    assert (first.kind, first.text, first.target) == (UpdateKind.EDIT, "", "-100123/5")
     assert first.forwards == (Forward(origin=Origin.CHANNEL, name="News", text="/new"),)
     assert first.external_id != second.external_id

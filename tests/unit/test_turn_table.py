@@ -7,6 +7,8 @@ import pytest
 
 from perdure.domain.errors import Conflict, Corrupt
 from perdure.domain.events import (
+    AnswerAwaited,
+    AnswerReceived,
     AttemptInterrupted,
     NoticePosted,
     TitleSet,
@@ -17,7 +19,7 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, NodeId, SessionId, TurnId
+from perdure.domain.ids import MessageId, NodeId, QuestionId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.standing import OpenTurn, Standing, after
 from perdure.domain.turn import LEGAL, State, Turn, evolve, opened, require
@@ -28,17 +30,19 @@ EVENTS: dict[type[TurnEvent], TurnEvent] = {
     AttemptInterrupted: AttemptInterrupted(turn=TURN, attempt=2, reason=Interruption.CRASH),
     TurnRequeued: TurnRequeued(turn=TURN, reason=Interruption.CRASH),
     TurnSettled: TurnSettled(turn=TURN, outcome=Outcome.DONE),
+    AnswerAwaited: AnswerAwaited(turn=TURN, attempt=2, question=QuestionId("qst_1"), text="Go on?"),
+    AnswerReceived: AnswerReceived(turn=TURN, question=QuestionId("qst_1"), answer="yes"),
 }
-# A turn's life in letters: it is Started, Interrupted, Requeued, and ends (Z).
-LETTERS = dict(zip("SIRZ", EVENTS.values(), strict=True))
-# An attempt is interrupted before the next one can be queued and begin; a turn may end at any time,
-# once, and nothing follows.
-LIFE = re.compile(r"(SIR)*(S?|SI)Z?")
-STORIES = ["".join(letters) for length in range(8) for letters in product("SIRZ", repeat=length)]
+# A turn's life in letters: it is Started, Interrupted, Requeued, ends (Z), Waits and is Answered.
+LETTERS = dict(zip("SIRZWA", EVENTS.values(), strict=True))
+# An attempt is interrupted, or asks and is answered, before the next one can begin; a turn may end
+# at any time, once, and nothing follows. One that waits is not interrupted.
+LIFE = re.compile(r"(SIR|SWA)*(S?|SI|SW)Z?")
+STORIES = ["".join(letters) for length in range(7) for letters in product(LETTERS, repeat=length)]
 
 
 def test_evolve_takes_what_is_legal_and_nothing_else() -> None:
-    """All stories of up to seven events are told; each is a life, or refused."""
+    """All stories of up to six events are told; each is a life, or refused."""
     for story in STORIES:
         turn = Turn(id=TURN)
         try:
@@ -65,12 +69,9 @@ def test_deciding_and_folding_agree(state: State, kind: type[TurnEvent]) -> None
         assert require(state, kind, turn=TURN) is folded
 
 
-def test_who_waits_for_an_approval_can_be_stopped_and_interrupted_as_if_running() -> None:
-    exits = [
-        {kind: after for (state, kind), after in LEGAL.items() if state is at}
-        for at in (State.RUNNING, State.WAITING)
-    ]
-    assert exits[0] == exits[1]
+def test_who_waits_for_an_answer_goes_back_to_the_line_or_ends_and_is_never_interrupted() -> None:
+    exits = {kind: after for (state, kind), after in LEGAL.items() if state is State.WAITING}
+    assert exits == {AnswerReceived: State.QUEUED, TurnSettled: State.SETTLED}
 
 
 def test_a_turns_life_is_folded() -> None:
@@ -165,6 +166,20 @@ def test_a_standing_follows_its_events() -> None:
     assert after(waiting, TurnMoved(turn=second, to=SessionId("ses_2"))) == standing
     suspended = after(standing, TurnSettled(turn=TURN, outcome=Outcome.SUSPENDED))
     assert suspended.state == "suspended"
+
+
+def test_an_answered_turn_waits_in_line_and_is_not_resumed() -> None:
+    standing = Standing(session=SessionId("ses_1"))
+    story = [
+        (TurnQueued(turn=TURN, message=MessageId("m"), text=""), "running"),
+        (EVENTS[TurnStarted], "running"),
+        (EVENTS[AnswerAwaited], "waiting"),
+        (EVENTS[AnswerReceived], "running"),
+        (EVENTS[TurnStarted], "running"),
+    ]
+    for event, state in story:
+        standing = after(standing, event)
+        assert (standing.state, standing.resume_reason) == (state, ""), event
 
 
 def test_a_standing_knows_its_title_and_the_question_it_waits_with() -> None:

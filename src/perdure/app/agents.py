@@ -1,6 +1,7 @@
 """From configured agents to seats."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from perdure.app.budgets import tariff_of
@@ -70,11 +71,21 @@ def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock)
         has_vision=config.vision if isinstance(config, ChatAgent) else True,
         instructions=config.instructions,
         fallbacks=config.fallbacks,
+        patience_s=config.patience_s,
+        account=_account(config),
         tariff=tariff_of(config),
         context_tokens=config.context_tokens,
         compact_at=config.compact_at,
         compact_agent=config.compact_agent or "",
     )
+
+
+def _account(config: AgentConfig) -> str:
+    """Name the account that an agent uses at its provider, without telling the key."""
+    if not isinstance(config, ChatAgent):
+        return ""
+    key = config.api_key.reveal() if config.api_key else ""
+    return sha256(f"{config.base_url}\n{key}".encode()).hexdigest()
 
 
 def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:

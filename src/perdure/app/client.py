@@ -1,23 +1,25 @@
-"""A running node, spoken to over HTTP.
+"""A running node, spoken to over HTTP on its own socket.
 
 `server.json` in the home is a hint: it outlives a killed node, and its port may by now belong to
-somebody else. So a node counts as running when the address answers as a Perdure that has the
-process id of the hint; whether there is one that does not answer, `presence` knows. A node that was
-restarted may sit at another port; `look_again` finds it.
+somebody else, who must not be told the token. So nothing is ever sent to the port: the node is
+asked by the socket of its home, after it is known whose that is (`local_socket`). It counts as
+running when it answers as a Perdure that has the process id of the hint; whether there is one that
+does not answer, `presence` knows. A node that was restarted may sit elsewhere; `look_again` finds
+it.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
-from yarl import URL
 
+from perdure.app import local_http
 from perdure.app.environment import TOKEN_FILE, TOKEN_VARIABLE
-from perdure.app.presence import hint, silent_node
+from perdure.app.local_socket import proven
+from perdure.app.presence import hint
 from perdure.domain.errors import (
     Ambiguous,
     Conflict,
@@ -27,197 +29,141 @@ from perdure.domain.errors import (
     Transient,
 )
 from perdure.domain.watching import NAMES, News, Position
-from perdure.ports.gateway import Report
+from perdure.ports.time_limits import time_limit
 from perdure.web import wire
+from perdure.web.endpoints import BODY, Endpoint
 
+P = ParamSpec("P")
 T = TypeVar("T")
-CONNECT_S: Final = 2.0
 PROBE_S: Final = 5.0
 ANSWER_S: Final = 60.0
-VERIFY_S: Final = 3600.0
 # A node says at least that it is still there four times as often.
 SILENCE_S: Final = 60.0
 # The longest line of an event stream: one message whole.
-LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+# Pages end at a fraction of this, though never before their first message.
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 # Of an error: nobody was there to take the call.
 UNREACHABLE: Final = "unreachable"
 # Before everything: what a watcher sends who wants a conversation from its first event on.
 BEGINNING: Final = str(Position(1, 0))
 
+# A name in the path of an endpoint.
+_NAME: Final = re.compile(r"\{\w+\}")
 _NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
 
 
-@asynccontextmanager
-async def node_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient | None"]:
-    """The client of this home's node, or None when none runs."""
-    async with seeking_client(home, environ) as client:
-        yield client if await client.look_again() else None
+async def node_client(home: Path, environ: Mapping[str, str]) -> "NodeClient | None":
+    """Return the client of this home's node, or None when none runs."""
+    client = NodeClient(home, environ)
+    return client if await client.look_again() else None
 
 
-@asynccontextmanager
-async def seeking_client(home: Path, environ: Mapping[str, str]) -> AsyncIterator["NodeClient"]:
-    """A client that has not looked for the node yet."""
-    headers = _authorization(home, environ)
-    async with aiohttp.ClientSession(headers=headers, read_bufsize=LINE_BYTES_MAX) as http:
-        yield NodeClient(http, home, environ)
+async def store_trouble(home: Path, environ: Mapping[str, str]) -> str:
+    """Return why the store of this home's node does not serve, as the node itself says. Asked of a
+    node that does not answer otherwise: to know our token it would have to ask its store."""
+    return await NodeClient(home, environ).store_trouble()
 
 
 def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    token = _token(home, environ)
+    return {"Authorization": f"Bearer {token}"} if token and token.isprintable() else {}
+
+
+def _token(home: Path, environ: Mapping[str, str]) -> str:
     token = environ.get(TOKEN_VARIABLE, "").strip()
-    if not token:
-        try:
-            token = (home / TOKEN_FILE).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return {}
-    return {"Authorization": f"Bearer {token}"} if token.isprintable() else {}
+    if token:
+        return token
+    try:
+        return (home / TOKEN_FILE).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 class NodeClient:
-    def __init__(self, http: aiohttp.ClientSession, home: Path, environ: Mapping[str, str]) -> None:
-        self._http = http
+    """Asks the node of a home, once `look_again` has found it. It keeps no connection."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home = home
         self._environ = environ
-        self._base = ""
+        self._socket: Path | None = None
+        self._headers: dict[str, str] = {}
         self.pid = 0
         self.port = 0
+        self.url = ""
+        self.public = ""
 
     @property
-    def url(self) -> str:
-        return self._base
+    def token(self) -> str:
+        return _token(self._home, self._environ)
 
     async def look_again(self) -> bool:
         """Find where the node is now. Raises `Rejected` when it does not take our token."""
-        found = hint(self._home)
-        if found is None:
+        if not await self._reach():
             return False
-        self._base, self.pid, self.port = found.url, found.pid, found.port
         try:
             status = await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
         except Rejected as error:
-            # Somebody answers there; where that is no node of this home, it is somebody else's.
-            is_ours = silent_node(self._home, self._environ) == found.pid
-            if error.code == "unauthorized" and is_ours:
-                raise Rejected(_unknown_token(found.url), code="unauthorized") from error
+            if error.code == "unauthorized":
+                raise Rejected(_unknown_token(self.url), code="unauthorized") from error
             return False
         except PerdureError:
             return False
-        return status.pid == found.pid
+        return status.pid == self.pid
+
+    async def store_trouble(self) -> str:
+        try:
+            if not await self._reach():
+                return ""
+            health = await self._ask(wire.HealthOut, "/healthz", timeout_s=PROBE_S)
+        except PerdureError:
+            return ""
+        return health.store.reason
+
+    async def _reach(self) -> bool:
+        """Open the way to the node of this home. False: none is there that is surely ours."""
+        found = hint(self._home)
+        path = None if found is None else proven(self._home, found.socket)
+        if found is None or path is None:
+            return False
+        self.pid, self.port, self.url = found.pid, found.port, found.url
+        self.public = found.public or found.url
+        self._socket, self._headers = path, _authorization(self._home, self._environ)
+        return True
 
     async def status(self) -> wire.StatusOut:
         return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
 
-    async def drain(self, *, is_replaced: bool = False) -> None:
-        """`is_replaced`: we take its place, so what it parks goes on at once."""
-        query = "?replaced=true" if is_replaced else ""
-        await self._ask(dict[str, str], f"/api/drain{query}", method="POST")
-
-    async def restart(self) -> None:
-        await self._ask(dict[str, str], "/api/restart", method="POST")
-
-    async def verify(self) -> Report | None:
-        """None: this node cannot do it."""
-        try:
-            return await self._ask(Report, "/api/verify", timeout_s=VERIFY_S)
-        except NotFound:
-            return None
-
-    async def sessions(self, *, limit: int, after: str | None) -> wire.SessionsOut:
-        return await self._ask(wire.SessionsOut, _path("sessions", limit=limit, cursor=after))
-
-    async def session(self, session: str) -> wire.SessionOut:
-        return await self._ask(wire.SessionOut, _path("sessions", session))
-
-    async def session_transcript(
-        self, session: str, *, before: str | None, limit: int
-    ) -> wire.TranscriptOut:
-        path = _path("sessions", session, "transcript", limit=limit, cursor=before)
-        return await self._ask(wire.TranscriptOut, path)
-
-    async def session_of(self, conversation: str) -> str:
-        """The live session of one of our own conversations."""
-        found = await self._ask(wire.ConversationOut, _path("conversations", conversation))
-        return found.session
-
-    async def journal(self, session: str, *, after: int, limit: int) -> wire.JournalOut:
-        path = _path("sessions", session, "journal", after=after, limit=limit)
-        return await self._ask(wire.JournalOut, path)
-
-    async def search(self, query: str, *, limit: int, after: str | None) -> wire.SearchOut:
-        path = _path("search", q=query, limit=limit, before=after)
-        return await self._ask(wire.SearchOut, path)
-
-    async def explain(self, any_id: str) -> wire.ExplanationOut:
-        return await self._ask(wire.ExplanationOut, _path("explain", any_id))
-
-    async def send(self, to: str, text: str, *, client_id: str | None) -> wire.SendOut:
-        """Safe to repeat with the same id: the node knows it."""
-        body = wire.SendIn(to=to, text=text, id=client_id)
-        return await self._ask(wire.SendOut, _path("send"), method="POST", body=body)
-
-    async def places(self, *, limit: int, after: str | None) -> wire.PlacesOut:
-        return await self._ask(wire.PlacesOut, _path("places", limit=limit, cursor=after))
-
-    async def pairings(self) -> wire.PairingsOut:
-        return await self._ask(wire.PairingsOut, _path("pairings"))
-
-    async def approve(self, code: str) -> wire.PairingOut:
-        path, body = _path("pairings", "approve"), wire.ApproveIn(code=code)
-        return await self._ask(wire.PairingOut, path, method="POST", body=body)
-
-    async def unpair(self, pairing: str) -> wire.PairingOut:
-        return await self._ask(wire.PairingOut, _path("pairings", pairing), method="DELETE")
-
-    async def parked(self, *, limit: int, after: str | None) -> wire.ParkedOut:
-        return await self._ask(wire.ParkedOut, _path("parked", limit=limit, cursor=after))
-
-    async def parked_part(self, part: str) -> wire.PartOut:
-        return await self._ask(wire.PartOut, _path("parked", part))
-
-    async def replay(self, part: str, *, force: bool) -> wire.PartOut:
-        path, body = _path("parked", part, "replay"), wire.ReplayIn(force=force)
-        return await self._ask(wire.PartOut, path, method="POST", body=body)
-
-    async def drop(self, part: str) -> wire.PartOut:
-        return await self._ask(wire.PartOut, _path("parked", part), method="DELETE")
-
-    async def tokens(self) -> wire.TokensOut:
-        return await self._ask(wire.TokensOut, _path("tokens"))
-
-    async def grant(self, name: str) -> wire.TokenOut:
-        body = wire.TokenIn(name=name)
-        return await self._ask(wire.TokenOut, _path("tokens"), method="POST", body=body)
-
-    async def revoke(self, which: str) -> wire.TokenOut:
-        return await self._ask(wire.TokenOut, _path("tokens", which), method="DELETE")
-
-    async def transcript(self, conversation: str, *, limit: int) -> wire.TranscriptOut:
-        path = _path("conversations", conversation, "transcript", limit=limit)
-        return await self._ask(wire.TranscriptOut, path)
-
-    async def post(self, conversation: str, text: str, *, client_id: str) -> wire.MessageOut:
-        """Safe to repeat with the same id: the node knows it."""
-        path = _path("conversations", conversation, "messages")
-        body = wire.MessageIn(text=text, id=client_id)
-        return await self._ask(wire.MessageOut, path, method="POST", body=body)
-
-    async def stop_turn(self, turn: str) -> wire.TurnOut:
-        return await self._ask(wire.TurnOut, _path("turns", turn, "stop"), method="POST")
+    async def ask(self, endpoint: Endpoint[Any, P, T], *names: P.args, **given: P.kwargs) -> T:
+        """Ask the node for an endpoint. A message or something sent is safe to repeat with the same
+        id: the node knows it."""
+        body = given.pop(BODY, None)
+        target = _target(endpoint.path, *names, **given)
+        return await self._ask(endpoint.gives, target, method=endpoint.method, body=body)
 
     async def watch(
         self, conversation: str, *, after: str | None
     ) -> AsyncGenerator[tuple[str, News], None]:
         """What happens, each with the id to go on from. Ends with the connection."""
-        url = URL(self._base + _path("conversations", conversation, "events"), encoded=True)
-        headers = {"Last-Event-ID": after} if after else {}
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        target = _target("/api/conversations/{name}/events", conversation)
+        position = {"Last-Event-ID": after} if after else {}
+        request = local_http.Request(target=target, headers=self._headers | position)
+        events = _Events()
         try:
-            async with self._http.get(url, headers=headers, timeout=timeout) as response:
-                if response.status != 200:
-                    raise _refusal(response.status, await response.read())
-                async for told in _events(response.content):
-                    yield told
-        except (aiohttp.ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
-            raise _translated(error, self._base) from error
+            async with local_http.asked(self._way(), request, silence_s=SILENCE_S) as answer:
+                if answer.status != 200:
+                    raise _refusal(answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX))
+                while piece := await answer.piece():
+                    for told in events.fed(piece):
+                        yield told
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            raise _translated(error, self.url) from error
+
+    def _way(self) -> Path:
+        """Return the socket that was proven last."""
+        if self._socket is None:
+            raise _unreachable(self.url)
+        return self._socket
 
     async def _ask(
         self,
@@ -225,46 +171,62 @@ class NodeClient:
         path: str,
         *,
         method: str = "GET",
-        body: msgspec.Struct | None = None,
+        body: object = None,
         timeout_s: float = ANSWER_S,
     ) -> T:
         data = None if body is None else msgspec.json.encode(body)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        request = local_http.Request(method=method, target=path, headers=self._headers, body=data)
         try:
-            async with self._http.request(
-                method, URL(self._base + path, encoded=True), data=data, timeout=timeout
-            ) as response:
-                status, raw = response.status, await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise _translated(error, self._base) from error
+            async with time_limit(timeout_s), local_http.asked(self._way(), request) as answer:
+                status, raw = answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX)
+        except (OSError, ValueError) as error:
+            raise _translated(error, self.url) from error
         if status >= 300:
             raise _refusal(status, raw)
-        return _decoded(raw, shape, self._base)
+        return _decoded(raw, shape, self.url)
 
 
-def _path(*parts: str, **query: str | int | None) -> str:
-    path = "/".join(["/api", *(_quoted(part) for part in parts)])
-    given = [f"{key}={_quoted(str(each))}" for key, each in query.items() if each is not None]
-    return f"{path}?{'&'.join(given)}" if given else path
+def _target(path: str, *names: object, **query: object) -> str:
+    """Return a path with its names filled in, in order, and what is given of the query."""
+    left = iter(names)
+    filled = _NAME.sub(lambda _: _quoted(next(left)), path)
+    given = [f"{key}={_quoted(each)}" for key, each in query.items() if each is not None]
+    return f"{filled}?{'&'.join(given)}" if given else filled
 
 
-def _quoted(text: str) -> str:
-    return quote(text, safe="", errors="replace")
+def _quoted(value: object) -> str:
+    return quote(str(value), safe="", errors="replace")
 
 
-async def _events(lines: aiohttp.StreamReader) -> AsyncIterator[tuple[str, News]]:
-    """Server-sent events of kinds we know; an event counts once its blank line is there."""
-    fields: dict[str, str] = {}
-    async for raw in lines:
-        line = raw.decode().rstrip("\r\n")
+class _Events:
+    """Reads server-sent events of kinds we know out of a stream, wherever it is cut. An event
+    counts once its blank line is there."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._fields: dict[str, str] = {}
+
+    def fed(self, piece: bytes) -> Iterator[tuple[str, News]]:
+        """Yield what became whole. Raises `ValueError` at a line without an end, and
+        `msgspec.MsgspecError`."""
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            self._held += line
+            yield from self._line(self._held.decode().rstrip("\r"))
+            self._held.clear()
+        self._held += rest
+        if len(self._held) > LINE_BYTES_MAX:
+            raise ValueError(f"a line is longer than {LINE_BYTES_MAX:,} bytes")
+
+    def _line(self, line: str) -> Iterator[tuple[str, News]]:
         if line:
-            name, _, value = line.partition(":")
-            fields[name] = value.removeprefix(" ")
-            continue
+            name, _, text = line.partition(":")
+            self._fields[name] = text.removeprefix(" ")
+            return
+        fields, self._fields = self._fields, {}
         decoder = _NEWS.get(fields.get("event", ""))
         if decoder is not None:
-            yield fields.get("id", ""), decoder.decode(fields["data"])
-        fields = {}
+            yield fields.get("id", ""), decoder.decode(fields.get("data", ""))
 
 
 def _decoded(raw: bytes, shape: type[T], url: str) -> T:
@@ -290,13 +252,17 @@ def _refusal(status: int, raw: bytes) -> PerdureError:
 
 
 def _translated(error: Exception, url: str) -> PerdureError:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return Transient(f"nothing answers at {url}; is the node running?", code=UNREACHABLE)
+    if isinstance(error, local_http.NobodyListens):
+        return _unreachable(url)
     # From here on the request may have arrived.
-    if isinstance(error, aiohttp.ClientError | OSError):
+    if isinstance(error, OSError):
         how = "was silent for too long" if isinstance(error, TimeoutError) else "broke off"
         return Ambiguous(f"the connection to {url} {how}; look before you repeat")
     return Ambiguous(f"what came from {url} cannot be read ({error}); look before you repeat")
+
+
+def _unreachable(url: str) -> Transient:
+    return Transient(f"nothing answers at {url}; is the node running?", code=UNREACHABLE)
 
 
 def _unknown_token(url: str) -> str:

@@ -46,9 +46,21 @@ def _server(config: Config) -> Iterator[Finding]:
         ipaddress.ip_address(host)
     except ValueError:
         if _NAME.fullmatch(host) is None or host.replace(".", "").isdigit():
-            at = ("server", "host")
+            at: KeyPath = ("server", "host")
             rule = 'an address such as "127.0.0.1" or "::1", or the name of this machine'
             yield at, f"{shown(at)} must be {rule}, not {quoted(host)}"
+    for index, network in enumerate(config.server.trusted_proxies):
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            at = ("server", "trusted_proxies", index)
+            rule = 'an address such as "127.0.0.1", or a network such as "10.0.0.0/8"'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(network)}"
+    for index, name in enumerate(config.server.hosts):
+        if name != "*" and _NAME.fullmatch(name) is None:
+            at = ("server", "hosts", index)
+            rule = 'a name such as "chat.example.com", without scheme and port, or "*" for any'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(name)}"
 
 
 def _store(config: Config) -> Iterator[Finding]:

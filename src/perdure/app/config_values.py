@@ -44,6 +44,13 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     port: Port = 8585
     busy: Busy = "queue"
     base_url: Url | None = None
+    trusted_proxies: tuple[Text, ...] = ()
+    hosts: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Paths are put behind the address with a slash of their own."""
+        if self.base_url is not None:
+            msgspec.structs.force_setattr(self, "base_url", self.base_url.rstrip("/"))
 
 
 class StoreConfig(Section, frozen=True, kw_only=True):
@@ -73,6 +80,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     compact_agent: Name | None = None
     tools: tuple[Text, ...] = ()
     fallbacks: tuple[Name, ...] = ()
+    patience_s: Seconds = 60.0
     concurrent: Count | None = None
     prices: Prices | None = None
 
@@ -173,6 +181,11 @@ class LimitsConfig(Section, frozen=True, kw_only=True):
     body_bytes: Count = 10_000_000
     queued_per_conversation: Count = 100
     media_bytes: Count = 20_000_000
+    fetch_wait_s: Patience = 60.0
+    answer_bytes: Count = 4_000_000
+    answer_calls: Count = 128
+    turn_bytes: Count = 16_000_000
+    turn_calls: Count = 1_000
     private_urls: bool = False
 
 
@@ -209,6 +222,21 @@ class BudgetsConfig(Section, frozen=True, kw_only=True):
     agent: BudgetPeriods = BudgetPeriods()
 
 
+class MemberQuotas(Section, frozen=True, kw_only=True):
+    """What one member may have; 0 is no limit."""
+
+    bytes: Amount = 5_000_000_000
+    files: Amount = 20
+    turns: Amount = 100
+    requests_per_minute: Amount = 600
+
+
+class QuotasConfig(Section, frozen=True, kw_only=True):
+    """Operators have none."""
+
+    member: MemberQuotas = MemberQuotas()
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file. `agents` keeps the file's order: the first is the default."""
 
@@ -227,6 +255,7 @@ class Config(Section, frozen=True, kw_only=True):
     transcriber: TranscriberConfig = TranscriberConfig()
     retention: RetentionConfig = RetentionConfig()
     budgets: BudgetsConfig = BudgetsConfig()
+    quotas: QuotasConfig = QuotasConfig()
 
     @property
     def default_agent(self) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.app.config_values import MAIN, MAKERS, AgentConfig, ChatAgent, Config, DemoAgent
 from perdure.domain.secret import Secret
+from perdure.domain.urls import below, shown_url
 
 SWITCH: Final = "PERDURE_DISCOVER"
 ANTHROPIC_MODEL: Final = "claude-sonnet-4-5"
@@ -138,7 +139,7 @@ async def _openai(session: aiohttp.ClientSession, environ: Mapping[str, str]) ->
         model=model,
         api_key=Secret(key) if key else None,
     )
-    source = f"server at {_without_password(base_url)}" if base_url else "OpenAI by OPENAI_API_KEY"
+    source = f"server at {shown_url(base_url)}" if base_url else "OpenAI by OPENAI_API_KEY"
     return Discovery(agent, f"{source}, model {model}")
 
 
@@ -159,7 +160,9 @@ async def _ollama(session: aiohttp.ClientSession, environ: Mapping[str, str]) ->
     model = await _first_model(session, base_url, timeout_s=NAMED_TIMEOUT_S)
     if model is None:
         return None
-    return Discovery(_local_agent(base_url, model), f"Ollama at {address}, model {model.id}")
+    return Discovery(
+        _local_agent(base_url, model), f"Ollama at {shown_url(address)}, model {model.id}"
+    )
 
 
 async def _local(
@@ -199,7 +202,9 @@ async def _first_model(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            session.get(f"{base_url}/models", headers=headers, allow_redirects=False) as response,
+            session.get(
+                below(base_url, "models"), headers=headers, allow_redirects=False
+            ) as response,
         ):
             if response.status != 200:
                 return None
@@ -246,8 +251,3 @@ def ollama_address(host: str) -> str | None:
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - read, not bound
     name = f"[{name}]" if ":" in name else name
     return f"{scheme}://{name}:{port}{parts.path}"
-
-
-def _without_password(url: str) -> str:
-    _, at, rest = url.rpartition("@")
-    return f"{url.partition('://')[0]}://{rest}" if at else url

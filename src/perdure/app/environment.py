@@ -8,6 +8,7 @@ not at all.
 import base64
 import contextlib
 import os
+import pwd
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,12 +20,19 @@ from perdure.domain.errors import NO_SPACE, PerdureError, Transient
 HOME_VARIABLE: Final = "PERDURE_HOME"
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
+# Shorter ones can be guessed, and so can one sign repeated.
+TOKEN_MIN: Final = 8
+TOKEN_SIGNS_MIN: Final = 4
 FOLDERS: Final = ("media", "logs")
 SERVER_FILE: Final = "server.json"
 DATABASE: Final = "perdure.db"
 LOG_FILE: Final = "perdure.log"
+# The last line of a life in the log, by which the command line knows how a stop went.
+STOPPED: Final = "stopped"
+GAVE_UP: Final = "the stop did not end in time; what is in flight is left as after a kill"
 OPERATOR: Final = "operator"
 
+_ELSEWHERE: Final = f"choose another with --home or {HOME_VARIABLE}"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -36,9 +44,13 @@ def process_environ() -> Mapping[str, str]:
 def home_folder(option: Path | None, environ: Mapping[str, str]) -> Path:
     """`--home` beats PERDURE_HOME beats `~/.perdure`. Always absolute: agents change folders."""
     named = option if option is not None else Path(environ.get(HOME_VARIABLE, ""))
-    if named != Path():
-        return _in_user_home(named, environ).absolute()
-    return _in_user_home(Path("~/.perdure"), environ).absolute()
+    home = _in_user_home(named if named != Path() else Path("~/.perdure"), environ).absolute()
+    try:
+        str(home).encode()
+    except UnicodeEncodeError as error:
+        why = f"the home folder's name is not valid Unicode; choose another with {HOME_VARIABLE}"
+        raise ConfigError([Problem(ascii(str(home)), 0, why)]) from error
+    return home
 
 
 def prepare_home(home: Path) -> None:
@@ -51,6 +63,10 @@ def prepare_home(home: Path) -> None:
             (home / name).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _unusable(home, error) from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        why = "this folder cannot be written to"
+        advice = f"give the user that runs Perdure the right to, or {_ELSEWHERE}"
+        raise ConfigError([Problem(str(home), 0, f"{why}; {advice}")])
 
 
 def check_home(home: Path) -> None:
@@ -67,9 +83,13 @@ def check_home(home: Path) -> None:
 def _unusable(home: Path, error: OSError) -> PerdureError:
     if error.errno in NO_SPACE:
         return disk_full(home)
+    below = [home / name for name in FOLDERS if error.filename == str(home / name)]
+    if below:
+        why = f"this folder of the home cannot be made ({error.strerror})"
+        advice = f"move away what stands there, check who owns the home, or {_ELSEWHERE}"
+        return ConfigError([Problem(str(below[0]), 0, f"{why}; {advice}")])
     why = f"cannot be used as the home folder ({error.strerror})"
-    advice = f"choose another with --home or {HOME_VARIABLE}"
-    return ConfigError([Problem(str(home), 0, f"{why}; {advice}")])
+    return ConfigError([Problem(str(home), 0, f"{why}; {_ELSEWHERE}")])
 
 
 def disk_full(path: Path) -> Transient:
@@ -100,11 +120,26 @@ def home_token(
         raise ConfigError([Problem(str(path), 0, f"{why}; {advice}")]) from error
 
 
+def signed_in(url: str, token: str) -> str:
+    """Return the address that opens the web chat signed in. No browser sends what is behind #."""
+    return f"{url}/#token={token}"
+
+
 def _in_user_home(path: Path, environ: Mapping[str, str]) -> Path:
     if path.parts[:1] != ("~",):
         return path
-    user_home = environ.get("HOME")
-    return (Path(user_home) if user_home else Path.home()).joinpath(*path.parts[1:])
+    return Path(environ.get("HOME") or _home_of_user()).joinpath(*path.parts[1:])
+
+
+def _home_of_user() -> str:
+    """Where HOME is not set, the system's list of users knows. A container may run us as a number
+    that is on no list."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError as error:
+        why = f"is not set, and user {os.getuid()} has no home folder"
+        advice = f"choose where everything is kept with --home or {HOME_VARIABLE}"
+        raise ConfigError([Problem("HOME", 0, f"{why}; {advice}")]) from error
 
 
 def _close_to_others(home: Path) -> None:
@@ -122,10 +157,14 @@ def _close_to_others(home: Path) -> None:
 
 def _usable(token: str, source: str) -> str:
     # The token travels in a header and in a URL.
-    if token and token.isascii() and token.isprintable() and " " not in token:
+    if not (token and token.isascii() and token.isprintable() and " " not in token):
+        why = "holds no usable token: it must be printable ASCII without spaces"
+    elif len(token) < TOKEN_MIN or len(set(token)) < TOKEN_SIGNS_MIN:
+        why = f"holds a token that is too short: it could be guessed; use at least {TOKEN_MIN} "
+        why += "random characters, such as `openssl rand -hex 32` prints"
+    else:
         return token
-    text = "holds no usable token: it must be printable ASCII without spaces; delete or replace it"
-    raise ConfigError([Problem(source, 0, text)])
+    raise ConfigError([Problem(source, 0, f"{why}; delete or replace it")])
 
 
 def _write_token(path: Path, entropy_bytes: Callable[[int], bytes]) -> None:

@@ -18,6 +18,7 @@ from perdure.domain.reading.kinds import PACKED, PDF
 from perdure.domain.reading.sound import seconds_of
 from perdure.domain.reading.texts import Reading, Unreadable, bounded, written
 from perdure.ports.media import Source
+from perdure.ports.time_limits import time_limit
 
 DOCUMENT_S: Final = 30.0
 CHILD: Final = "perdure.app.reading_child"
@@ -84,7 +85,7 @@ async def run_child(command: list[str], data: bytes, *, seconds: float) -> bytes
     except OSError as error:
         raise Unreadable(f"{command[0]} cannot be started ({error.strerror})") from error
     try:
-        async with asyncio.timeout(seconds):
+        async with time_limit(seconds):
             said, _ = await child.communicate(data)
     except TimeoutError as error:
         raise Unreadable(f"it took longer than {seconds:g} s") from error

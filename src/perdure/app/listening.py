@@ -5,19 +5,24 @@ connect. So the sockets are bound first, and listen once the HTTP server is ther
 whoever comes is refused, and comes again.
 """
 
+import asyncio
 import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 import msgspec
+from aiohttp import web
 
 from perdure.domain.errors import Rejected
 
 # Host, port, and what IPv6 adds.
 Address: TypeAlias = tuple[str | int, ...]
+_SYSTEM_MAXIMUM: Final = Path("/proc/sys/net/core/somaxconn")
 # An address of a family that this machine does not have; a name may stand for others too.
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -37,6 +42,25 @@ class Bound(msgspec.Struct, frozen=True):
         return f"http://{_in_url(self.host)}:{self.port}"
 
 
+class LocalSite(web.BaseSite):
+    """Lets an application answer on a socket that is bound already."""
+
+    def __init__(self, runner: web.BaseRunner, one: socket.socket) -> None:
+        super().__init__(runner)
+        self._socket = one
+
+    @property
+    def name(self) -> str:
+        return f"http://unix:{os.fsdecode(self._socket.getsockname())}:"
+
+    async def start(self) -> None:
+        await super().start()
+        assert self._runner.server is not None
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._runner.server, sock=self._socket, backlog=self._backlog
+        )
+
+
 class UnusableHost(Rejected):
     """The host itself will not do, whatever the port."""
 
@@ -51,6 +75,14 @@ def bound(host: str, ports: Sequence[int]) -> Iterator[Bound]:
         for each in sockets:
             stack.callback(each.close)
         yield Bound(host, sockets)
+
+
+def backlog() -> int:
+    """Return how many connections the system keeps at most until they are taken."""
+    try:
+        return int(_SYSTEM_MAXIMUM.read_text())
+    except (OSError, ValueError):
+        return socket.SOMAXCONN
 
 
 def cannot_listen(error: OSError, host: str, port: int) -> Rejected:

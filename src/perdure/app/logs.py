@@ -1,14 +1,17 @@
 """Logs: short lines for people on stderr, JSON lines in the home's `logs/perdure.log`.
 
 Writing happens on a thread of its own, so a slow disk or terminal never holds up the loop. Lines
-carry ids and lengths, never what people said. A place that cannot be written to is named once;
-the gateway goes on without it.
+carry ids and lengths, never what people said. What one cause writes is bounded (`repetition`). A
+place that cannot be written to is named once; the gateway goes on without it.
 """
 
 import contextlib
 import logging
 import logging.handlers
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TextIO
@@ -16,13 +19,19 @@ from typing import TextIO
 import structlog
 
 from perdure.app.environment import LOG_FILE
+from perdure.app.repetition import Repetition
+from perdure.domain.errors import NO_SPACE
 
+# The terminal does not show the lines of this name: what they say is in the banner.
+START = "start"
 FILE_BYTES = 10_000_000
 FILES_KEPT = 5
+# What is left to write at the end is little; a terminal that takes nothing is not waited for.
+LAST_LINES_S = 0.3
 
 
-def begin(home: Path, *, verbose: bool) -> logging.handlers.QueueListener:
-    """Set logging up; stop the returned listener last of all."""
+def begin(home: Path, *, verbose: bool) -> "Writer":
+    """Set logging up; finish the returned writer last of all."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -41,16 +50,57 @@ def begin(home: Path, *, verbose: bool) -> logging.handlers.QueueListener:
     handlers = [_terminal(shared), _file(home / "logs" / LOG_FILE, shared)]
     lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
     root = logging.getLogger()
-    root.handlers = [_Passing(lines)]
+    passing = _Passing(lines)
+    root.handlers = [passing]
     root.setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    listener = logging.handlers.QueueListener(lines, *handlers, respect_handler_level=True)
-    listener.start()
-    return listener
+    # While its server is away the pool tells of each try with a traceback. The store says it once.
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
+    writer = Writer(lines, *handlers, respect_handler_level=True)
+    writer.sum_up = passing.sum_up
+    writer.start()
+    return writer
+
+
+class Writer(logging.handlers.QueueListener):
+    """The thread that writes the lines."""
+
+    sum_up: Callable[[], None] = staticmethod(lambda: None)
+
+    def finish(self) -> None:
+        """Write what is queued and stop, from whatever thread, any number of times. A terminal that
+        takes no output, or a disk that hangs, holds the end up for a moment only."""
+        waiting = threading.Thread(target=self._stop_once, daemon=True)
+        waiting.start()
+        waiting.join(LAST_LINES_S)
+
+    def _stop_once(self) -> None:
+        if self._thread is not None:
+            self.sum_up()
+            self.stop()
 
 
 class _Passing(logging.handlers.QueueHandler):
-    """Hands records over as they are: both formatters need the structured event."""
+    """Hands records over as they are: both formatters need the structured event. Details are our
+    own only: libraries tell of each step of theirs, and some of what people said."""
+
+    def __init__(self, lines: "SimpleQueue[logging.LogRecord]") -> None:
+        super().__init__(lines)
+        self._repetition = Repetition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for each in self._repetition.passed(record, now_s=time.monotonic()):
+            super().emit(each)
+
+    def sum_up(self) -> None:
+        """Write how many lines were left out."""
+        with self.lock or contextlib.nullcontext():
+            for each in self._repetition.rest():
+                super().emit(each)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_ours = isinstance(record.msg, dict)
+        return (is_ours or record.levelno > logging.DEBUG) and bool(super().filter(record))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         return record
@@ -72,7 +122,8 @@ class _File(logging.handlers.RotatingFileHandler):
             return
         self.has_complained = True
         with contextlib.suppress(OSError, ValueError):
-            print(f"the log file cannot be written ({why}); free some space", file=sys.stderr)  # noqa: T201
+            advice = "free some space" if _is_full(why) else "check who may write to its folder"
+            print(f"the log file cannot be written ({why}); {advice}", file=sys.stderr)  # noqa: T201
 
     def _let_go(self) -> None:
         """Close the file, and let the next line open it anew. What could not be written stays in
@@ -84,8 +135,14 @@ class _File(logging.handlers.RotatingFileHandler):
                 stream.close()
 
 
+def _is_full(why: BaseException | None) -> bool:
+    return isinstance(why, OSError) and why.errno in NO_SPACE
+
+
 def _terminal(shared: list[structlog.typing.Processor]) -> logging.Handler:
     handler = _Terminal(sys.stderr)
+    if sys.stderr.isatty():
+        handler.addFilter(lambda record: record.name != START)
     renderer = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )

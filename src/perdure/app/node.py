@@ -2,318 +2,30 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from urllib.parse import urlsplit
 
 import msgspec
 
 from perdure import __version__
-from perdure.app.config import Config
-from perdure.app.file_reading import FileReader
+from perdure.app.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.chronicle import Chronicle
+from perdure.app.config import Config, ServerConfig
 from perdure.app.platforms import address_forms
-from perdure.app.verify import verify
-from perdure.domain.access import Terms
-from perdure.domain.budgets import DailyBudgets
-from perdure.domain.delivery import Display
-from perdure.domain.ids import RANDOM_BYTES, mint
-from perdure.domain.menu import Menu
+from perdure.app.verify import report
 from perdure.domain.outcomes import Busy
-from perdure.domain.recovery import Policy, Resume
-from perdure.engine.admission import Admission, Review
-from perdure.engine.alarm import Alarm
-from perdure.engine.budget import Budgets
-from perdure.engine.desk import Desk, Limits
-from perdure.engine.errands import Afterwards
+from perdure.domain.rebuilding import Asked
 from perdure.engine.feed import Feed
-from perdure.engine.fetching import FetchPump, NothingFetched, Sources
-from perdure.engine.gateway import Gateway
-from perdure.engine.giving import Files
-from perdure.engine.inbox import Door
-from perdure.engine.indexing import Indexer
-from perdure.engine.inlet import Inlet
-from perdure.engine.outbox import OutboxPump
 from perdure.engine.prompts import Prompts
-from perdure.engine.reaper import Reaper
-from perdure.engine.receivers import Receiver, Receivers
 from perdure.engine.roster import Roster
-from perdure.engine.scribe import Flusher
-from perdure.engine.stage import Stage
-from perdure.engine.supervisor import Start, Supervisor
-from perdure.engine.surfaces import Surfaces
-from perdure.engine.sweeping import Sweeper
-from perdure.engine.turns import TurnPump
-from perdure.engine.watch import Watchers
-from perdure.ports.adapter import Adapter, Platform
-from perdure.ports.clock import Clock
-from perdure.ports.entropy import Entropy
+from perdure.engine.supervisor import Supervisor
 from perdure.ports.gateway import AgentView, PlatformView
-from perdure.ports.media import Fetcher, Reader
-from perdure.store.store import Store
+from perdure.web.asking import counting
 from perdure.web.services import NodeInfo, Services
 from perdure.web.tally import Tally
-
-POLL_S = 1.0
-NO_ADAPTERS: Mapping[str, Adapter] = {}
-NO_PLATFORMS: Mapping[str, Platform] = {}
-NO_PERSONAS: Mapping[str, str] = {}
-NO_DISPLAYS: Mapping[str, Display] = {}
-NO_SOURCES: Mapping[str, Fetcher] = {}
-NOBODY_TO_ASK = FileReader()
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is put together from."""
-
-    store: Store
-    roster: Roster
-    clock: Clock
-    entropy: Entropy
-    limits: Limits = Limits()
-    budgets: DailyBudgets = DailyBudgets()
-    personas: Mapping[str, str] = NO_PERSONAS
-    adapters: Mapping[str, Adapter] = NO_ADAPTERS
-    platforms: Mapping[str, Platform] = NO_PLATFORMS
-    terms: Callable[[str], Terms] = lambda _: Terms()
-    displays: Mapping[str, Display] = NO_DISPLAYS
-    sources: Mapping[str, Fetcher] = NO_SOURCES
-    web: Fetcher = NothingFetched()
-    reader: Reader = NOBODY_TO_ASK
-    is_shared: bool = False
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine of a node, put together and not yet begun."""
-
-    turns: TurnPump
-    outbox: OutboxPump
-    fetching: FetchPump
-    reaper: Reaper
-    review: Review
-    gateway: Gateway
-    door: Door
-    watchers: Watchers
-    receivers: Receivers
-
-
-def limits_of(config: Config) -> Limits:
-    return Limits(
-        concurrent=config.turns.concurrent,
-        turn_timeout_s=config.turns.timeout_s,
-        steps_max=config.turns.steps_max,
-        recovery=Policy(
-            resume=Resume(config.recovery.resume),
-            freshness_ms=int(config.recovery.freshness_s * 1000),
-            attempts_max=config.recovery.attempts_max,
-        ),
-        queue_max=config.limits.queued_per_conversation,
-        drain_timeout_s=config.drain.timeout_s,
-        delivery_expire_s=int(config.delivery.expire_s),
-        has_titles=config.sessions.titles,
-        idle_reset_ms=int(config.sessions.idle_reset_s * 1000),
-        media_bytes=config.limits.media_bytes,
-    )
-
-
-def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
-    store, limits = around.store, around.limits
-    surfaces = Surfaces(
-        {**around.adapters, **around.platforms},
-        clock=around.clock,
-        display=lambda name: around.displays.get(name, Display()),
-    )
-    stage, outbox = _outgoing(around, feed, start, surfaces)
-    admission = Admission(around.terms)
-    review = Review(
-        store.turns,
-        admission,
-        feed,
-        abandon=lambda turn: turns.abandon(turn),  # noqa: PLW0108 - not yet
-        wake=lambda: _wake(turns, outbox),
-    )
-    reaper = Reaper(store.nodes, feed, policy=limits.recovery, review=review.step)
-    turns = TurnPump(
-        _desk(
-            around,
-            feed,
-            outbox,
-            start,
-            admission,
-            wake=lambda: turns.wake(),  # noqa: PLW0108 - not yet
-            fetch_wake=lambda: fetching.wake(),  # noqa: PLW0108 - not yet
-        ),
-        reaper=reaper,
-        start=start,
-        surfaces=surfaces,
-        stage=stage,
-        poll_s=POLL_S if around.is_shared else None,
-    )
-    fetching = _fetching(around, feed, start, surfaces, wakes=(turns.wake, outbox.wake))
-    gateway = Gateway(
-        nodes=store.nodes,
-        turns=turns,
-        outbox=outbox,
-        fetching=fetching,
-        sweeper=Sweeper(store.media),
-        indexer=Indexer(store.index),
-        reaper=reaper,
-        feed=feed,
-        limits=limits,
-        clock=around.clock,
-        start=start,
-        is_shared=around.is_shared,
-    )
-    return Parts(
-        turns=turns,
-        outbox=outbox,
-        fetching=fetching,
-        reaper=reaper,
-        review=review,
-        gateway=gateway,
-        door=Door(
-            store.inbox,
-            store.places,
-            feed,
-            turns,
-            queue_max=limits.queue_max,
-            menu=lambda: _menu(around),
-            restart=gateway.request_restart,
-            outbox_wake=outbox.wake,
-            fetch_wake=fetching.wake,
-        ),
-        watchers=Watchers(feed, store.conversations, store.archive),
-        receivers=_receivers(around, start, surfaces),
-    )
-
-
-def _wake(*pumps: TurnPump | OutboxPump) -> None:
-    for pump in pumps:
-        pump.wake()
-
-
-def _outgoing(
-    around: Surroundings, feed: Feed, start: Start, surfaces: Surfaces
-) -> tuple[Stage, OutboxPump]:
-    store, clock = around.store, around.clock
-    stage = Stage(store.outbox, feed, clock=clock, start=start, is_shared=around.is_shared)
-    outbox = OutboxPump(
-        store.outbox,
-        surfaces,
-        media=store.media,
-        stage=stage,
-        clock=clock,
-        start=start,
-        expire_s=around.limits.delivery_expire_s,
-        is_shared=around.is_shared,
-    )
-    stage.wake = outbox.wake
-    return stage, outbox
-
-
-def _receivers(around: Surroundings, start: Start, surfaces: Surfaces) -> Receivers:
-    by_name = {
-        name: Receiver(platform, surfaces.named(name), clock=around.clock)
-        for name, platform in around.platforms.items()
-    }
-    return Receivers(by_name, start=start)
-
-
-def _fetching(
-    around: Surroundings,
-    feed: Feed,
-    start: Start,
-    surfaces: Surfaces,
-    *,
-    wakes: Sequence[Callable[[], None]],
-) -> FetchPump:
-    def changed() -> None:
-        for wake in wakes:
-            wake()
-
-    return FetchPump(
-        around.store.fetches,
-        Sources(
-            platforms={**around.platforms, **around.sources},
-            is_open=lambda name: surfaces.named(name).is_open,
-            web=around.web,
-            reader=around.reader,
-        ),
-        stickers=around.store.stickers,
-        sees=lambda name: around.roster.candidates(name)[0].has_vision,
-        library=around.store.media,
-        feed=feed,
-        clock=around.clock,
-        start=start,
-        bytes_max=around.limits.media_bytes,
-        changed=changed,
-        is_shared=around.is_shared,
-    )
-
-
-def _desk(  # noqa: PLR0913 - what runners share is made of all of it
-    around: Surroundings,
-    feed: Feed,
-    outbox: OutboxPump,
-    start: Start,
-    admission: Admission,
-    *,
-    wake: Callable[[], None],
-    fetch_wake: Callable[[], None],
-) -> Desk:
-    store, clock, entropy = around.store, around.clock, around.entropy
-    prompts = Prompts(store.conversations, store.media, personas=lambda: around.personas)
-    around.roster.when_gone(prompts.forget)
-    return Desk(
-        turns=store.turns,
-        admission=admission,
-        conversations=store.conversations,
-        prompts=prompts,
-        files=Files(store.media, clock=clock, bytes_max=around.limits.media_bytes),
-        roster=around.roster,
-        flusher=Flusher(store.turns, clock=clock, start=start),
-        feed=feed,
-        clock=clock,
-        mint=lambda prefix: mint(
-            prefix, now_ms=clock.now_ms(), randomness=entropy.random_bytes(RANDOM_BYTES)
-        ),
-        limits=around.limits,
-        budgets=Budgets(store.budgets, clock=clock, limits=around.budgets),
-        outbox_wake=outbox.wake,
-        fetch_wake=fetch_wake,
-        afterwards=Afterwards(store.errands, feed, has_titles=around.limits.has_titles, wake=wake),
-        alarm=Alarm(store.operators, feed, clock=clock, wake=outbox.wake),
-    )
-
-
-def _menu(around: Surroundings) -> Menu:
-    return Menu(
-        agents={seat.name: seat.offer for seat in around.roster.seats},
-        personas=tuple(around.personas),
-        idle_reset_ms=around.limits.idle_reset_ms,
-        recovery=around.limits.recovery,
-    )
-
-
-def begin_receiving(around: Surroundings, parts: Parts) -> None:
-    """From now on what people do on the platforms is taken."""
-
-    def inlet(receiver: Receiver) -> Inlet:
-        return Inlet(
-            receiver.name,
-            terms=partial(around.terms, receiver.name),
-            door=parts.door,
-            access=around.store.access,
-            principals=around.store.principals,
-            entropy=around.entropy,
-            heard=receiver.heard,
-            outbox_wake=parts.outbox.wake,
-        )
-
-    def opened() -> None:
-        parts.outbox.wake()
-        parts.fetching.wake()
-
-    parts.receivers.begin(inlet, opened=opened)
 
 
 class Node:
@@ -346,6 +58,10 @@ class Node:
     def running(self) -> int:
         return self._turns.running
 
+    @property
+    def sending(self) -> int:
+        return self._gateway.sending
+
     def agents(self) -> list[AgentView]:
         return [AgentView(name=seat.name, kind=seat.kind) for seat in self.roster.seats]
 
@@ -370,10 +86,16 @@ class Node:
     def hurry(self) -> None:
         self._gateway.hurry()
 
+    @property
+    def parked(self) -> tuple[int, int]:
+        """Return how many turns the drain has parked, and how many it could not."""
+        return self._gateway.parked, self._gateway.unparked
+
     async def drain(self) -> None:
         """What people say meanwhile is still taken, and answered after the restart."""
         await self._gateway.drain()
-        await self._receivers.stop()
+        async with self._gateway.ending.last_step("platforms that are being heard"):
+            await self._receivers.stop()
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -387,7 +109,9 @@ async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Ru
     """A node on an open store, working until the block is left; leaving it drains."""
     async with Supervisor() as supervisor:
         tally = Tally()
-        parts = put_together(around, supervisor.start, feed=Feed(tally.observe))
+        parts = put_together(
+            around, supervisor.start, feed=Feed(tally.observe, Chronicle().observe)
+        )
         node = Node(parts, around.roster)
         await parts.gateway.begin(name=os.uname().nodename)
         begin_receiving(around, parts)
@@ -395,7 +119,12 @@ async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Ru
             yield Running(node, _services(around, parts, node, config), tally)
         finally:
             await node.drain()
-            await parts.receivers.close()
+            ending = parts.gateway.ending
+            async with ending.last_step("platforms' connections"):
+                await parts.receivers.close()
+            async with ending.last_step("work under way"):
+                await supervisor.finished()
+            await supervisor.let_go()
 
 
 def _services(around: Surroundings, parts: Parts, node: Node, config: Config) -> Services:
@@ -407,6 +136,8 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         conversations=store.conversations,
         archive=store.archive,
         diagnostics=store.diagnostics,
+        counts=counting(store.diagnostics),
+        condition=store.condition,
         principals=store.principals,
         media=store.media,
         clock=clock,
@@ -414,13 +145,37 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         info=NodeInfo(
             version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
         ),
-        verify=partial(verify, store.archive, store.diagnostics),
+        encoded_again=partial(_encoded_again, parts.prompts, around.roster),
+        verify=partial(report, store.audit, store.diagnostics),
+        audit=store.audit,
         busy=Busy(config.server.busy),
         body_bytes_max=config.limits.body_bytes,
+        gate=parts.gate,
         hooks=parts.receivers.hooks(),
         forms=address_forms(config.adapters),
         access=store.access,
         places=store.places,
         parked=store.parked,
-        outbox_wake=parts.outbox.wake,
+        wakes=parts.wakes,
+        proxies=config.server.trusted_proxies,
+        hosts=_names(config.server),
+        is_shared=around.is_shared,
     )
+
+
+async def _encoded_again(prompts: Prompts, roster: Roster, asked: Asked) -> bytes | None:
+    """Return the messages of a request in the words of the agent that was asked."""
+    seat = next((each for each in roster.seats if each.name == asked.basis.agent), None)
+    if seat is None:
+        return None
+    request = await prompts.encoded_again(asked, seat)
+    messages = [*request.history, *map(seat.agent.encode, request.messages)]
+    return b"[" + b",".join(messages) + b"]"
+
+
+def _names(server: ServerConfig) -> tuple[str, ...]:
+    """Return the names by which a request may call this gateway."""
+    public = urlsplit(server.base_url or "").hostname or ""
+    own = socket.gethostname().lower()
+    found = (server.host, public, own, f"{own}.local", *server.hosts)
+    return tuple(name for name in found if name)

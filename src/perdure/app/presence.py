@@ -15,14 +15,18 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.app.environment import DATABASE, SERVER_FILE
+from perdure.app.environment import DATABASE, LOG_FILE, SERVER_FILE
 from perdure.app.toml_errors import ConfigError
 
 
 class ServerFile(msgspec.Struct, frozen=True):
+    """`socket` is where the command line reaches the node, `public` the address for people."""
+
     pid: int
     port: int
     url: str
+    socket: str = ""
+    public: str = ""
 
 
 def hint(home: Path) -> ServerFile | None:
@@ -85,7 +89,7 @@ def _is_node(pid: int, lock: Path) -> bool:
     line is soon done."""
     if not is_alive(pid):
         return False
-    return not _is_visible(pid) or (_has_open(pid, lock) and is_serve(_words(pid)))
+    return not _is_visible(pid) or (_has_open_here(pid, lock) and is_serve(_words(pid)))
 
 
 def is_alive(pid: int) -> bool:
@@ -167,6 +171,11 @@ def _is_shared(home: Path, environ: Mapping[str, str]) -> bool:
 
 def _is_visible(pid: int) -> bool:
     return pid > 0 and Path(f"/proc/{pid}").exists()
+
+
+def _has_open_here(pid: int, lock: Path) -> bool:
+    """Tell whether the process has the home's lock open, or where nothing is locked, its log."""
+    return _has_open(pid, lock) or _has_open(pid, lock.parent / "logs" / LOG_FILE)
 
 
 def _has_open(pid: int, file: Path) -> bool:

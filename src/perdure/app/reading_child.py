@@ -7,6 +7,7 @@ the only argument.
 
 import contextlib
 import io
+import os
 import resource
 import sys
 from typing import Final
@@ -19,6 +20,8 @@ from perdure.domain.reading.texts import Collector, Reading, Unreadable
 
 MEMORY_BYTES: Final = 1_000_000_000
 CPU_S: Final = 60
+# The gateway itself comes first, however much there is to read.
+NICENESS: Final = 5
 PAGES_MAX: Final = 2_000
 NO_TEXT: Final = "it holds no text that can be read, only pictures perhaps"
 
@@ -57,6 +60,7 @@ def reading_of(data: bytes, mime: str) -> Reading:
 
 def main() -> None:
     with contextlib.suppress(ValueError, OSError):
+        os.nice(NICENESS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     reading = reading_of(sys.stdin.buffer.read(), sys.argv[1])

@@ -11,10 +11,11 @@ from typing import Final
 
 import structlog
 
-from perdure.app.client import NodeClient, seeking_client
+from perdure.app.client import NodeClient
 from perdure.app.presence import drain_by_signal, is_alive, lock_holder
 from perdure.domain.errors import PerdureError
 from perdure.ports.clock import Clock
+from perdure.web import node as endpoints
 
 LOOK_S: Final = 0.1
 # A node that starts takes the lock before it can be asked.
@@ -27,12 +28,11 @@ async def make_way(
     home: Path, environ: Mapping[str, str], *, lock: Path | None, clock: Clock
 ) -> int | None:
     """Ask the running node to drain and wait until it is gone: the port it had, if one ran."""
-    async with seeking_client(home, environ) as client:
-        node = Predecessor(client, lock, clock)
-        while await node.is_there():
-            await node.ask()
-            await clock.sleep(LOOK_S)
-        return node.port
+    node = Predecessor(NodeClient(home, environ), lock, clock)
+    while await node.is_there():
+        await node.ask()
+        await clock.sleep(LOOK_S)
+    return node.port
 
 
 class Predecessor:
@@ -78,7 +78,7 @@ class Predecessor:
 
     async def _has_agreed(self) -> bool:
         try:
-            await self._client.drain(is_replaced=True)
+            await self._client.ask(endpoints.drain, replaced="true")
         except PerdureError as error:
             log.warning("the running node refused to drain", error=error.message)
             return False

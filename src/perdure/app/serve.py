@@ -6,40 +6,53 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from perdure import __version__
 from perdure.app import agents, config, discovery, environment, logs, platforms, storage
+from perdure.app.assembly import Surroundings
 from perdure.app.budgets import budgets_of
-from perdure.app.environment import OPERATOR, SERVER_FILE
+from perdure.app.chronicle import tell_of_migrations, tell_of_start, tell_of_store
+from perdure.app.descriptors import shares
+from perdure.app.environment import OPERATOR, SERVER_FILE, signed_in
 from perdure.app.file_reading import FileReader
-from perdure.app.listening import Bound, UnusableHost, bound, cannot_listen
-from perdure.app.node import Running, Surroundings, limits_of, running_node
+from perdure.app.limits import limits_of
+from perdure.app.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
+from perdure.app.local_socket import bound_socket
+from perdure.app.node import Running, running_node
 from perdure.app.presence import ServerFile, hint, lock_of
 from perdure.app.reload import Reloading, warn_of_what_has_no_effect
 from perdure.app.replace import make_way
 from perdure.app.signals import Signals
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.standstill import Standstill
+from perdure.app.stopping import Stop
+from perdure.app.system import SystemClock, SystemEntropy, give_memory_back
 from perdure.app.systemd import Notifier
 from perdure.app.toml_errors import ConfigError, Problem
 from perdure.app.toml_positions import Positions
 from perdure.app.transcribing import transcriber_of
 from perdure.app.web_fetching import WebFetcher
 from perdure.domain.errors import NO_SPACE, Rejected
+from perdure.domain.urls import without_login
 from perdure.engine.roster import Roster
+from perdure.store.migrations import Applied
 from perdure.store.store import Store
+from perdure.web.doorway import Doorway
 from perdure.web.server import application
 
-GRACE_S = 1.0
+# How long requests under way are waited for, once before they are cancelled and once after.
+GRACE_S = 0.5
 LOCK_PATIENCE_S = 2.0
 # Set by a node for its next life: where port 0 was asked for, clients find it where it was.
 KEPT_PORT_VARIABLE = "PERDURE_KEPT_PORT"
+log = structlog.get_logger("serve")
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +61,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None = None
     is_replacing: bool = False
     is_verbose: bool = False
+    has_token_shown: bool = False
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -57,16 +71,22 @@ class Again(msgspec.Struct, frozen=True):
 
 
 async def serve(
-    options: ServeOptions, environ: Mapping[str, str], announce: Callable[[str], None]
+    options: ServeOptions,
+    environ: Mapping[str, str],
+    announce: Callable[[str], None],
+    leave: Callable[[Again | None], NoReturn],
 ) -> Again | None:
-    """Run until a signal, a drain or a restart; returns once everything is put away."""
-    signals = Signals()
+    """Run until a signal, a drain or a restart; returns once everything is put away. Where that
+    does not end in time, `leave` is called on another thread and ends the process."""
+    signals = Signals(lambda port: leave(None if port is None else Again(port)))
     try:
         return await _life(options, environ, announce, signals)
     except asyncio.CancelledError:
         if not signals.has_ended_the_start:
             raise
         return None
+    finally:
+        signals.outlive_the_loop()
 
 
 async def _life(
@@ -76,14 +96,12 @@ async def _life(
     signals: Signals,
 ) -> Again | None:
     home = options.home
-    environment.prepare_home(home)
-    settings = config.load(home, environ)
-    agents.check(settings, home / config.FILE_NAME)
+    settings = _settings(home, environ)
     entropy, clock = SystemEntropy(), SystemClock()
     token = environment.home_token(home, environ, entropy.random_bytes)
     notifier = Notifier(environ, clock)
     async with AsyncExitStack() as stack:
-        stack.callback(logs.begin(home, verbose=options.is_verbose).stop)
+        stop = stack.enter_context(_logging(options, signals))
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ)
         unopened = storage.store(settings, home, clock=clock, entropy=entropy)
@@ -101,8 +119,11 @@ async def _life(
         hosts = platforms.Hosts(settings.adapters)
         around = _surroundings(place, options, settings, store, roster, hosts=hosts)
         running = await stack.enter_async_context(running_node(around, settings))
-        url = await stack.enter_async_context(_listening(running, place))
-        stack.enter_context(_server_file(home / SERVER_FILE, url))
+        stack.callback(Standstill(running.tally.stood_still).end)
+        public = without_login(settings.server.base_url or place.url)[0]
+        url = await stack.enter_async_context(
+            _reached(running, place, home, environ, public=public)
+        )
         reloading = Reloading(
             home / config.FILE_NAME,
             settings,
@@ -115,19 +136,45 @@ async def _life(
             shown=notifier.reloading,
         )
         await stack.enter_async_context(_meanwhile(reloading.run()))
-        await stack.enter_async_context(_meanwhile(notifier.watch(store.diagnostics.counts)))
-        signals.lead_to(running.node, reload=reloading.ask)
+        await stack.enter_async_context(_meanwhile(notifier.watch()))
+        signals.lead_to(
+            running.node,
+            reload=reloading.ask,
+            port=place.port,
+            drain_s=settings.drain.timeout_s,
+        )
         # What stands now stays: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
+        tell_of_start(settings, found.by_name, home=home, node=store.node, url=url)
         notifier.ready("serving")
-        announce(_banner(settings.server.base_url or url, token, roster, found.reason))
+        announce(_banner(public, token if options.has_token_shown else "", roster, found.reason))
         await running.node.drain_requested.wait()
         notifier.stopping("draining", within_s=settings.drain.timeout_s)
+        stop.begin(running.node)
         # The drain begins while HTTP still answers: posts are accepted and kept.
         await running.node.drain()
-        is_restart = running.node.is_restarting and not signals.is_for_good
-        return Again(_port_of(url)) if is_restart else None
+    return Again(_port_of(url)) if signals.is_restart else None
+
+
+@contextmanager
+def _logging(options: ServeOptions, signals: Signals) -> Iterator[Stop]:
+    """Write the log. Its last line tells how the stop went, also when the last resort ends it."""
+    writer = logs.begin(options.home, verbose=options.is_verbose)
+    signals.write_log = writer.finish
+    stop = Stop(signals)
+    try:
+        yield stop
+    finally:
+        stop.over()
+        writer.finish()
+
+
+def _settings(home: Path, environ: Mapping[str, str]) -> config.Config:
+    environment.prepare_home(home)
+    settings = config.load(home, environ)
+    agents.check(settings, home / config.FILE_NAME)
+    return settings
 
 
 async def _admit_operators(store: Store, token: str, settings: config.Config) -> None:
@@ -151,7 +198,7 @@ def _surroundings(
         roster=roster,
         clock=clock,
         entropy=entropy,
-        limits=limits_of(settings),
+        limits=limits_of(settings, turns_max=shares().turns),
         budgets=budgets_of(settings),
         personas={name: each.instructions for name, each in settings.personas.items()},
         platforms=platforms.platforms(
@@ -166,6 +213,7 @@ def _surroundings(
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
         web=WebFetcher(with_private=settings.limits.private_urls),
         reader=FileReader(transcriber_of(settings.transcriber)),
+        give_back=give_memory_back,
         is_shared=not settings.store.is_sqlite,
     )
 
@@ -229,59 +277,84 @@ async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _opened(store: Store) -> AsyncIterator[Store]:
-    await _open_patiently(store)
+    tell_of_migrations(await _open_patiently(store))
+    store.condition.when_changed(tell_of_store)
     try:
-        yield store
+        async with _meanwhile(store.condition.watch()):
+            yield store
     finally:
         await store.close()
 
 
-async def _open_patiently(store: Store) -> None:
+async def _open_patiently(store: Store) -> list[Applied]:
     """A verb of the command line may hold the file for a moment; a gateway holds it for good."""
     patience = asyncio.get_running_loop().time() + LOCK_PATIENCE_S
     while True:
         try:
-            await store.open()
+            return await store.open()
         except Rejected as error:
             if error.code != "in_use" or asyncio.get_running_loop().time() > patience:
                 raise
             await asyncio.sleep(0.05)
-        else:
-            return
 
 
 @asynccontextmanager
-async def _listening(running: Running, place: Bound) -> AsyncIterator[str]:
+async def _reached(
+    running: Running, place: Bound, home: Path, environ: Mapping[str, str], *, public: str
+) -> AsyncIterator[str]:
+    """Answer at the address and on the home's socket, and write down where that is."""
+    with bound_socket(home, environ) as local:
+        async with _listening(running, place, local) as url:
+            reached = "" if local is None else os.fsdecode(local.getsockname())
+            told = ServerFile(
+                pid=os.getpid(), port=place.port, url=url, socket=reached, public=public
+            )
+            with _server_file(home / SERVER_FILE, told):
+                yield url
+
+
+@asynccontextmanager
+async def _listening(
+    running: Running, place: Bound, local: socket.socket | None
+) -> AsyncIterator[str]:
     """The HTTP server. Live streams end with it: their clients come back by themselves."""
     runner = web.AppRunner(
         application(running.services, running.tally),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=GRACE_S,
+        auto_decompress=False,  # bodies are unpacked within bounds (`web/bodies.py`)
     )
     await runner.setup()
+    assert runner.server is not None
     try:
-        for each in place.sockets:
-            await _open(runner, each, place)
-        yield place.url
+        _listen(place)
+        async with Doorway(runner.server, shares().connections).opened(place.sockets):
+            if local is None:
+                log.warning(
+                    "no socket could be made for the command line, which will not find the node"
+                )
+            else:
+                await LocalSite(runner, local).start()
+            yield place.url
     finally:
         await runner.cleanup()
 
 
-async def _open(runner: web.AppRunner, one: socket.socket, place: Bound) -> None:
+def _listen(place: Bound) -> None:
     try:
-        await web.SockSite(runner, one, backlog=1024).start()
+        for each in place.sockets:
+            each.listen(backlog())
     except OSError as error:
         # Somebody bound the same port beside us, and listened first.
         raise cannot_listen(error, place.host, place.port) from error
 
 
 @contextmanager
-def _server_file(path: Path, url: str) -> Iterator[None]:
-    body = msgspec.json.encode(ServerFile(pid=os.getpid(), port=_port_of(url), url=url))
+def _server_file(path: Path, told: ServerFile) -> Iterator[None]:
     unfinished = path.with_suffix(".part")
     try:
-        unfinished.write_bytes(body)
+        unfinished.write_bytes(msgspec.json.encode(told))
         unfinished.replace(path)
     except OSError as error:
         if error.errno in NO_SPACE:
@@ -293,7 +366,8 @@ def _server_file(path: Path, url: str) -> Iterator[None]:
         # Only ours: on a shared store another node may have been started in the same home.
         found = hint(path.parent)
         if found is None or found.pid == os.getpid():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it is only a hint, and may outlive us
+                path.unlink()
 
 
 def _port_of(url: str) -> int:
@@ -305,6 +379,10 @@ def _banner(url: str, token: str, roster: Roster, reason: str) -> str:
     for seat in roster.seats:
         why = f": {reason}" if reason and seat.name == roster.default else ""
         lines.append(f"  agent  {seat.name} ({seat.kind}){why}")
-    lines.append(f"  chat   {url}/#token={token}")
+    if token:
+        lines.append(f"  chat   {signed_in(url, token)}")
+    else:
+        lines.append(f"  chat   {url}/")
+        lines.append("  token  `perdure token link` prints the address that signs you in")
     lines.append("  stop   Ctrl-C (twice: do not wait for turns)")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from perdure.app.config import Config
 from perdure.app.environment import DATABASE
+from perdure.app.limits import quota_of
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
 from perdure.store.driver import Driver
@@ -11,7 +12,21 @@ from perdure.store.store import Store
 
 
 def store(config: Config, home: Path, *, clock: Clock, entropy: Entropy) -> Store:
-    return Store(_driver(config, home), clock=clock, entropy=entropy, media=home / "media")
+    return Store(
+        _driver(config, home),
+        clock=clock,
+        entropy=entropy,
+        media=home / "media",
+        quota=quota_of(config),
+    )
+
+
+def watched(home: Path, *, clock: Clock, entropy: Entropy) -> Store:
+    """The SQLite store of a home, for reading only."""
+    from perdure.store.sqlite_readers import SqliteOnlooker  # noqa: PLC0415
+
+    driver = SqliteOnlooker(home / DATABASE)
+    return Store(driver, clock=clock, entropy=entropy, media=home / "media")
 
 
 def _driver(config: Config, home: Path) -> Driver:

@@ -6,6 +6,8 @@ import os
 import time
 from typing import Final
 
+from perdure.ports.time_limits import running_time
+
 _BLOCK_BYTES: Final = 4096
 # What a loop can tell apart.
 _TICK_S: Final = 0.001
@@ -18,12 +20,25 @@ class SystemClock:
     def monotonic_s(self) -> float:
         return time.monotonic()
 
+    def paused_s(self) -> float:
+        return running_time().paused_s()
+
     async def sleep(self, seconds: float) -> None:
         """Never less: uvloop counts from when it last looked at the clock, and may wake early."""
         until_s = self.monotonic_s() + seconds
         await asyncio.sleep(seconds)
         while (left_s := until_s - self.monotonic_s()) > 0:  # noqa: ASYNC110 - time is the event
             await asyncio.sleep(max(left_s, _TICK_S))
+
+
+def give_memory_back() -> None:
+    """Return the memory that is free to the system. The C library keeps it otherwise: what a busy
+    hour has taken would look used for as long as the process lives."""
+    import ctypes  # noqa: PLC0415 - most processes never come here
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+    if trim is not None:
+        trim(0)
 
 
 class SystemEntropy:

@@ -1,20 +1,19 @@
 """Telling systemd how we are, in its notify protocol and without its library.
 
 A message is one datagram of lines to the socket that NOTIFY_SOCKET names. Where nobody listens,
-every word is dropped, so callers need not ask. The watchdog is fed only while a question to the
-store comes back over the loop: a gateway that hangs is worth less than one that is started again.
+every word is dropped, so callers need not ask. The watchdog is fed while the loop turns: a gateway
+that hangs is worth less than one that is started again. A store that is away does not matter here:
+the next life would find it no better, and what runs would be interrupted for nothing.
 """
 
-import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
-from perdure.domain.errors import PerdureError
 from perdure.ports.clock import Clock
 
 CLOSING_S: Final = 30.0
@@ -56,19 +55,13 @@ class Notifier:
         finally:
             self.ready("serving")
 
-    async def watch(self, question: Callable[[], Awaitable[object]]) -> None:
-        """Feed the watchdog at half its time for as long as the question is answered."""
+    async def watch(self) -> None:
+        """Feed the watchdog at half its time for as long as the loop turns."""
         if self._watchdog_s is None:
             return
-        pause_s = self._watchdog_s / 2
         while True:
-            try:
-                async with asyncio.timeout(pause_s):
-                    await question()
-                self._send("WATCHDOG=1")
-            except (PerdureError, TimeoutError) as error:
-                log.warning("the store does not answer; the watchdog is not fed", error=str(error))
-            await self._clock.sleep(pause_s)
+            self._send("WATCHDOG=1")
+            await self._clock.sleep(self._watchdog_s / 2)
 
     def _send(self, *lines: str) -> None:
         if self._address is None:

@@ -9,6 +9,7 @@ table.
 
 import re
 import tomllib
+from collections.abc import Callable
 from typing import Final
 
 KeyPath = tuple[str | int, ...]
@@ -110,7 +111,7 @@ class _Scan:
             while not self._closes("}"):
                 self._pair(path)
         else:
-            self._match(_SCALAR)
+            self._match(_SCALAR.match)
 
     def _closes(self, mark: str) -> bool:
         self._next()
@@ -124,7 +125,7 @@ class _Scan:
 
     def _key(self) -> KeyPath:
         # The real parser undoes quotes and escapes: `a."b.c"` nests as a, then b.c.
-        inner: object = tomllib.loads(self._match(_KEY) + " = 0")
+        inner: object = tomllib.loads(self._match(_KEY.match) + " = 0")
         path: KeyPath = ()
         while isinstance(inner, dict):
             [(part, inner)] = inner.items()
@@ -132,7 +133,7 @@ class _Scan:
         return path
 
     def _next(self) -> bool:
-        self._match(_BLANK)
+        self._match(_BLANK.match)
         return self._at < len(self._text)
 
     def _take(self, mark: str) -> bool:
@@ -144,12 +145,12 @@ class _Scan:
         if not self._take(mark):
             raise _Lost
 
-    def _match(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self._text, self._at)
-        if match is None:
+    def _match(self, match: Callable[[str, int], re.Match[str] | None]) -> str:
+        found = match(self._text, self._at)
+        if found is None:
             raise _Lost
-        self._at = match.end()
-        return match.group()
+        self._at = found.end()
+        return found.group()
 
     def _line(self) -> int:
         start, line = self._counted

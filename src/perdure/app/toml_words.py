@@ -52,8 +52,8 @@ def shown_value(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case str() if "://" in value and "@" in value:
-            return "this address"  # it may carry a password
+        case str() if "://" in value:
+            return "this address"  # it may carry a password or a key
         case str():
             return quoted(value if len(value) <= 60 else f"{value[:60]}...")
         case dict():

@@ -12,6 +12,7 @@ from perdure.app.config_values import TranscriberConfig
 from perdure.app.file_reading import Transcriber, run_child
 from perdure.domain.reading.texts import Unreadable
 from perdure.ports.media import Source
+from perdure.ports.time_limits import time_limit
 
 FILE: Final = "{file}"
 ANSWER_BYTES_MAX: Final = 2_000_000
@@ -45,7 +46,7 @@ class ServerTranscriber:
 
     async def hear(self, source: Source) -> str:
         try:
-            async with asyncio.timeout(self._config.timeout_s), aiohttp.ClientSession() as http:
+            async with time_limit(self._config.timeout_s), aiohttp.ClientSession() as http:
                 return await self._ask(http, source)
         except TimeoutError as error:
             raise Unreadable(

@@ -15,7 +15,14 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from perdure.domain.errors import PerdureError, Permanent, Transient
+from perdure.domain.errors import (
+    NO_FILES,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    PerdureError,
+    Permanent,
+    Transient,
+)
 from perdure.ports.media import UNREACHABLE
 
 REDIRECTS_MAX: Final = 3
@@ -133,6 +140,8 @@ def _translated(error: Exception) -> PerdureError:
         if isinstance(cause, _Private):
             return Permanent(_PRIVATE, code="private_address")
         cause = cause.__cause__ or cause.__context__
+    if isinstance(error, OSError) and error.errno in NO_FILES:
+        return Transient(OUT_OF_FILES, code=OUT_OF_FILES_CODE)
     if isinstance(error, aiohttp.InvalidURL):
         return Permanent("its address is not one; check it")
     if isinstance(error, _UNCONNECTED):

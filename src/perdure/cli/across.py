@@ -3,11 +3,12 @@
 from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
+from perdure.web import places, wire
 
 
 async def send(place: Place, *, to: str, text: str, own_id: str | None) -> None:
     async with answering(place) as answers:
-        sent = await answers.send(to, text, client_id=own_id)
+        sent = await answers.ask(places.send, body=wire.SendIn(to=to, text=text, id=own_id))
     if place.is_json:
         print_json(sent)
     else:
@@ -17,7 +18,7 @@ async def send(place: Place, *, to: str, text: str, own_id: str | None) -> None:
 
 async def list_places(place: Place, *, limit: int, after: str | None) -> None:
     async with answering(place) as answers:
-        found = await answers.places(limit=limit, after=after)
+        found = await answers.ask(places.places, limit=limit, cursor=after)
     if place.is_json:
         print_json(found)
     elif not found.places:

@@ -7,18 +7,25 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
 
-from perdure.app.client import NodeClient, node_client
+from perdure.app.client import NodeClient, node_client, store_trouble
 from perdure.app.environment import check_home, home_folder, process_environ
 from perdure.app.presence import hint, silent_node
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
+from perdure.web.endpoints import Endpoint, OperatorServices
 
-if TYPE_CHECKING:
-    from perdure.app.offline import StoreAnswers
+P = ParamSpec("P")
+T = TypeVar("T")
 
-Answers: TypeAlias = "NodeClient | StoreAnswers"
+
+class Answers(Protocol):
+    """Whoever answers endpoints: the running node, or the store."""
+
+    async def ask(
+        self, endpoint: Endpoint[OperatorServices, P, T], *names: P.args, **given: P.kwargs
+    ) -> T: ...
 
 
 class Place(NamedTuple):
@@ -50,47 +57,52 @@ def place_of(home: Path | None, *, is_json: bool) -> Place:
 
 @asynccontextmanager
 async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answers]:
-    async with node_client(place.home, place.environ) as node:
-        if node is not None:
-            yield node
-            return
-        async with _store(place, make=make) as answers:
-            yield answers
+    node = await node_client(place.home, place.environ)
+    if node is not None:
+        yield node
+        return
+    async with _store(place, make=make) as answers:
+        yield answers
 
 
 @asynccontextmanager
-async def _store(place: Place, *, make: bool) -> AsyncIterator["StoreAnswers"]:
+async def _store(place: Place, *, make: bool) -> AsyncIterator[Answers]:
     from perdure.app import config  # noqa: PLC0415
-    from perdure.app.offline import StoreAnswers, opened_store  # noqa: PLC0415
+    from perdure.app.offline import opened_store, store_answers  # noqa: PLC0415
 
     try:
         async with opened_store(place.home, place.environ, make=make) as store:
-            yield StoreAnswers(store, config.load(place.home, place.environ))
+            yield await store_answers(store, config.load(place.home, place.environ))
     except Rejected as error:
         if error.code != "in_use":
             raise
-        raise Rejected(
-            f"{error.message.partition(';')[0]}, but it does not answer over HTTP: it may be "
-            "starting or stopping; try again in a moment, and see `perdure logs`",
-            code="in_use",
-        ) from error
+        trouble = await store_trouble(place.home, place.environ)
+        why = (
+            f"its store refuses writes: {trouble}"
+            if trouble
+            else "it does not answer over HTTP: it may be starting or stopping; try again in a "
+            "moment, and see `perdure logs`"
+        )
+        raise Rejected(f"{error.message.partition(';')[0]}, but {why}", code="in_use") from error
 
 
-@asynccontextmanager
-async def running(place: Place) -> AsyncIterator[NodeClient]:
-    """The node, for verbs that make no sense without one."""
-    async with node_client(place.home, place.environ) as node:
-        if node is None:
-            raise not_running(place)
-        yield node
+async def running(place: Place) -> NodeClient:
+    """Return the node, for verbs that make no sense without one."""
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        raise await not_running(place)
+    return node
 
 
-def not_running(place: Place) -> Rejected:
-    """Why nobody answered: no node runs, or one does and cannot be asked."""
-    return unanswered(place, silent_node(place.home, place.environ))
+async def not_running(place: Place) -> Rejected:
+    """Return why nobody answered: no node runs, or one does and cannot be asked."""
+    pid = silent_node(place.home, place.environ)
+    trouble = "" if pid is None else await store_trouble(place.home, place.environ)
+    return unanswered(place, pid, trouble)
 
 
-def unanswered(place: Place, pid: int | None) -> Rejected:
+def unanswered(place: Place, pid: int | None, trouble: str = "") -> Rejected:
+    """`trouble` is what the node says of its store, if it says anything."""
     if pid is None:
         return Rejected(
             f"no node is running in {place.home}; start one with `perdure serve`",
@@ -100,6 +112,12 @@ def unanswered(place: Place, pid: int | None) -> Rejected:
     is_known = found is not None and found.pid == pid
     where = f"it does not answer at {found.url}" if found and is_known else "its address is unknown"
     process = f"process {pid}" if pid else "a process that cannot be seen from here"
+    if trouble:
+        return Rejected(
+            f"the node in {place.home} ({process}) is running, but its store refuses writes: "
+            f"{trouble}",
+            code="store_trouble",
+        )
     return Rejected(
         f"a node runs in {place.home} ({process}), but {where}: it may be starting or stopping; "
         "see `perdure logs`. `perdure stop` ends it, `perdure serve --replace` takes over",

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, R
 from perdure.domain.text import storable
 from perdure.domain.transcript import Entry
 from perdure.domain.watching import Delta, News, OutcomeNews, ToolNews
-from perdure.web import wire
+from perdure.web import native, wire
 
 HISTORY: Final = 6
 RETRY_S: Final = 0.3
@@ -48,11 +48,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 def chat(home: Path | None, *, name: str, is_json: bool) -> int | None:
     place = place_of(home, is_json=is_json)
-    with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
-        stack = AsyncExitStack()
-        leaving.callback(lambda: runner.run(stack.aclose()))
-        node = runner.run(stack.enter_async_context(running(place)))
-        talk = Talk(node, place, name)
+    with asyncio.Runner() as runner:
+        talk = Talk(runner.run(running(place)), place, name)
         if sys.stdin.isatty() and not is_json:
             _converse(runner, talk)
             return None
@@ -120,7 +117,7 @@ class Talk:
 
     async def history(self) -> list[str]:
         try:
-            found = await self._node.transcript(self.name, limit=HISTORY)
+            found = await self._node.ask(native.transcript, self.name, limit=HISTORY)
         except NotFound:
             return []
         marks = {"user": ">", "tool": "·"}
@@ -146,7 +143,7 @@ class Talk:
         if is_unwanted:
             # It may have ended in this very moment; then how it ended is what there is to see.
             with contextlib.suppress(Conflict):
-                await self._node.stop_turn(accepted.turn)
+                await self._node.ask(native.stop_turn, accepted.turn)
             await self._follow(answer, patience)
         return _answered(accepted, outcome=answer.outcome, text=answer.text)
 
@@ -154,12 +151,13 @@ class Talk:
         self, text: str, client_id: str, patience: "Patience"
     ) -> tuple[wire.MessageOut, bool]:
         """What the node made of it, and whether the person took it back meanwhile."""
+        message = wire.MessageIn(text=text, id=client_id)
         try:
-            return await self._post(text, client_id, patience), False
+            return await self._post(message, patience), False
         except asyncio.CancelledError:
             _go_on()
         try:
-            return await self._node.post(self.name, text, client_id=client_id), True
+            return await self._node.ask(native.post_message, self.name, body=message), True
         except AWAY as error:
             raise Rejected(
                 "the node does not answer, and the message may have arrived; look at "
@@ -185,10 +183,10 @@ class Talk:
             pass
         return BEGINNING
 
-    async def _post(self, text: str, client_id: str, patience: "Patience") -> wire.MessageOut:
+    async def _post(self, message: wire.MessageIn, patience: "Patience") -> wire.MessageOut:
         while True:
             try:
-                return await self._node.post(self.name, text, client_id=client_id)
+                return await self._node.ask(native.post_message, self.name, body=message)
             except AWAY as error:
                 # The same id again: if the first try did arrive, it is not sent twice.
                 await patience.spend(error, "the message is sent, once, when it is back")
@@ -239,7 +237,7 @@ class Patience:
                 else f"{error.message}; trying again"
             )
         if now - self._since > PATIENCE_S:
-            raise not_running(self._place) from error
+            raise await not_running(self._place) from error
         await self._clock.sleep(RETRY_S)
         await self._node.look_again()
 
@@ -254,6 +252,7 @@ class Answer:
         self._known = {accepted.message, *told}
         self._show = show
         self._texts: dict[str, str] = {}
+        self._is_line_over = False
         self.outcome: str | None = None
 
     @property
@@ -267,6 +266,8 @@ class Answer:
             case Entry() if news.turn == self._turn:
                 if news.role == "assistant":
                     self._grow(news.id, 0, news.text)
+                elif news.role == "notice":
+                    self._remark(news.text)
             case Entry() if news.id not in self._known and news.text.strip():
                 # Somebody else in the same conversation, or a turn that was before ours.
                 self._show(f"[{news.role}] {one_line(news.text, length=500)}\n")
@@ -276,6 +277,13 @@ class Answer:
                 self._end(news)
             case _:
                 pass
+
+    def _remark(self, text: str) -> None:
+        """Show what the gateway says about this turn, on a line of its own."""
+        if self.text and not self._is_line_over:
+            self._is_line_over = True
+            self._show("\n")
+        complain(one_line(text, length=500))
 
     def _grow(self, message: str, offset: int, text: str) -> None:
         known = self._texts.get(message, "")
@@ -288,7 +296,7 @@ class Answer:
 
     def _end(self, news: OutcomeNews) -> None:
         self.outcome = news.outcome
-        if self.text:
+        if self.text and not self._is_line_over:
             self._show("\n")
         if news.outcome != "done":
             why = ", ".join(one_line(part) for part in (news.reason, news.detail) if part)

@@ -1,19 +1,19 @@
-"""status, stop, drain, restart, turns, verify: how the node is, its end, its next beginning."""
+"""status, stop, drain, restart, turns: how the node is, its end, its next beginning."""
 
 import contextlib
 import sys
 from typing import Final
 
-from perdure.app.client import NodeClient, node_client
+from perdure.app.client import UNREACHABLE, NodeClient, node_client, store_trouble
 from perdure.app.presence import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.system import SystemClock
-from perdure.app.verify import verify as verify_store
 from perdure.cli.asking import Place, answering, running, unanswered
 from perdure.cli.exits import FAILED
+from perdure.cli.logs import left_behind
 from perdure.cli.printing import clean, lasting, print_json
 from perdure.domain.errors import PerdureError, Rejected
-from perdure.ports.gateway import Report
-from perdure.web import wire
+from perdure.web import native, wire
+from perdure.web import node as endpoints
 
 LOOK_EVERY_S: Final = 0.2
 # After its last answer a node has only files to close.
@@ -22,33 +22,47 @@ CLOSING_S: Final = 30.0
 STARTING_S: Final = 60.0
 
 
-async def status(place: Place) -> None:
-    async with node_client(place.home, place.environ) as node:
-        if node is None:
-            pid = silent_node(place.home, place.environ)
-            if place.is_json:
-                print_json(_silence(place, pid))
-            raise unanswered(place, pid)
-        found = await node.status()
+async def status(place: Place) -> int | None:
+    """Print how the node is. The code is that of a failure where it runs and cannot serve."""
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        pid = silent_node(place.home, place.environ)
+        trouble = "" if pid is None else await store_trouble(place.home, place.environ)
+        if place.is_json:
+            print_json(_silence(place, pid, trouble))
+        raise unanswered(place, pid, trouble)
+    found = await node.status()
     if place.is_json:
         print_json(found)
-        return
+    else:
+        _show(place, node.url, found)
+    return None if found.store.is_up else FAILED
+
+
+def _show(place: Place, url: str, found: wire.StatusOut) -> None:
     up_s = (SystemClock().now_ms() - found.started_at) / 1000
     agents = ", ".join(f"{agent.name} ({agent.kind})" for agent in found.agents)
     print(f"Perdure {found.version} is {found.state}, up {lasting(up_s)}")
+    if not found.store.is_up:
+        print(f"It is running, but its store refuses writes: {clean(found.store.reason)}")
     print(f"  node    {found.node}, process {found.pid}")
-    print(f"  url     {node.url}")
+    print(f"  url     {url}")
     print(f"  home    {place.home}")
     print(f"  agents  {clean(agents)}")
     print(f"  turns   {_counts(found.turns)}")
     print(f"  outbox  {_counts(found.outbox)}")
+    if any(found.refused.values()):
+        print(f"  refused {_counts(found.refused)}, for quotas")
     for adapter in found.adapters:
         print(f"  {_adapter(adapter)}")
 
 
-def _silence(place: Place, pid: int | None) -> dict[str, str | int]:
+def _silence(place: Place, pid: int | None, trouble: str) -> dict[str, object]:
     if pid is None:
         return {"state": "stopped", "home": str(place.home)}
+    if trouble:
+        store = wire.StoreOut(is_up=False, reason=trouble)
+        return {"state": "degraded", "home": str(place.home), "pid": pid, "store": store}
     return {"state": "unreachable", "home": str(place.home), "pid": pid}
 
 
@@ -59,37 +73,46 @@ def _adapter(adapter: wire.AdapterOut) -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "not known now"
 
 
 async def stop(place: Place) -> int | None:
-    """Ask the node to drain, and wait until it is gone."""
-    async with node_client(place.home, place.environ) as node:
-        if node is None:
-            await _until_gone(_signalled(place))
-            _say(place, "stopped")
-            return None
-        was_visible = is_alive(node.pid)
-        await node.drain()
-        await _until_silent(node)
-        is_gone = not was_visible or await _is_gone(node.pid)
+    """Ask the node to drain, and wait until it is gone. It goes in time, whatever happens to it."""
+    since_ms = SystemClock().now_ms()
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        await _until_gone(_signalled(place))
+        _say_stopped(place, since_ms=since_ms)
+        return None
+    was_visible = is_alive(node.pid)
+    await node.ask(endpoints.drain)
+    await _until_silent(node)
+    is_gone = not was_visible or await _is_gone(node.pid)
     if not is_gone:
         raise Rejected(
             f"the node has stopped serving, but its process {node.pid} is still there; "
             "see `perdure logs`",
             code="still_there",
         )
-    _say(place, "stopped")
+    _say_stopped(place, since_ms=since_ms)
     return None
+
+
+def _say_stopped(place: Place, *, since_ms: int) -> None:
+    """Say that it has stopped, and what it left behind; the log has that as its last line."""
+    left = left_behind(place.home, since_ms=since_ms)
+    if left:
+        print(left, file=sys.stderr)
+    _say(place, "stopped")
 
 
 async def drain(place: Place) -> None:
     """Ask the node to drain, and leave it to it."""
-    async with node_client(place.home, place.environ) as node:
-        if node is None:
-            _signalled(place)
-        else:
-            await node.drain()
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        _signalled(place)
+    else:
+        await node.ask(endpoints.drain)
     _say(place, "draining")
 
 
@@ -117,7 +140,7 @@ async def _until_gone(pid: int) -> None:
 
 async def stop_turn(place: Place, *, turn: str) -> None:
     async with answering(place) as answers:
-        found = await answers.stop_turn(turn)
+        found = await answers.ask(native.stop_turn, turn)
     if place.is_json:
         print_json(found)
     else:
@@ -126,16 +149,15 @@ async def stop_turn(place: Place, *, turn: str) -> None:
 
 async def restart(place: Place) -> None:
     """Ask the node to begin anew, and wait until its next life is ready."""
-    async with running(place) as node:
-        last = (await node.status()).node
-        await node.restart()
-        await _until_silent(node, last)
-        found = await _next_life(node, last)
-        url = node.url
+    node = await running(place)
+    last = (await node.status()).node
+    await node.ask(endpoints.restart)
+    await _until_silent(node, last)
+    found = await _next_life(node, last)
     if place.is_json:
-        print_json({"state": "restarted", "pid": found.pid, "url": url})
+        print_json({"state": "restarted", "pid": found.pid, "url": node.url})
     else:
-        print(f"restarted, process {found.pid} at {url}")
+        print(f"restarted, process {found.pid} at {node.url}")
 
 
 async def _next_life(node: NodeClient, last: str) -> wire.StatusOut:
@@ -176,12 +198,18 @@ async def _until_silent(node: NodeClient, life: str | None = None) -> None:
 
 
 async def _status(node: NodeClient) -> wire.StatusOut | None:
-    try:
-        found = await node.status()
-    except PerdureError:
-        return None
-    # Another node may have taken the address over at once; ours is gone then.
-    return found if found.pid == node.pid else None
+    """Ask until there is an answer; None when nobody is there to give it."""
+    while True:
+        try:
+            found = await node.status()
+        except PerdureError as error:
+            # A node whose store is down answers so, and is still there.
+            if error.code == UNREACHABLE or not is_alive(node.pid):
+                return None
+            await SystemClock().sleep(LOOK_EVERY_S)
+        else:
+            # Another node may have taken the address over at once; ours is gone then.
+            return found if found.pid == node.pid else None
 
 
 async def _is_gone(pid: int) -> bool:
@@ -192,39 +220,3 @@ async def _is_gone(pid: int) -> bool:
             return False
         await clock.sleep(LOOK_EVERY_S)
     return True
-
-
-async def verify(place: Place) -> int | None:
-    report = await _verified(place)
-    if place.is_json:
-        print_json(report)
-    else:
-        for each in report.violations:
-            print(clean(each))
-        verdict = f"{len(report.violations)} broken rules" if report.violations else "all sound"
-        print(f"{report.sessions} sessions: {verdict}")
-    return FAILED if report.violations else None
-
-
-async def _verified(place: Place) -> Report:
-    from perdure.app.offline import is_store_shared, opened_store  # noqa: PLC0415
-
-    async with node_client(place.home, place.environ) as node:
-        if node is not None:
-            report = await node.verify()
-            if report is not None:
-                return report
-            if not is_store_shared(place.home, place.environ):
-                raise Rejected(
-                    "the running node has the database to itself and cannot check it; "
-                    "`perdure stop`, then verify again",
-                    code="in_use",
-                )
-    async with opened_store(place.home, place.environ) as store:
-        tell = _progress if sys.stderr.isatty() else None
-        return await verify_store(store.archive, store.diagnostics, tell=tell)
-
-
-def _progress(looked_at: int) -> None:
-    if looked_at % 100 == 0:
-        print(f"{looked_at} sessions\r", end="", file=sys.stderr, flush=True)

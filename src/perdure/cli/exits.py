@@ -4,12 +4,14 @@
 again. A person reads one line on stderr, never a traceback of something we foresaw.
 """
 
-import os
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from perdure.domain.errors import PerdureError
+from perdure.cli.printing import clean
+from perdure.cli.streams import lose_output
+from perdure.domain.errors import NO_SPACE, PerdureError
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -33,17 +35,31 @@ def conduct(work: Callable[[], int | None]) -> NoReturn:
         code = _failed(error)
     except BaseExceptionGroup as group:
         # What fails below a task group comes wrapped in it.
-        if (foreseen := group.subgroup(PerdureError)) is None or group.split(PerdureError)[1]:
+        foreseen, rest = group.split((PerdureError, BrokenPipeError))
+        if foreseen is None or rest is not None:
             raise
-        code = _failed(_first(foreseen))
+        code = _failed_first(foreseen)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`head`, a closed pager) has seen enough. Python flushes once more at the
-        # end and would complain, so that goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = FAILED
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        code = _output_lost(error)
     raise SystemExit(code or 0)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Everything else that is read or written has its errors translated where it happens."""
+    return isinstance(error, BrokenPipeError) or error.errno in NO_SPACE
+
+
+def _output_lost(error: OSError) -> int:
+    """The reader (`head`, a closed pager) has seen enough, which needs no word; a file that takes
+    no more does."""
+    lose_output()
+    if not isinstance(error, BrokenPipeError):
+        complain(f"the output cannot be written ({error.strerror})")
+    return FAILED
 
 
 def _failed(error: PerdureError) -> int:
@@ -51,10 +67,17 @@ def _failed(error: PerdureError) -> int:
     return _BY_CODE.get(error.code, FAILED)
 
 
-def _first(group: BaseExceptionGroup[PerdureError]) -> PerdureError:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+def _failed_first(group: BaseExceptionGroup[BaseException]) -> int:
+    match group.exceptions[0]:
+        case BaseExceptionGroup() as inner:
+            return _failed_first(inner)
+        case OSError() as error:
+            return _output_lost(error)
+        case error:
+            assert isinstance(error, PerdureError)
+            return _failed(error)
 
 
 def complain(message: str) -> None:
-    print(f"perdure: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads what goes wrong either
+        print(f"perdure: {clean(message)}", file=sys.stderr, flush=True)

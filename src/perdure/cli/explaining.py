@@ -7,6 +7,7 @@ from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, lasting, one_line, print_json, when
 from perdure.cli.records import recorded
 from perdure.cli.tables import console
+from perdure.domain.endings import Audience, reached
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
@@ -23,13 +24,17 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.web import wire
+from perdure.domain.records import PartView, TurnView
+from perdure.web import records, wire
 
 
-async def explain(place: Place, *, any_id: str) -> None:
+async def explain(place: Place, *, any_id: str, with_request: bool = False) -> None:
     async with answering(place) as answers:
-        found = await answers.explain(any_id)
-    if place.is_json:
+        wanted = records.WANTED if with_request else None
+        found = await answers.ask(records.explain, any_id, request=wanted)
+    if with_request:
+        print_json(found.request)
+    elif place.is_json:
         print_json(found)
     else:
         console().print(_tree(found))
@@ -53,7 +58,7 @@ def _tree(found: wire.ExplanationOut) -> Tree:
     return root
 
 
-def _add_turn(root: Tree, found: wire.ExplanationOut, turn: wire.TurnOut) -> None:
+def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
     branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
     if found.left:
         branch.add(
@@ -68,6 +73,9 @@ def _add_turn(root: Tree, found: wire.ExplanationOut, turn: wire.TurnOut) -> Non
             attempt = branch.add(_line(f"attempt {event.attempt}", started))
         elif (line := _fact(event, names)) is not None:
             (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(line)
+        if isinstance(event, TurnSettled):
+            for words in reached(event, Audience.OPERATORS):
+                branch.add(_line("reached", words, style="yellow"))
     if found.partial is not None:
         attempt.add(_line(f"shown so far {found.partial.message}", found.partial.text))
 
@@ -76,7 +84,7 @@ def _line(head: str, rest: str, *, style: str = "bold") -> Text:
     return Text(clean(head), style).append(f"  {one_line(rest, length=200)}", "not bold dim")
 
 
-def _ending(turn: wire.TurnOut) -> str:
+def _ending(turn: TurnView) -> str:
     parts = [turn.outcome or turn.state, turn.reason]
     if turn.started_at is not None:
         parts.append(f"waited {lasting((turn.started_at - turn.queued_at) / 1000)}")
@@ -140,7 +148,7 @@ def _settled(event: TurnSettled) -> Text:
     return _line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
 
 
-def _add_part(root: Tree, part: wire.PartOut) -> None:
+def _add_part(root: Tree, part: PartView) -> None:
     text = f"{part.adapter} {part.state}, {part.attempts} tries"
     branch = root.add(_line(f"part {part.id}", text))
     if part.receipt:

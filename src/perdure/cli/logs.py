@@ -3,15 +3,16 @@
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from itertools import count, islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from perdure.app.environment import LOG_FILE
+from perdure.app.environment import GAVE_UP, LOG_FILE, STOPPED
 from perdure.app.system import SystemClock
 from perdure.cli.asking import Place
 from perdure.cli.exits import complain
-from perdure.cli.printing import clean
+from perdure.cli.printing import clean, in_json
 from perdure.domain.errors import Rejected
 
 LOOK_EVERY_S: Final = 0.25
@@ -32,6 +33,36 @@ async def logs(place: Place, *, lines: int, level: str, follow: bool) -> None:
         async for line in _arriving(path):
             if _level(line) in wanted:
                 _show(line, is_json=place.is_json)
+
+
+def left_behind(home: Path, *, since_ms: int) -> str:
+    """Tell what a stop since then has left for the next start, by its last line in the log. Empty
+    when it left nothing, or when the log does not say."""
+    for line in _newest_first(home / "logs" / LOG_FILE):
+        fields = _fields(line)
+        if _at_ms(fields) < since_ms:
+            break
+        if fields.get("event") == STOPPED:
+            return _left(int(str(fields["parked"])), int(str(fields["left_as_after_a_kill"])))
+        if fields.get("event") == GAVE_UP:
+            return "it did not end in time and was cut off; the next start recovers what was left"
+    return ""
+
+
+def _left(parked: int, unparked: int) -> str:
+    turns = parked + unparked
+    if not turns:
+        return ""
+    one = turns == 1
+    told = f"{turns} turn{'' if one else 's'} did not finish and go{'es' if one else ''} on"
+    return f"{told} at the next start"
+
+
+def _at_ms(fields: dict[str, object]) -> float:
+    try:
+        return datetime.fromisoformat(str(fields.get("timestamp"))).timestamp() * 1000
+    except ValueError:
+        return 0
 
 
 def _newest_first(path: Path) -> Iterator[str]:
@@ -100,12 +131,16 @@ def _show(line: str, *, is_json: bool) -> None:
     if not line.strip():
         return
     if is_json:
-        print(line, flush=True)
+        print(in_json(line), flush=True)
         return
     fields = _fields(line)
     at, level = fields.pop("timestamp", ""), fields.pop("level", "info")
     event, logger = fields.pop("event", ""), fields.pop("logger", "")
     trouble = fields.pop("exception", None)
-    rest = " ".join(f"{key}={value}" for key, value in fields.items())
+    rest = " ".join(f"{key}={_in_words(value)}" for key, value in fields.items())
     text = f"{at} {str(level).upper():<8} {logger}: {event} {rest}".rstrip()
     print(clean(text if trouble is None else f"{text}\n{trouble}"), flush=True)
+
+
+def _in_words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from perdure import __version__
+from perdure.cli.arguments import amount, given, page_limit, port
+from perdure.cli.streams import is_unicode, lose_output, prepare_streams
 
 if TYPE_CHECKING:
     from perdure.cli.asking import Place
@@ -22,13 +24,22 @@ if TYPE_CHECKING:
 Arguments: TypeAlias = argparse.Namespace
 HEADING: Final = "Commands"
 ANY_VERB: Final = "VERB"
-PORT_MAX: Final = 65_535
-PAGE_MAX: Final = 1000
 
 
 def main() -> None:
+    prepare_streams()
+    try:
+        _run(sys.argv[1:])
+    finally:
+        # Python flushes at its end, and would print a traceback where nobody reads any more.
+        lose_output()
+
+
+def _run(words: list[str]) -> None:
     parser = command()
-    arguments = parser.parse_args(hoisted(sys.argv[1:]))
+    if odd := [word for word in words if not is_unicode(word)]:
+        parser.error(f"this is not valid Unicode: {odd[0]!a}")
+    arguments = parser.parse_args(hoisted(words))
     if arguments.run is None:
         parser.print_help()
         return
@@ -116,15 +127,18 @@ def _add_node(verbs: Verbs) -> None:
     text = "Run a gateway node until Ctrl-C or SIGTERM."
     serve = verbs.add("serve", text, _serve, example="perdure serve --port 0")
     serve.add_argument("--host", help="listen on this address")
-    serve.add_argument("--port", type=_port, help="listen on this port; 0 picks one")
+    serve.add_argument("--port", type=port, help="listen on this port; 0 picks one")
     serve.add_argument(
         "--replace", action="store_true", help="let the running node drain, then take its place"
+    )
+    serve.add_argument(
+        "--show-token", action="store_true", help="print the signed-in address to any output"
     )
     serve.add_argument("--verbose", "-v", action="store_true", help="log every detail")
     text = "Talk in the terminal, or send stdin and print the answer."
     chat = verbs.add("chat", text, _chat, example="perdure chat work")
     chat.add_argument(
-        "name", nargs="?", type=_given, default="main", metavar="NAME", help="the conversation"
+        "name", nargs="?", type=given, default="main", metavar="NAME", help="the conversation"
     )
     verbs.add("status", "Show what runs and what waits.", _status)
     verbs.add("stop", "Let the node finish its turns, and wait until it is gone.", _stop)
@@ -134,19 +148,25 @@ def _add_node(verbs: Verbs) -> None:
     turns = Verbs(verbs.add("turns", "Stop a turn.", None), is_required=True)
     text = "Stop a turn that runs or waits; what it has said is kept."
     stop = turns.add("stop", text, _stop_turn, example="perdure turns stop trn_01k…")
-    stop.add_argument("id", type=_given, metavar="ID", help="the turn, wherever it is")
+    stop.add_argument("id", type=given, metavar="ID", help="the turn, wherever it is")
 
 
 def _add_reading(verbs: Verbs) -> None:
     text = "Print the log of this home's node."
     logs = verbs.add("logs", text, _logs, example="perdure logs -f --level warning")
     logs.add_argument("--follow", "-f", action="store_true", help="wait for more")
-    logs.add_argument("--lines", "-n", type=_amount, default=50, help="begin with so many")
+    logs.add_argument("--lines", "-n", type=amount, default=50, help="begin with so many")
     logs.add_argument("--level", default="debug", help="leave out what matters less")
     text = "Show the whole chain behind a message, turn or part."
     explain = verbs.add("explain", text, _explain, example="perdure explain msg_01k…")
-    explain.add_argument("id", type=_given, metavar="ID", help="a message, turn, part or update")
-    verbs.add("verify", "Check the database and every session against the rules.", _verify)
+    explain.add_argument("id", type=given, metavar="ID", help="a message, turn, part or update")
+    explain.add_argument(
+        "--request", action="store_true", help="print what the model was asked last, as JSON"
+    )
+    verify = verbs.add("verify", "Check the database and every session against the rules.", _verify)
+    verify.add_argument(
+        "--new", action="store_true", help="only sessions that changed since they were found sound"
+    )
 
 
 def _add_sessions(verbs: Verbs) -> None:
@@ -158,7 +178,7 @@ def _add_sessions(verbs: Verbs) -> None:
     listing.add_argument("--after", help="go on from an earlier page")
     text = "Print a session's transcript."
     show = sessions.add("show", text, _show_session, example="perdure sessions show main")
-    show.add_argument("which", type=_given, metavar="ID", help="a session, or a conversation")
+    show.add_argument("which", type=given, metavar="ID", help="a session, or a conversation")
     show.add_argument("--journal", action="store_true", help="the raw journal, as JSON")
     text = "Find messages by their words."
     search = sessions.add(
@@ -173,7 +193,7 @@ def _add_places(verbs: Verbs) -> None:
     text = "Say something in a place, such as telegram:123."
     send = verbs.add("send", text, _send, example="perdure send home The backup is done.")
     send.add_argument(
-        "to", type=_given, metavar="TO", help="an address, home, or a conversation over HTTP"
+        "to", type=given, metavar="TO", help="an address, home, or a conversation over HTTP"
     )
     send.add_argument("text", nargs="+", metavar="TEXT", help="what to say")
     send.add_argument("--id", help="yours; the same one again sends nothing twice")
@@ -197,7 +217,7 @@ def _add_parked(verbs: Verbs) -> None:
         ("drop", "Take it off the list.", _drop_parked),
     ):
         parser = parked.add(name, text, run)
-        parser.add_argument("id", type=_given, metavar="ID", help="as in the list")
+        parser.add_argument("id", type=given, metavar="ID", help="as in the list")
         if name == "replay":
             parser.add_argument("--yes", action="store_true", help="though it may show twice")
 
@@ -207,52 +227,27 @@ def _add_pair(verbs: Verbs) -> None:
     pairs.add("list", "List who asked to be let in, and who was.", _list_pairings)
     text = "Let in who got this code from the bot."
     approve = pairs.add("approve", text, _approve_pairing, example="perdure pair approve K7WQ2MZR")
-    approve.add_argument("code", type=_given, metavar="CODE", help="as the person got it")
+    approve.add_argument("code", type=given, metavar="CODE", help="as the person got it")
     revoke = pairs.add("revoke", "Revoke a person's access and end their work.", _revoke_pairing)
-    revoke.add_argument("id", type=_given, metavar="ID", help="as in the list")
+    revoke.add_argument("id", type=given, metavar="ID", help="as in the list")
 
 
 def _add_token(verbs: Verbs) -> None:
     tokens = Verbs(verbs.add("token", "Let others in.", None), is_required=True)
     tokens.add("list", "List who holds tokens.", _list_tokens)
+    tokens.add("link", "Print the address that opens the web chat signed in.", _link_token)
     text = "Make a token and print it, this once."
     add = tokens.add("add", text, _add_named_token, example="perdure token add phone")
-    add.add_argument("name", type=_given, metavar="NAME", help="who or what it is for")
+    add.add_argument("name", type=given, metavar="NAME", help="who or what it is for")
     text = "Revoke a token and end the work of whoever has no other."
     revoke = tokens.add("revoke", text, _revoke_token, example="perdure token revoke phone")
-    revoke.add_argument("which", type=_given, metavar="ID_OR_NAME", help="as in the list")
+    revoke.add_argument("which", type=given, metavar="ID_OR_NAME", help="as in the list")
 
 
 def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
     parser.add_argument(
-        "--limit", "-n", type=_limit, default=default, help=f"at most so many ({default})"
+        "--limit", "-n", type=page_limit, default=default, help=f"at most so many ({default})"
     )
-
-
-def _given(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty")
-    return text
-
-
-def _port(text: str) -> int:
-    return _number(text, low=0, high=PORT_MAX)
-
-
-def _limit(text: str) -> int:
-    return _number(text, low=1, high=PAGE_MAX)
-
-
-def _amount(text: str) -> int:
-    return _number(text, low=0, high=sys.maxsize)
-
-
-def _number(text: str, *, low: int, high: int) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else low - 1
-    if not low <= number <= high:
-        upper = f" to {high}" if high < sys.maxsize else " on"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low}{upper}")
-    return number
 
 
 def _ask(arguments: Arguments, verb: "Callable[[Place], Awaitable[int | None]]") -> NoReturn:
@@ -276,6 +271,7 @@ def _serve(arguments: Arguments) -> NoReturn:
             port=arguments.port,
             is_replacing=arguments.replace,
             is_verbose=arguments.verbose,
+            has_token_shown=arguments.show_token,
         )
     )
 
@@ -318,9 +314,9 @@ def _stop_turn(arguments: Arguments) -> NoReturn:
 
 
 def _verify(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verifying import verify
 
-    _ask(arguments, control.verify)
+    _ask(arguments, partial(verify, only_new=arguments.new))
 
 
 def _logs(arguments: Arguments) -> NoReturn:
@@ -333,7 +329,7 @@ def _logs(arguments: Arguments) -> NoReturn:
 def _explain(arguments: Arguments) -> NoReturn:
     from perdure.cli.explaining import explain
 
-    _ask(arguments, partial(explain, any_id=arguments.id))
+    _ask(arguments, partial(explain, any_id=arguments.id, with_request=arguments.request))
 
 
 def _list_sessions(arguments: Arguments) -> NoReturn:
@@ -417,6 +413,12 @@ def _list_tokens(arguments: Arguments) -> NoReturn:
     from perdure.cli import records
 
     _ask(arguments, records.list_tokens)
+
+
+def _link_token(arguments: Arguments) -> NoReturn:
+    from perdure.cli import records
+
+    _ask(arguments, records.link_token)
 
 
 def _add_named_token(arguments: Arguments) -> NoReturn:

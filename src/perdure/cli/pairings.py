@@ -3,12 +3,13 @@
 from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
-from perdure.web import wire
+from perdure.ports.access import PairingView
+from perdure.web import pairings, wire
 
 
 async def list_pairings(place: Place) -> None:
     async with answering(place) as answers:
-        found = await answers.pairings()
+        found = await answers.ask(pairings.pairings)
     if place.is_json:
         print_json(found)
     elif not found.pairings:
@@ -23,17 +24,17 @@ async def list_pairings(place: Place) -> None:
 
 async def approve(place: Place, *, code: str) -> None:
     async with answering(place) as answers:
-        pairing = await answers.approve(code)
+        pairing = await answers.ask(pairings.approve, body=wire.ApproveIn(code=code))
     _say(place, pairing, "may speak from now on")
 
 
 async def revoke(place: Place, *, pairing: str) -> None:
     async with answering(place) as answers:
-        revoked = await answers.unpair(pairing)
+        revoked = await answers.ask(pairings.revoke, pairing)
     _say(place, revoked, "may no longer speak by this pairing")
 
 
-def _say(place: Place, pairing: wire.PairingOut, what: str) -> None:
+def _say(place: Place, pairing: PairingView, what: str) -> None:
     if place.is_json:
         print_json(pairing)
         return

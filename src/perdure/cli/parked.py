@@ -3,12 +3,13 @@
 from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
-from perdure.web import wire
+from perdure.domain.records import PartView
+from perdure.web import parked, wire
 
 
 async def list_parked(place: Place, *, limit: int, after: str | None) -> None:
     async with answering(place) as answers:
-        found = await answers.parked(limit=limit, after=after)
+        found = await answers.ask(parked.parked, limit=limit, cursor=after)
     if place.is_json:
         print_json(found)
     elif not found.parked:
@@ -25,7 +26,7 @@ async def list_parked(place: Place, *, limit: int, after: str | None) -> None:
 
 async def show(place: Place, *, part: str) -> None:
     async with answering(place) as answers:
-        found = await answers.parked_part(part)
+        found = await answers.ask(parked.part, part)
     if place.is_json:
         print_json(found)
         return
@@ -42,17 +43,17 @@ async def show(place: Place, *, part: str) -> None:
 
 async def replay(place: Place, *, part: str, force: bool) -> None:
     async with answering(place) as answers:
-        found = await answers.replay(part, force=force)
+        found = await answers.ask(parked.replay, part, body=wire.ReplayIn(force=force))
     _say(place, found, f"is on its way to {found.address} again")
 
 
 async def drop(place: Place, *, part: str) -> None:
     async with answering(place) as answers:
-        found = await answers.drop(part)
+        found = await answers.ask(parked.drop, part)
     _say(place, found, "is dropped")
 
 
-def _say(place: Place, part: wire.PartOut, what: str) -> None:
+def _say(place: Place, part: PartView, what: str) -> None:
     if place.is_json:
         print_json(part)
     else:

@@ -7,7 +7,8 @@ import msgspec
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.asking import Answers, Place, answering
+from perdure.app.environment import signed_in
+from perdure.cli.asking import Answers, Place, answering, running
 from perdure.cli.exits import complain
 from perdure.cli.printing import clean, one_line, print_json, when
 from perdure.cli.tables import console, print_table
@@ -15,8 +16,10 @@ from perdure.domain.codec import decode
 from perdure.domain.errors import NotFound
 from perdure.domain.events import Recorded
 from perdure.domain.ids import SessionId
+from perdure.domain.records import SessionView
 from perdure.domain.transcript import Entry
-from perdure.web import wire
+from perdure.ports.history import Hit
+from perdure.web import native, records, tokens, wire
 
 PAGE: Final = 1000
 TURNS: Final = 200
@@ -25,7 +28,7 @@ HITS: Final = 200
 
 async def list_sessions(place: Place, *, limit: int, after: str | None) -> None:
     async with answering(place) as answers:
-        found = await answers.sessions(limit=limit, after=after)
+        found = await answers.ask(records.sessions, limit=limit, cursor=after)
     if place.is_json:
         print_json(found)
     elif not found.sessions:
@@ -37,8 +40,8 @@ async def list_sessions(place: Place, *, limit: int, after: str | None) -> None:
             print(f"more with: perdure sessions list --after {found.next}")
 
 
-def _row(session: wire.SessionOut) -> list[str]:
-    state = session.state if session.live or session.state != "open" else "closed"
+def _row(session: SessionView) -> list[str]:
+    state = session.state if session.is_live or session.state != "open" else "closed"
     return [
         session.id,
         session.conversation,
@@ -57,7 +60,8 @@ async def search(place: Place, *, words: Sequence[str], limit: int, after: str |
         return
     out = console()
     for hit in found.hits:
-        out.print(Text(f"{when(hit.at)}  {hit.conversation}  {hit.role}  {hit.message}", "dim"))
+        where = clean(hit.conversation)
+        out.print(Text(f"{when(hit.at)}  {where}  {hit.role}  {hit.message}", "dim"))
         out.print(Text(f"  {one_line(hit.text, length=200)}"))
     if not found.hits:
         print("nothing found; all the words must stand in one message")
@@ -69,9 +73,10 @@ async def hits(
     answers: Answers, query: str, *, limit: int, after: str | None, page: int = HITS
 ) -> wire.SearchOut:
     """At most so many, asked for in pages of a size that a node gives."""
-    found: list[wire.HitOut] = []
+    found: list[Hit] = []
     while True:
-        more = await answers.search(query, limit=min(limit - len(found), page), after=after)
+        size = min(limit - len(found), page)
+        more = await answers.ask(records.search, q=query, limit=size, before=after)
         found += more.hits
         after = more.next
         if after is None or len(found) >= limit:
@@ -80,7 +85,7 @@ async def hits(
 
 async def show(place: Place, *, which: str, is_raw: bool) -> None:
     async with answering(place) as answers:
-        session = await answers.session(await _session_named(answers, which))
+        session = await answers.ask(records.session, await _session_named(answers, which))
         if is_raw:
             print_json(await _whole_journal(answers, session.id))
             return
@@ -96,7 +101,7 @@ async def _session_named(answers: Answers, which: str) -> str:
     if which.startswith("ses_"):
         return which
     try:
-        return await answers.session_of(which)
+        return (await answers.ask(native.conversation, which)).session
     except NotFound:
         return await _live_session(answers, which)
 
@@ -104,9 +109,9 @@ async def _session_named(answers: Answers, which: str) -> str:
 async def _live_session(answers: Answers, conversation: str) -> str:
     after: str | None = None
     while True:
-        page = await answers.sessions(limit=PAGE, after=after)
+        page = await answers.ask(records.sessions, limit=PAGE, cursor=after)
         for session in page.sessions:
-            if session.conversation == conversation and session.live:
+            if session.conversation == conversation and session.is_live:
                 return session.id
         after = page.next
         if after is None:
@@ -120,7 +125,7 @@ async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
     events: list[wire.EventOut] = []
     after = 0
     while True:
-        page = await answers.journal(session, after=after, limit=PAGE)
+        page = await answers.ask(records.journal, session, after=after, limit=PAGE)
         events += page.events
         if page.next is None:
             return msgspec.structs.replace(page, events=events)
@@ -132,7 +137,7 @@ async def _whole_transcript(answers: Answers, session: str) -> wire.TranscriptOu
     pages: list[list[Entry]] = []
     before: str | None = None
     while True:
-        page = await answers.session_transcript(session, before=before, limit=TURNS)
+        page = await answers.ask(records.transcript, session, cursor=before, limit=TURNS)
         pages.insert(0, page.messages)
         before = page.next
         if before is None:
@@ -145,9 +150,9 @@ def recorded(session: str, event: wire.EventOut) -> Recorded:
     return Recorded(session=SessionId(session), seq=event.seq, at=event.at, event=fact)
 
 
-def _print_transcript(session: wire.SessionOut, entries: Sequence[Entry]) -> None:
+def _print_transcript(session: SessionView, entries: Sequence[Entry]) -> None:
     out = console()
-    out.print(Text(f"{session.conversation}  {session.id}", "bold"))
+    out.print(Text(f"{clean(session.conversation)}  {session.id}", "bold"))
     if session.title:
         out.print(Text(clean(session.title)))
     for entry in entries:
@@ -167,13 +172,15 @@ def heading(entry: Entry) -> Text:
     if entry.left:
         line.append(f"  {entry.left.replace('_', ' ')}", "yellow")
     if entry.outcome is not None and entry.outcome != "done":
-        line.append(f"  {entry.outcome}" + (f": {entry.reason}" if entry.reason else ""), "red")
+        line.append(
+            f"  {entry.outcome}" + (f": {clean(entry.reason)}" if entry.reason else ""), "red"
+        )
     return line
 
 
 async def list_tokens(place: Place) -> None:
     async with answering(place) as answers:
-        found = await answers.tokens()
+        found = await answers.ask(tokens.tokens)
     if place.is_json:
         print_json(found)
         return
@@ -190,11 +197,22 @@ async def list_tokens(place: Place) -> None:
     print_table(["ID", "NAME", "ROLE", "CREATED", "REVOKED"], rows)
 
 
+async def link_token(place: Place) -> None:
+    """Print the address with the token. Only a running node knows where it listens: at an address
+    from before, somebody else might wait for the token."""
+    node = await running(place)
+    link = signed_in(node.public, node.token)
+    if place.is_json:
+        print_json({"url": link})
+    else:
+        print(link)
+
+
 async def add_token(place: Place, *, name: str) -> None:
     if not place.home.exists():
         complain(f"making a new home in {place.home}; --home or PERDURE_HOME chooses another")
     async with answering(place, make=True) as answers:
-        token = await answers.grant(name)
+        token = await answers.ask(tokens.grant, body=wire.TokenIn(name=name))
     if place.is_json:
         print_json(token)
     else:
@@ -204,7 +222,7 @@ async def add_token(place: Place, *, name: str) -> None:
 
 async def revoke_token(place: Place, *, which: str) -> None:
     async with answering(place) as answers:
-        token = await answers.revoke(which)
+        token = await answers.ask(tokens.revoke, which)
     if place.is_json:
         print_json(msgspec.structs.replace(token, token=""))
     else:

@@ -16,8 +16,8 @@ import msgspec
 from perdure.domain.address import HTTP
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.events import NO_TRAITS, SenderTraits
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.updates import DELETE, MESSAGE
 
 EVERYBODY: Final = "*"
 # How the reasons of turns begin that were refused or stopped because their person's access ended.
@@ -127,7 +127,7 @@ def decide(rules: Rules, arrival: Arrival, *, is_paired: bool, is_engaged: bool)
     sender, is_private = arrival.sender, arrival.place_kind is PlaceKind.PRIVATE
     if rules.is_closed:
         return Verdict.STRANGER
-    if arrival.kind == DELETE and not sender.id:
+    if arrival.kind == UpdateKind.DELETE and not sender.id:
         # Some platforms do not say who has deleted a message: that it is gone is a fact.
         return Verdict.WELCOME if is_engaged else Verdict.ASIDE
     is_known = may_speak(rules, sender, arrival.place, is_paired=is_paired)
@@ -138,5 +138,5 @@ def decide(rules: Rules, arrival: Arrival, *, is_paired: bool, is_engaged: bool)
         return Verdict.ASIDE
     if is_known:
         return Verdict.WELCOME
-    may_ask = rules.has_pairing and is_private and arrival.kind == MESSAGE
+    may_ask = rules.has_pairing and is_private and arrival.kind == UpdateKind.MESSAGE
     return Verdict.PAIRING if may_ask else Verdict.STRANGER

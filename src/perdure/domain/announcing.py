@@ -8,8 +8,10 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.recovery import PERSONAL, Policy, Resume, why
+from perdure.domain.endings import Audience, told
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Asked, Interruption, Outcome
+from perdure.domain.recovery import Policy, Resume, why
 
 _LEAD: Final = {
     Asked.RESTART: "The gateway is about to restart.",
@@ -33,7 +35,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     """A turn at work when a drain begins. `strikes`: how often its session was interrupted in a
     row; `is_followed`: somebody has said something since, which waits."""
 
-    kind: str = PERSONAL
+    kind: TurnKind = TurnKind.MESSAGE
     strikes: int = 0
     is_followed: bool = False
 
@@ -55,7 +57,7 @@ def shutdown_text(policy: Policy, drain: Drain, turn: UnderWay) -> str:
 def _afterwards(policy: Policy, turn: UnderWay) -> str:
     """Return the second half of the sentence, by the same cases as `fate`."""
     then = _SAID_SINCE if turn.is_followed else _NEXT_MESSAGE
-    is_on_its_own = turn.kind != PERSONAL or policy.resume is Resume.CONTINUE
+    is_on_its_own = turn.kind != TurnKind.MESSAGE or policy.resume is Resume.CONTINUE
     if not is_on_its_own and (policy.resume is Resume.WAIT or turn.is_followed):
         return f"{then} afterwards" if turn.is_followed else then
     goes_on = (
@@ -63,10 +65,20 @@ def _afterwards(policy: Policy, turn: UnderWay) -> str:
         if is_on_its_own
         else "you will be asked afterwards whether it should go on, unless you write before"
     )
-    if turn.kind != PERSONAL or not policy.freshness_ms:
+    if turn.kind != TurnKind.MESSAGE or not policy.freshness_ms:
         return goes_on
     in_time = f"if the gateway is back within {_span(policy.freshness_ms)}"
     return f"{in_time}, {goes_on}; if it is back later, {then}"
+
+
+def away_text(reason: str, detail: str, patience_s: float) -> str:
+    """Return what people are told when a turn has waited for a while for a model that is away."""
+    why = told(Outcome.FAILED, reason, detail, Audience.PEOPLE) or "the agent failed"
+    span = _span(int(patience_s * 1000))
+    return (
+        f"There is no answer yet: {why}. The model is still being tried, for {span} in all. "
+        "/stop ends the wait."
+    )
 
 
 def too_old_text(policy: Policy, reason: Interruption, asked: Asked) -> str:

@@ -5,12 +5,17 @@ begins. That is done once, for all of them.
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from perdure.domain.forwards import Forward
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import Sticker
-from perdure.domain.updates import MESSAGE
+
+# How many characters of a text are looked at for whom it speaks to, before anybody has decided
+# whether its sender may speak. No platform takes longer messages.
+SCANNED_MAX: Final = 65_536
 
 
 class PlaceKind(StrEnum):
@@ -55,7 +60,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     names another than the platform's.
     """
 
-    kind: str = MESSAGE
+    kind: UpdateKind = UpdateKind.MESSAGE
     external_id: str
     place: str
     place_kind: PlaceKind
@@ -70,3 +75,15 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
     forwards: tuple[Forward, ...] = ()
     agent: str = ""
+
+
+def envelope_of(arrival: Arrival) -> Arrival:
+    """Return an arrival without what is made by reading it: text, quote, forwards, files, label.
+    What is left is enough to decide whether its sender may speak."""
+    return msgspec.structs.replace(arrival, text="", quote="", forwards=(), files=(), label="")
+
+
+def is_wordless(arrival: Arrival) -> bool:
+    """Say whether an arrival is a message in which nothing was said and nothing was sent."""
+    has_words = arrival.text.strip() or arrival.forwards
+    return arrival.kind == UpdateKind.MESSAGE and not has_words and not arrival.files

@@ -5,13 +5,14 @@ later events of the same turn; folding them gives the attachment as it stands. N
 told to a model before all of its files are here or given up, so what is told never changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
+from perdure.domain.attribution import in_a_file, in_own_words
 from perdure.domain.events import (
     AssistantSaid,
     Attachment,
@@ -24,6 +25,7 @@ from perdure.domain.events import (
     StickerDescribed,
     TurnQueued,
 )
+from perdure.domain.forwards import Words
 from perdure.domain.ids import MessageId
 from perdure.domain.stickers import told
 from perdure.domain.text import sentence, storable
@@ -33,6 +35,8 @@ PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp
 # What people read is not a whole book.
 SHOWN_TEXT_MAX: Final = 2_000
 NAME_MAX: Final = 120
+# How many files of a message are named in one sentence.
+NAMED_MAX: Final = 3
 GIVEN: Final = "[sent the file "
 
 Spoken = TurnQueued | MessageJoined | SteerAccepted | SteerTaken
@@ -139,8 +143,9 @@ def in_words(attachment: Attachment) -> str:
         return f"[{head}{sign} {_plain(attachment.problem)}]"
     if not attachment.text:
         return f"[{head}]"
-    end = "" if attachment.is_voice else f"\n[end of {file_name(attachment)}]"
-    return f"[{head}]\n{attachment.text}{end}"
+    if attachment.is_voice:
+        return f"[{head}]\n{in_own_words(Words(attachment.text))}"
+    return f"[{head}]\n{in_a_file(attachment.text)}\n[end of {file_name(attachment)}]"
 
 
 def given_in(turn: Iterable[Recorded]) -> tuple[Attachment, ...]:
@@ -157,6 +162,43 @@ def given_in_words(attachment: Attachment) -> str:
 def lost_text(attachment: Attachment, reason: str) -> str:
     """What the people are told of a file that nobody could bring."""
     return sentence(f"The file {file_name(attachment)} could not be read: {reason}")
+
+
+def slow_text(attachments: Sequence[Attachment], *, wait_s: float, is_here: bool) -> str:
+    """Return what the people are told of files that a turn has been waiting for. `is_here`: they
+    were brought, and are still being read."""
+    be, it = ("is", "it") if len(attachments) == 1 else ("are", "they")
+    doing, come = ("read", "read") if is_here else ("fetched", "here")
+    return (
+        f"{_named(attachments)} {be} still being {doing}. If {it} {be} not {come} within "
+        f"{wait_s:g} seconds of your message, the answer begins without {_them(attachments)}."
+    )
+
+
+def late_text(attachments: Sequence[Attachment], *, is_here: bool) -> str:
+    """Return what the people are told of files that a turn waits for no longer."""
+    them = _them(attachments)
+    fate = "could not be read in time" if is_here else "did not arrive in time"
+    return f"{_named(attachments)} {fate}, so the answer begins without {them}. Send {them} again."
+
+
+def late_reason(*, is_here: bool) -> str:
+    """Return what a model and the people read of such a file where it would stand."""
+    return f"{'it could not be read' if is_here else 'it did not arrive'} in time; send it again"
+
+
+def _named(attachments: Sequence[Attachment]) -> str:
+    if len(attachments) == 1:
+        (only,) = attachments
+        return "The voice message" if only.is_voice else f"The file {file_name(only)}"
+    names = [file_name(each) for each in attachments[:NAMED_MAX]]
+    more = len(attachments) - len(names)
+    last = f"{more} more" if more else names.pop()
+    return f"The files {', '.join(names)} and {last}"
+
+
+def _them(attachments: Sequence[Attachment]) -> str:
+    return "it" if len(attachments) == 1 else "them"
 
 
 def file_name(attachment: Attachment) -> str:

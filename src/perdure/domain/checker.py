@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from perdure.domain.attachments import unread_count
-from perdure.domain.delivery import AHEAD, REPLY
-from perdure.domain.errands import UNASKED
+from perdure.domain.delivery import AHEAD, REPLY, PartState, Step
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
     AssistantSaid,
@@ -24,13 +23,14 @@ from perdure.domain.events import (
     TitleSet,
     ToolFinished,
     TurnAmended,
+    TurnEvent,
     TurnMoved,
     TurnQueued,
-    TurnRequeued,
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.ids import CallId, SessionId, TurnId
+from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
 from perdure.domain.records import SessionRecord, TurnView
@@ -58,6 +58,7 @@ def violations(record: SessionRecord) -> list[str]:
         *_rows_know_what_was_told(record, by_turn),
         *_partials_belong_to_work(record),
         *_replies_are_whole(record, by_turn),
+        *_nothing_overtakes(record),
         *_updates_have_turns(record),
         *_title_follows_the_journal(record),
         *_summaries_are_in_force(record),
@@ -121,7 +122,7 @@ def _folded(events: Sequence[Recorded]) -> Turn:
         event = recorded.event
         if isinstance(event, TurnQueued):
             raise Corrupt(f"{turn.id} was queued twice")
-        if isinstance(event, TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled):
+        if isinstance(event, TurnEvent):
             turn = evolve(turn, event)
         elif turn.state is State.SETTLED and not isinstance(event, TurnAmended):
             raise Corrupt(f"{turn.id}: {type(event).__name__} after it was settled")
@@ -192,13 +193,17 @@ def _is_unasked(events: Sequence[Recorded] | None) -> bool:
 
 def _calls_are_answered(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
     for turn_id, events in by_turn.items():
-        asked = Counter(
-            call.id
-            for recorded in events
-            if isinstance(recorded.event, AssistantSaid)
-            for call in recorded.event.calls
-        )
-        answered = Counter(r.event.call for r in events if isinstance(r.event, ToolFinished))
+        asked: Counter[CallId] = Counter()
+        answered: Counter[CallId] = Counter()
+        for recorded in events:
+            event = recorded.event
+            if isinstance(event, AssistantSaid):
+                if event.calls:
+                    asked.update(call.id for call in event.calls)
+            elif isinstance(event, ToolFinished):
+                answered[event.call] += 1
+        if not asked and not answered:
+            continue
         settled = _settled(events)
         is_over = settled is not None and settled.reason != StopReason.TOOL_CALLS
         if any(count > 1 for count in answered.values()) or answered - asked:
@@ -216,8 +221,8 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
         settled = _settled(events)
         if settled and settled.outcome is Outcome.DONE and settled.reason not in _FINISHES:
             yield f"{turn_id}: done without the provider's finish marker ({settled.reason})"
-        said = Counter(r.event.message for r in events if isinstance(r.event, AssistantSaid))
-        if any(count > 1 for count in said.values()):
+        said = [r.event.message for r in events if isinstance(r.event, AssistantSaid)]
+        if len(set(said)) < len(said):
             yield f"{turn_id}: a message was written twice"
 
 
@@ -288,8 +293,24 @@ def _replies_are_whole(
 
 def _are_told(words: str, told: str) -> bool:
     """Whether all letters and digits of the words are there, in their order."""
+    if words in told:  # nearly always, and a hundred times faster to find out
+        return True
     rest = iter(told)
     return all(letter in rest for letter in words if letter.isalnum())
+
+
+def _nothing_overtakes(record: SessionRecord) -> Iterator[str]:
+    """Nothing is shown in a conversation while something before it is on its way. Marks are no
+    words, and what a person had sent after all comes when it comes."""
+    first: dict[str, str] = {}
+    for part in record.parts:
+        if part.step == Step.REACT or part.is_replayed:
+            continue
+        is_open = part.state in (PartState.PENDING, PartState.ATTEMPTING)
+        if part.address in first and part.state in (PartState.ATTEMPTING, PartState.SENT):
+            yield f"{part.id} is {part.state} before {first[part.address]}, which stands first"
+        elif is_open:
+            first.setdefault(part.address, part.id)
 
 
 def _updates_have_turns(record: SessionRecord) -> Iterator[str]:

@@ -9,10 +9,45 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain import events
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import KIND_OF, KINDS, AnyEvent
+from perdure.domain.events import AnyEvent
 
 Fields = dict[str, object]
+
+# The names under which the journal holds events.
+KINDS: Final[Mapping[str, type[AnyEvent]]] = {
+    "session_opened": events.SessionOpened,
+    "session_closed": events.SessionClosed,
+    "session_resumed": events.SessionResumed,
+    "turn_queued": events.TurnQueued,
+    "turn_started": events.TurnStarted,
+    "assistant_said": events.AssistantSaid,
+    "tool_started": events.ToolStarted,
+    "tool_finished": events.ToolFinished,
+    "attempt_interrupted": events.AttemptInterrupted,
+    "answer_awaited": events.AnswerAwaited,
+    "answer_received": events.AnswerReceived,
+    "interruption_acknowledged": events.InterruptionAcknowledged,
+    "steer_accepted": events.SteerAccepted,
+    "steer_taken": events.SteerTaken,
+    "turn_amended": events.TurnAmended,
+    "notice_posted": events.NoticePosted,
+    "turn_requeued": events.TurnRequeued,
+    "turn_moved": events.TurnMoved,
+    "turn_settled": events.TurnSettled,
+    "command_taken": events.CommandTaken,
+    "head_moved": events.HeadMoved,
+    "title_set": events.TitleSet,
+    "compacted": events.Compacted,
+    "compaction_failed": events.CompactionFailed,
+    "compaction_dropped": events.CompactionDropped,
+    "message_joined": events.MessageJoined,
+    "media_fetched": events.MediaFetched,
+    "media_lost": events.MediaLost,
+    "sticker_described": events.StickerDescribed,
+}
+KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Fields], Fields]]] = {}
 VERSION: Final = 1

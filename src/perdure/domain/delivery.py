@@ -15,7 +15,6 @@ they stand whatever follows; they are ordinary parts, and the reply goes on wher
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -46,6 +45,7 @@ class PartState(StrEnum):
     EXPIRED = "expired"
 
 
+# From attempting back to attempting: the platform could not say yet whether it arrived.
 LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
     PartState.PENDING: frozenset({PartState.ATTEMPTING, PartState.EXPIRED}),
     PartState.ATTEMPTING: frozenset(
@@ -61,7 +61,7 @@ LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
 HEARD: Final = "👀"
 # Why a part that was never sent never will be: its turn was taken back.
 WITHDRAWN: Final = "withdrawn"
-_PROMISE: Final = re.compile(r"[;,.]? it is tried again[^;]*\Z")
+_PROMISE: Final = " it is tried again"
 # The receipt of a deletion, or of there being nothing that could be deleted.
 GONE: Final = "gone"
 KEPT: Final = "kept"
@@ -179,6 +179,13 @@ def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
     return stretches(text, least=capabilities.ahead_min)
 
 
+def with_choices(text: str, choices: Sequence[str], capabilities: Capabilities) -> str:
+    """Return a text as it is posted: where there are no buttons, with the words to choose from."""
+    if len(choices) <= capabilities.choices_max:
+        return text
+    return f"{text}\n\n(Answer: {' / '.join(choices)})"
+
+
 def rest_of(text: str, ahead: Sequence[str]) -> str:
     """What is left to be sent of a text whose first parts went ahead."""
     end = 0
@@ -195,9 +202,17 @@ def backoff_s(attempts: int) -> int:
     return BACKOFF_S[min(max(attempts, 1), len(BACKOFF_S)) - 1]
 
 
+def without_promise(error: str) -> str:
+    """Return what went wrong without the promise that it is tried again, for what is not."""
+    at = error.find(_PROMISE, error.rfind(";") + 1)
+    if at < 0:
+        return error
+    return error[: at - 1] if error[:at].endswith((";", ",", ".")) else error[:at]
+
+
 def too_late(error: str) -> str:
     """Say why a part is not tried any more, given what went wrong with it last. That may end with
     the promise that it is tried again, which is not so any more."""
-    last = _PROMISE.sub("", error)
+    last = without_promise(error)
     lead = "it could not be delivered before `[delivery] expire_s`, so it is not tried any more"
     return f"{lead}; the last try said: {last}" if last else lead

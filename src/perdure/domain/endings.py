@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.reach import Missed, Reach
 from perdure.domain.text import sentence
 
 
@@ -37,6 +40,7 @@ _HAPPENED: Final[Mapping[str, str]] = {
     ),
     StopReason.AGENT_ERROR: "the agent failed",
     StopReason.STEPS_EXCEEDED: "it took too many steps",
+    StopReason.ANSWER_EXCEEDED: "the model said more than one answer may hold",
     StopReason.TURN_TIMEOUT: "it took too long",
 }
 # Their details are about what the person asked for, and written for them.
@@ -49,6 +53,15 @@ ALARMING: Final = frozenset(
         StopReason.PROVIDER_TIMEOUT,
         StopReason.PROVIDER_UNREACHABLE,
         StopReason.AGENT_ERROR,
+    }
+)
+# An agent that fails so is asked again later, or another one is asked.
+_AWAY: Final = frozenset(
+    {
+        StopReason.PROVIDER_CUT,
+        StopReason.PROVIDER_ERROR,
+        StopReason.PROVIDER_TIMEOUT,
+        StopReason.PROVIDER_UNREACHABLE,
     }
 )
 # Under the words of a turn that somebody else than its agent has ended.
@@ -73,6 +86,45 @@ def told(outcome: Outcome | None, reason: str, detail: str, audience: Audience) 
     if outcome is not Outcome.FAILED:
         return "" if outcome is Outcome.DONE else detail
     return _HAPPENED.get(reason, "the agent failed")
+
+
+def standing_in(settled_by: str, reach: Reach, audience: Audience) -> str:
+    """Return the note under an answer that another agent gave than the one that was asked; empty
+    if there was none."""
+    others = [each for each in reach.missed if each.agent != settled_by]
+    if not settled_by or not others:
+        return ""
+    return f"Answered by {settled_by}: {'; '.join(_why_not(each, audience) for each in others)}."
+
+
+def reached(settled: TurnSettled, audience: Audience) -> list[str]:
+    """Return a line for each thing that it took to get this turn's answer."""
+    reach = settled.reach
+    lines = [f"waited {reach.waited_s} s for an agent"] if reach.waited_s else []
+    if settled.outcome is Outcome.DONE:
+        note = standing_in(settled.agent, reach, audience)
+        own = [_why_not(each, audience) for each in reach.missed if each.agent == settled.agent]
+        return [*lines, *(f"{each} before it answered" for each in own), *filter(None, [note])]
+    # Why the last one did not answer is the turn's own detail.
+    others = [each for each in reach.missed if each.agent != settled.agent]
+    return [*lines, *(_why_not(each, audience) for each in others)]
+
+
+def reach_as_told(reach: Reach, audience: Audience) -> Reach:
+    """Return a turn's reach with what this audience may read of why agents did not answer."""
+    missed = tuple(
+        msgspec.structs.replace(
+            each, detail=told(Outcome.FAILED, each.reason, each.detail, audience)
+        )
+        for each in reach.missed
+    )
+    return msgspec.structs.replace(reach, missed=missed) if missed else reach
+
+
+def _why_not(missed: Missed, audience: Audience) -> str:
+    why = told(Outcome.FAILED, missed.reason, missed.detail, audience)
+    state = "was away" if missed.reason in _AWAY else "could not answer"
+    return f"{missed.agent} {state} ({why})" if why else f"{missed.agent} {state}"
 
 
 def is_cut(turn: Sequence[Recorded]) -> bool:

@@ -19,6 +19,13 @@ from typing import ClassVar, Final
 
 # How a system says that a disk, or this user's share of it, is full.
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+# How it says that this process, or the whole system, has no file descriptor left.
+NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+OUT_OF_FILES: Final = (
+    "out of file descriptors; raise the limit of open files (`ulimit -n`, or LimitNOFILE= of the "
+    "service) and restart the node"
+)
+OUT_OF_FILES_CODE: Final = "out_of_descriptors"
 
 
 class PerdureError(Exception):

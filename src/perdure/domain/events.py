@@ -5,11 +5,11 @@ Each event is immutable, in the past tense, and carries its format version as `v
 here can hold one.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from perdure.domain.forwards import Passage
 from perdure.domain.ids import (
     CallId,
     ConversationId,
@@ -17,15 +17,15 @@ from perdure.domain.ids import (
     MessageId,
     NodeId,
     PrincipalId,
+    QuestionId,
     SessionId,
     TurnId,
 )
+from perdure.domain.kinds import TurnKind
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
+from perdure.domain.reach import AT_ONCE, Reach
 from perdure.domain.stickers import Sticker
-
-# The kind of turns that say what somebody has sent here from elsewhere.
-SENT: Final = "sent"
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +75,22 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     model_calls: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            model_calls=self.model_calls + other.model_calls,
-        )
+        names = self.__struct_fields__
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
+
+
+class Worded(Event, frozen=True, kw_only=True):
+    """A message of a person's, or what they make of it later. `passed_on` are the passages of the
+    text that they did not write; older journals name none, also of what was passed on."""
+
+    turn: TurnId
+    message: MessageId
+    text: str
+    passed_on: tuple[Passage, ...] = ()
 
 
 class SessionOpened(Event, frozen=True, kw_only=True):
@@ -113,7 +118,7 @@ class SessionResumed(Event, frozen=True, kw_only=True):
     by: PrincipalId
 
 
-class TurnQueued(Event, frozen=True, kw_only=True):
+class TurnQueued(Worded, frozen=True, kw_only=True):
     """A user's message was accepted and its turn waits for a slot.
 
     `instructions`, `context`, `tools` and `options` serve calls that bring their own: a system
@@ -126,10 +131,7 @@ class TurnQueued(Event, frozen=True, kw_only=True):
     linked to this one; `traits` are the sender's. `continues` is the turn that was cut and goes on.
     """
 
-    turn: TurnId
-    message: MessageId
-    text: str
-    kind: str = "message"
+    kind: TurnKind = TurnKind.MESSAGE
     agent: str = ""
     attachments: tuple[Attachment, ...] = ()
     instructions: str = ""
@@ -193,6 +195,30 @@ class AttemptInterrupted(Event, frozen=True, kw_only=True):
     asked: Asked = Asked.NOTHING
 
 
+class AnswerAwaited(Event, frozen=True, kw_only=True):
+    """The turn waits for somebody to answer a question, with no owner until then. `call` is the
+    tool call that the question is about, `choices` are the words that answer it, and `deadline` is
+    the instant at which the wait ends without an answer; 0 for none."""
+
+    turn: TurnId
+    attempt: int
+    question: QuestionId
+    text: str
+    choices: tuple[str, ...] = ()
+    call: CallId | None = None
+    deadline: int = 0
+
+
+class AnswerReceived(Event, frozen=True, kw_only=True):
+    """A question was answered, and its turn goes on where it was. `by` is None where nobody has
+    answered in time; `answer` is empty then."""
+
+    turn: TurnId
+    question: QuestionId
+    answer: str = ""
+    by: PrincipalId | None = None
+
+
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
     """The model has been told of the interruption journalled at `interruption` in the journal of
     `session`. Older journals name no session: there it is the one that holds this event."""
@@ -203,13 +229,10 @@ class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
     session: SessionId | None = None
 
 
-class SteerAccepted(Event, frozen=True, kw_only=True):
+class SteerAccepted(Worded, frozen=True, kw_only=True):
     """A message for the turn that runs. It stands where it is taken; if it never is, it becomes a
     turn of its own, which is answered in the conversation `via`, if it came from a linked one."""
 
-    turn: TurnId
-    message: MessageId
-    text: str
     attachments: tuple[Attachment, ...] = ()
     by: PrincipalId | None = None
     sender: str = ""
@@ -217,20 +240,13 @@ class SteerAccepted(Event, frozen=True, kw_only=True):
     traits: SenderTraits = NO_TRAITS
 
 
-class SteerTaken(Event, frozen=True, kw_only=True):
-    turn: TurnId
-    message: MessageId
-    text: str
+class SteerTaken(Worded, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     sender: str = ""
 
 
-class TurnAmended(Event, frozen=True, kw_only=True):
+class TurnAmended(Worded, frozen=True, kw_only=True):
     """A message was rewritten by its author: before it ran, or long after."""
-
-    turn: TurnId
-    message: MessageId
-    text: str
 
 
 class NoticePosted(Event, frozen=True, kw_only=True):
@@ -258,7 +274,8 @@ class TurnMoved(Event, frozen=True, kw_only=True):
 
 class TurnSettled(Event, frozen=True, kw_only=True):
     """`prefix_break` says why the request did not begin with the bytes of the one before it, and
-    is empty where it did. `cost` is in millionths of the currency that prices are given in."""
+    is empty where it did. `cost` is in millionths of the currency that prices are given in.
+    `reach` says what it took to get an answer from an agent."""
 
     turn: TurnId
     outcome: Outcome
@@ -268,6 +285,7 @@ class TurnSettled(Event, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: int = 0
     prefix_break: str = ""
+    reach: Reach = AT_ONCE
 
 
 class CommandTaken(Event, frozen=True, kw_only=True):
@@ -325,12 +343,9 @@ class CompactionDropped(Event, frozen=True, kw_only=True):
     compaction: MessageId
 
 
-class MessageJoined(Event, frozen=True, kw_only=True):
+class MessageJoined(Worded, frozen=True, kw_only=True):
     """A message that was sent as one with those of a turn that still waits."""
 
-    turn: TurnId
-    message: MessageId
-    text: str
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -368,7 +383,9 @@ class StickerDescribed(Event, frozen=True, kw_only=True):
     words: str
 
 
-TurnEvent = TurnStarted | AttemptInterrupted | TurnRequeued | TurnSettled
+TurnEvent = (
+    TurnStarted | AttemptInterrupted | AnswerAwaited | AnswerReceived | TurnRequeued | TurnSettled
+)
 AnyEvent = (
     SessionOpened
     | SessionClosed
@@ -379,6 +396,8 @@ AnyEvent = (
     | ToolStarted
     | ToolFinished
     | AttemptInterrupted
+    | AnswerAwaited
+    | AnswerReceived
     | InterruptionAcknowledged
     | SteerAccepted
     | SteerTaken
@@ -398,37 +417,6 @@ AnyEvent = (
     | MediaLost
     | StickerDescribed
 )
-
-KINDS: Final[Mapping[str, type[AnyEvent]]] = {
-    "session_opened": SessionOpened,
-    "session_closed": SessionClosed,
-    "session_resumed": SessionResumed,
-    "turn_queued": TurnQueued,
-    "turn_started": TurnStarted,
-    "assistant_said": AssistantSaid,
-    "tool_started": ToolStarted,
-    "tool_finished": ToolFinished,
-    "attempt_interrupted": AttemptInterrupted,
-    "interruption_acknowledged": InterruptionAcknowledged,
-    "steer_accepted": SteerAccepted,
-    "steer_taken": SteerTaken,
-    "turn_amended": TurnAmended,
-    "notice_posted": NoticePosted,
-    "turn_requeued": TurnRequeued,
-    "turn_moved": TurnMoved,
-    "turn_settled": TurnSettled,
-    "command_taken": CommandTaken,
-    "head_moved": HeadMoved,
-    "title_set": TitleSet,
-    "compacted": Compacted,
-    "compaction_failed": CompactionFailed,
-    "compaction_dropped": CompactionDropped,
-    "message_joined": MessageJoined,
-    "media_fetched": MediaFetched,
-    "media_lost": MediaLost,
-    "sticker_described": StickerDescribed,
-}
-KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,17 +3,21 @@
 A forward holds the words of somebody else. The person who passed it on vouches for nothing in it,
 so it gives no command and answers no question. Its words are quoted line by line, below a line that
 says whose they are: whatever the words say, they cannot leave the quotation.
+
+A person can type such a line too. So a message says which passages of its text we have worded; what
+only looks like one of them is the person's own words.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from perdure.domain.text import one_line, storable
 
 NAME_MAX: Final = 64
+_BETWEEN: Final = "\n\n"
 
 
 class Origin(StrEnum):
@@ -33,6 +37,20 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin = Origin.HIDDEN
     name: str = ""
     text: str = ""
+
+
+class Passage(msgspec.Struct, frozen=True, array_like=True):
+    """The characters of a text from `start` up to `end`, which were passed on."""
+
+    start: int
+    end: int
+
+
+class Words(NamedTuple):
+    """A text, and which passages of it were passed on, in their order."""
+
+    text: str
+    passed_on: tuple[Passage, ...] = ()
 
 
 _LEADS: Final = {
@@ -56,3 +74,23 @@ def quoted(text: str) -> Iterable[str]:
     """Yield each line of a text behind a mark. Every kind of line break that Unicode knows ends a
     line here, so that none of them can begin a line without the mark."""
     return (f"> {line}" for line in storable(text).strip().splitlines())
+
+
+def with_forwards(text: str, forwards: Iterable[Forward]) -> Words:
+    """Return a person's own words and below them what they passed on with them."""
+    passed_on = [Words(worded, (Passage(0, len(worded)),)) for worded in map(told, forwards)]
+    return one_below_the_other([Words(text), *passed_on]) if passed_on else Words(text)
+
+
+def one_below_the_other(texts: Iterable[Words]) -> Words:
+    """Join texts by blank lines, without those that say nothing."""
+    joined: list[str] = []
+    passed_on: list[Passage] = []
+    length = 0
+    for text, passages in texts:
+        if not text.strip():
+            continue
+        passed_on += [Passage(length + each.start, length + each.end) for each in passages]
+        joined.append(text)
+        length += len(text) + len(_BETWEEN)
+    return Words(_BETWEEN.join(joined), tuple(passed_on))

@@ -52,7 +52,12 @@ def same(one: str, other: str) -> bool:
     return one.casefold() == other.casefold()
 
 
+def line_told(text: str) -> str:
+    """Return the line that tells of a memory."""
+    return f"- {text}"
+
+
 def told(memories: Iterable[Memory]) -> str:
     """The memories as a section of the instructions; the same ones always give the same text."""
     known = sorted(memories, key=lambda memory: (memory.created_at, memory.id))
-    return "\n".join([_HEADING, *(f"- {memory.text}" for memory in known)]) if known else ""
+    return "\n".join([_HEADING, *(line_told(memory.text) for memory in known)]) if known else ""

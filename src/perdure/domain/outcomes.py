@@ -52,8 +52,10 @@ class StopReason(StrEnum):
     INVALID_REQUEST = "invalid_request"
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
+    ANSWER_EXCEEDED = "answer_exceeded"
     TURN_TIMEOUT = "turn_timeout"
     BUDGET = "budget"
+    OUT_OF_DESCRIPTORS = "out_of_descriptors"
 
     @property
     def is_finish(self) -> bool:

@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 
 from perdure.domain.attachments import Places, as_fetched, given_in_words, places_of
+from perdure.domain.attribution import attributed, in_own_words
+from perdure.domain.bounds import ROOM, Room
 from perdure.domain.compaction import background
 from perdure.domain.errors import Corrupt
 from perdure.domain.events import (
-    SENT,
     AssistantSaid,
     Attachment,
     Compacted,
@@ -31,9 +32,12 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import MessageId, SessionId
+from perdure.domain.forwards import Words
+from perdure.domain.ids import CallId, MessageId, SessionId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Ending
+from perdure.domain.prefix import Source
 from perdure.domain.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 
 
@@ -90,7 +94,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """History up to some turn: final messages as bytes, and the newest, which may still grow.
 
     The bytes stand in stretches: those in `sealed` are long and never copied again, `encoded` is
-    what came after them. A turn so costs the same however long the conversation is.
+    what came after them. A turn so costs the same however long the conversation is. `source` says
+    how the turns stood that it was made from.
     """
 
     sealed: tuple[bytes, ...] = ()
@@ -98,6 +103,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     newest: Message | None = None
     tokens: int = 0
+    source: Source = Source()
 
     @property
     def size(self) -> int:
@@ -113,7 +119,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     joined with commas, as they are to be joined with each other.
     `context` and `tools` are JSON text that a caller without a conversation brought along;
     `options` any caller may bring.
-    `purpose` names the errand it is made for, if it is for one.
+    `purpose` names the errand it is made for, if it is for one. `room` is how much may be answered.
     """
 
     instructions: str
@@ -124,6 +130,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     options: Options = NONE
     sealed: tuple[bytes, ...] = ()
     purpose: str = ""
+    room: Room = ROOM
 
     @property
     def history(self) -> tuple[bytes, ...]:
@@ -138,27 +145,37 @@ NO_NOTES: Final[Notes] = {}
 
 
 def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Message]:
-    """One turn's events, in seq order, as messages. The user's message comes first. Each note
-    stands directly behind the event it is given for."""
+    """Return one turn's events, in seq order, as messages. The user's message comes first. Each
+    note stands directly behind the event it is given for, or, where that stands between a call and
+    its result, behind the last result of those calls."""
     messages: list[Message] = []
     events = list(turn)
-    amended = {r.event.message: r.event.text for r in events if isinstance(r.event, TurnAmended)}
+    unanswered: set[CallId] = set()
+    held: list[Note] = []
+    amended = {r.event.message: r.event for r in events if isinstance(r.event, TurnAmended)}
     places = places_of(events)
+    is_shared = any(isinstance(r.event, TurnQueued) and r.event.sender for r in events)
     for recorded in events:
         match recorded.event:
             case TurnQueued() | MessageJoined() | SteerTaken() as spoken:
-                _add(messages, Role.USER, _user_blocks(spoken, amended, places))
+                blocks = _user_blocks(spoken, amended, places, is_shared=is_shared)
+                _add(messages, Role.USER, blocks)
             case AssistantSaid() as said:
                 _add(messages, Role.ASSISTANT, _assistant_blocks(said))
+                unanswered.update(each.id for each in said.calls)
             case Compacted(summary=summary):
                 _add(messages, Role.USER, [TextBlock(background(summary))])
             case ToolFinished(call=call, ending=ending, result=result):
                 block = ResultBlock(call=call, text=result, is_error=ending is not Ending.RETURNED)
                 _add(messages, Role.USER, [block])
+                unanswered.discard(call)
             case _:
                 pass
         if recorded.key in notes:
-            _add(messages, Role.USER, [notes[recorded.key]])
+            held.append(notes[recorded.key])
+        if held and not unanswered:
+            _add(messages, Role.USER, held)
+            held = []
     return messages
 
 
@@ -171,15 +188,20 @@ def _assistant_blocks(said: AssistantSaid) -> list[Block]:
 
 def _user_blocks(
     spoken: TurnQueued | MessageJoined | SteerTaken,
-    amended: Mapping[MessageId, str],
+    amended: Mapping[MessageId, TurnAmended],
     places: Places,
+    *,
+    is_shared: bool,
 ) -> list[Block]:
-    if isinstance(spoken, TurnQueued) and spoken.kind == SENT:
+    if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
         return [TextBlock(FROM_ELSEWHERE)]
-    text = amended.get(spoken.message, spoken.text)
-    if not isinstance(spoken, MessageJoined) and spoken.sender:
+    said = amended.get(spoken.message, spoken)
+    text, words = said.text, Words(said.text, said.passed_on)
+    if isinstance(spoken, MessageJoined):
+        text = in_own_words(words) if is_shared else text
+    elif spoken.sender:
         # A line of ours before each message: who speaks is a fact, what they say is not.
-        text = f"[{spoken.sender}]\n{text}"
+        text = attributed(spoken.sender, words)
     blocks: list[Block] = [TextBlock(text)] if text.strip() else []
     return blocks + [MediaBlock(attachment=each) for each in as_fetched(spoken, places)]
 
@@ -211,6 +233,7 @@ def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Wi
         count=window.count + len(final),
         newest=newest,
         tokens=window.tokens + tokens_of_messages(final),
+        source=window.source,
     )
 
 

@@ -14,11 +14,15 @@ ASKED_AGAIN: Final = "asked_again"
 
 class ToldTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn as it is told of a session, with its events. `left` says why it does not stand there
-    any more, and is empty where it does."""
+    any more, and is empty where it does; `has_earlier`, whether the session has turns before it.
+    Of a turn that is too long for a page these are its last entries, or the last before some place,
+    from the number `begins_at` on; entries before that are there only to tell them by."""
 
     turn: TurnId
     events: tuple[Recorded, ...]
     left: str = ""
+    has_earlier: bool = False
+    begins_at: int = 0
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     title: str
     parent: SessionId | None
-    is_live: bool
+    is_live: bool = msgspec.field(name="live")
     events: int
     opened_at: int
     active_at: int
@@ -57,7 +61,7 @@ LETTER: Final = "letter"
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """`at` is when its state changed last."""
+    """`at` is when its state changed last. `is_replayed`: a person had it sent after all."""
 
     id: str
     message: str
@@ -74,6 +78,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
+    is_replayed: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,11 @@ from perdure.domain.events import (
     ToolCall,
     ToolFinished,
     TurnQueued,
+    TurnStarted,
 )
 from perdure.domain.ids import CallId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
+from perdure.domain.next_action import open_calls
 from perdure.domain.outcomes import Asked, Ending, Interruption
 from perdure.domain.prompt import Message, Note, Role, messages_of
 
@@ -37,8 +40,6 @@ HEARTBEAT_MS: Final = 500
 # A turn that has crashed before may be the reason. It is alone until it has lived longer than it
 # ever did, and no longer than this.
 ALONE_MS: Final = 60_000
-# Kinds of turns that nobody watches over: they are always resumed.
-PERSONAL: Final = "message"
 
 
 class Resume(StrEnum):
@@ -69,11 +70,11 @@ class Fate(StrEnum):
     MAKES_WAY = "makes way"
 
 
-def fate(policy: Policy, *, kind: str, age_ms: int, is_followed: bool) -> Fate:
+def fate(policy: Policy, *, kind: TurnKind, age_ms: int, is_followed: bool) -> Fate:
     """What would wait for the next message does not wait if that has come already, and nobody is
     asked about it then."""
     is_stale = bool(policy.freshness_ms) and age_ms > policy.freshness_ms
-    if kind != PERSONAL or (policy.resume is Resume.CONTINUE and not is_stale):
+    if kind is not TurnKind.MESSAGE or (policy.resume is Resume.CONTINUE and not is_stale):
         return Fate.GOES_ON
     if is_followed:
         return Fate.MAKES_WAY
@@ -222,10 +223,30 @@ def telling_own(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) ->
     return msgspec.structs.replace(telling, interruptions=(*telling.interruptions, *own))
 
 
+def telling_again(
+    turn: Sequence[Recorded], chain: Iterable[Sequence[Recorded]], *, upto: int
+) -> Telling:
+    """Find out what the attempt has told whose request held the turn's events up to this one.
+    Of earlier turns that is what it has acknowledged; of its own, what it had not before."""
+    begun = max(r.seq for r in turn if isinstance(r.event, TurnStarted) and r.seq <= upto)
+    ended = [r.seq for r in turn if isinstance(r.event, TurnStarted) and r.seq > begun]
+    acknowledged = [r for r in turn if isinstance(r.event, InterruptionAcknowledged)]
+    now = {told_by(r) for r in acknowledged if begun < r.seq < min(ended, default=r.seq + 1)}
+    telling = Telling()
+    for events in reversed(list(chain)):
+        told = [recorded.seq for recorded in events if recorded.key in now]
+        if told:
+            telling = telling_before(events, telling, told_seq=min(told) - 1)
+    own = {recorded.key for recorded in turn}
+    before = [told_by(r) for r in acknowledged if r.seq < begun]
+    told_seq = max((key[1] for key in before if key in own), default=0)
+    return telling_own([r for r in turn if r.seq <= begun], telling, told_seq=told_seq)
+
+
 def _ends_with_words(turn: Iterable[Recorded]) -> bool:
     """Tell whether the last message of a turn is the model's own, so that one must follow it."""
     told = [r.event for r in turn if isinstance(r.event, AssistantSaid | ToolFinished)]
-    return bool(told) and isinstance(told[-1], AssistantSaid)
+    return bool(told) and isinstance(told[-1], AssistantSaid) and not told[-1].calls
 
 
 def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
@@ -269,13 +290,27 @@ def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[Mess
     mine = [each for each in telling.interruptions if each.key in own]
     if mine:
         last = mine[-1]
-        head = [recorded for recorded in turn if recorded.seq <= last.seq]
-        notes[last.key] = _note(last, [*telling.before, *head], is_replaced=False)
+        notes[last.key] = _note(last, [*telling.before, *_known_at(turn, last)], is_replaced=False)
     messages = messages_of(turn, notes=notes)
     if mine or not telling.interruptions:
         return messages
     ahead = _note(telling.interruptions[-1], telling.before, is_replaced=True)
     return [Message(role=Role.USER, blocks=(ahead,)), *messages]
+
+
+def _known_at(turn: Sequence[Recorded], last: Recorded) -> list[Recorded]:
+    """Return what the model knows of a turn where the note about this interruption stands: all that
+    came before it, and the results of calls that were run after it because they had not begun."""
+    before = [recorded for recorded in turn if recorded.seq <= last.seq]
+    still_open = {call.id for call in open_calls([recorded.event for recorded in before])}
+    results = (
+        recorded
+        for recorded in turn
+        if recorded.seq > last.seq
+        and isinstance(recorded.event, ToolFinished)
+        and recorded.event.call in still_open
+    )
+    return [*before, *results]
 
 
 def _orders(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:

@@ -3,6 +3,8 @@
 import msgspec
 
 from perdure.domain.events import (
+    AnswerAwaited,
+    AnswerReceived,
     AnyEvent,
     AttemptInterrupted,
     HeadMoved,
@@ -10,6 +12,7 @@ from perdure.domain.events import (
     SessionOpened,
     SessionResumed,
     TitleSet,
+    TurnEvent,
     TurnMoved,
     TurnQueued,
     TurnRequeued,
@@ -19,7 +22,7 @@ from perdure.domain.events import (
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.outcomes import Outcome
 from perdure.domain.recovery import CONTINUE, DROP
-from perdure.domain.turn import State
+from perdure.domain.turn import State, state_after
 
 
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +37,10 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_resuming(self) -> bool:
-        return self.state is State.INTERRUPTED or (self.state is State.QUEUED and self.attempts > 0)
+        """Tell whether the turn is to go on after an interruption. One whose question was answered
+        waits in line as well, and was not interrupted."""
+        was_cut = self.attempts > 0 and bool(self.reason)
+        return self.state is State.INTERRUPTED or (self.state is State.QUEUED and was_cut)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,14 +105,14 @@ def after(standing: Standing, event: AnyEvent) -> Standing:
         case TurnQueued(turn=turn):
             turns = (*standing.open_turns, OpenTurn(id=turn))
             return msgspec.structs.replace(standing, open_turns=turns)
-        case TurnStarted(turn=turn, attempt=attempt):
-            return _changed(standing, turn, state=State.RUNNING, attempts=attempt, reason="")
-        case AttemptInterrupted(turn=turn, reason=reason):
-            return _changed(standing, turn, state=State.INTERRUPTED, reason=reason, is_asked=False)
+        case TurnStarted(attempt=attempt):
+            return _stepped(standing, event, attempts=attempt, reason="")
+        case AttemptInterrupted(reason=reason):
+            return _stepped(standing, event, reason=reason, is_asked=False)
+        case TurnRequeued() | AnswerAwaited() | AnswerReceived():
+            return _stepped(standing, event)
         case NoticePosted(about=turn, choices=choices) if turn and choices:
             return _changed(standing, turn, is_asked=True)
-        case TurnRequeued(turn=turn):
-            return _changed(standing, turn, state=State.QUEUED)
         case TurnMoved(turn=turn):
             return msgspec.structs.replace(standing, open_turns=_others(standing, turn))
         case TurnSettled(turn=turn, outcome=outcome):
@@ -125,6 +131,13 @@ def _session_change(event: AnyEvent) -> dict[str, object]:
             return {"is_suspended": False}
         case _:
             return {}
+
+
+def _stepped(standing: Standing, event: TurnEvent, **changes: object) -> Standing:
+    """Return the standing with the turn of this event in the state that the machine says."""
+    states = [each.state for each in standing.open_turns if each.id == event.turn]
+    after = {"state": state_after(states[0], event)} if states else {}
+    return _changed(standing, event.turn, **changes, **after)
 
 
 def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:

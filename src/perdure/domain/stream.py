@@ -39,10 +39,19 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """`detail` says in words what happened, for the person and the log; empty on a finish."""
+    """`detail` says in words what happened, for the person and the log; empty on a finish.
+
+    The rest is about a failure of which nobody has seen anything. `may_retry`: the same call may
+    simply be made again, and may succeed; it is never set once anything came of an answer. `status`
+    is the HTTP status by which the server has refused, 0 if there was none. `retry_after_s` is the
+    wait that the server asked for, None if it asked for none.
+    """
 
     reason: StopReason
     detail: str = ""
+    may_retry: bool = False
+    status: int = 0
+    retry_after_s: float | None = None
 
 
 AgentEvent = Text | File | Thinking | Call | Spent | Stopped

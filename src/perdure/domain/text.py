@@ -21,6 +21,18 @@ def storable(text: str) -> str:
     )
 
 
+def excerpt(text: str, words: str, *, length: int) -> str:
+    """Return the part of a text that holds the first of the words; a short text as it is."""
+    if len(text) <= length:
+        return text
+    lowered = text.lower()
+    places = [lowered.find(word) for word in words.lower().split()]
+    place = min((each for each in places if each >= 0), default=0)
+    start = max(place - length // 3, 0)
+    end = start + length
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+
+
 def sentence(text: str) -> str:
     """Return a text with a full stop behind it, unless it ends with a mark of its own."""
     kept = text.rstrip()

@@ -14,7 +14,6 @@ import msgspec
 
 from perdure.domain.attachments import NOWHERE, Places, Spoken, as_fetched, places_of, shown
 from perdure.domain.events import (
-    SENT,
     AssistantSaid,
     Attachment,
     MessageJoined,
@@ -28,6 +27,7 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Ending, Outcome
 from perdure.domain.records import ToldTurn
 
@@ -65,8 +65,11 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list[Entry]:
-    """One turn's entries. A turn that never started has none: it is on no chain."""
+def entries_of(
+    turn: Sequence[Recorded], running: Running | None = None, *, since: int = 0
+) -> list[Entry]:
+    """One turn's entries, of facts from the number `since` on. A turn that never started has none:
+    it is on no chain."""
     if not any(isinstance(recorded.event, TurnStarted) for recorded in turn):
         return []
     names = {
@@ -80,6 +83,7 @@ def entries_of(turn: Sequence[Recorded], running: Running | None = None) -> list
     entries = [
         msgspec.structs.replace(entry, text=amended.get(MessageId(entry.id), entry.text))
         for recorded in turn
+        if recorded.seq >= since
         for entry in _entries(recorded, names, places)
     ]
     settled = next((r for r in turn if isinstance(r.event, TurnSettled)), None)
@@ -109,7 +113,7 @@ def entries_of_session(
         shown = running if running and running.turn == turn.turn else None
         entries += [
             msgspec.structs.replace(entry, left=turn.left, session="" if home == session else home)
-            for entry in entries_of(turn.events, shown)
+            for entry in entries_of(turn.events, shown, since=turn.begins_at)
         ]
     return entries
 
@@ -141,7 +145,7 @@ def assistant_entry(said: AssistantSaid, at: int) -> Entry:
 
 def _entries(recorded: Recorded, names: Mapping[CallId, str], places: Places) -> Iterable[Entry]:
     match recorded.event:
-        case TurnQueued(kind=kind) if kind == SENT:
+        case TurnQueued(kind=kind) if kind == TurnKind.SENT:
             return
         case TurnQueued() | MessageJoined() | SteerTaken() as spoken:
             yield user_entry(spoken, recorded.at, places)
@@ -192,12 +196,36 @@ def call_state(ending: Ending) -> str:
     return "unknown" if ending is Ending.UNKNOWN else "finished"
 
 
-def page(entries: Sequence[Entry], *, before: str | None, limit: int) -> list[Entry]:
-    """The newest entries, or the newest before one of them."""
+def page(
+    entries: Sequence[Entry], *, before: str | None, limit: int, length_max: int
+) -> list[Entry]:
+    """The newest entries, or the newest before one of them: as many as fit, and one at least."""
     end = len(entries)
     if before is not None:
         end = next((n for n, entry in enumerate(entries) if entry.id == before), 0)
-    return list(entries[max(end - limit, 0) : end])
+    start, length = end, 0
+    while start > max(end - limit, 0):
+        length += _length(entries[start - 1])
+        if length > length_max and start < end:
+            break
+        start -= 1
+    return list(entries[start:end])
+
+
+def _length(entry: Entry) -> int:
+    """The characters of an entry that may be many."""
+    return (
+        len(entry.text)
+        + len(entry.detail)
+        + sum(len(call.arguments) for call in entry.tool_calls)
+        + sum(len(attachment.text) for attachment in entry.attachments)
+    )
+
+
+def parent_of(turn: Iterable[Recorded]) -> TurnId | None:
+    """The turn that this one continues, if there is one."""
+    started = [recorded.event for recorded in turn if isinstance(recorded.event, TurnStarted)]
+    return started[-1].parent if started else None
 
 
 def reply_text(turn: Iterable[Recorded]) -> str:

@@ -1,13 +1,13 @@
 """The life of a turn, as data.
 
-    queued ──TurnStarted──▶ running ──TurnSettled──▶ settled
-      ▲                      │  ▲ │
-      │                      │  └─▼ waiting (for an approval)
-      └──TurnRequeued── interrupted ──TurnSettled──▶ settled
+`LEGAL` is the whole machine; `scripts/draw-turn-machine` prints it as the drawing in
+ARCHITECTURE.md. `evolve` folds journalled facts, so an illegal one is `Corrupt`. `require` decides
+for callers that are not trusted, so an illegal wish is a `Conflict`: the one module of the store
+that writes a turn's state asks it (`store/operations/turn_rows.py`). The database guards the same
+rules again with CHECKs and a unique index.
 
-`LEGAL` is the whole machine. `evolve` folds journalled facts, so an illegal one is `Corrupt`; the
-deciders below serve callers that are not trusted, so an illegal wish is a `Conflict`. The store
-guards the same rules a second time with CHECKs and a unique index.
+A turn that waits for an answer has no owner: nothing of it is in memory, a drain does not wait for
+it, and no crash interrupts it.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,8 @@ import msgspec
 
 from perdure.domain.errors import Conflict, Corrupt
 from perdure.domain.events import (
+    AnswerAwaited,
+    AnswerReceived,
     AttemptInterrupted,
     TurnEvent,
     TurnQueued,
@@ -42,8 +44,9 @@ LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
     (State.QUEUED, TurnSettled): State.SETTLED,  # stopped before it ran
     (State.RUNNING, TurnSettled): State.SETTLED,
     (State.RUNNING, AttemptInterrupted): State.INTERRUPTED,  # the owner died, or time ran out
-    (State.WAITING, TurnSettled): State.SETTLED,
-    (State.WAITING, AttemptInterrupted): State.INTERRUPTED,
+    (State.RUNNING, AnswerAwaited): State.WAITING,
+    (State.WAITING, AnswerReceived): State.QUEUED,  # same turn, where it was
+    (State.WAITING, TurnSettled): State.SETTLED,  # stopped or replaced
     (State.INTERRUPTED, TurnRequeued): State.QUEUED,  # same turn, next attempt
     (State.INTERRUPTED, TurnSettled): State.SETTLED,  # replaced, dropped, or at the limit
 }
@@ -64,15 +67,20 @@ def opened(event: TurnQueued) -> Turn:
     return Turn(id=event.turn)
 
 
-def evolve(turn: Turn, event: TurnEvent) -> Turn:
-    """Fold one journalled fact. The journal is trusted, so an illegal fact means corruption."""
-    state = LEGAL.get((turn.state, type(event)))
-    if state is None:
+def state_after(state: State, event: TurnEvent) -> State:
+    """Return the state that a turn is in once this fact was journalled."""
+    after = LEGAL.get((state, type(event)))
+    if after is None:
         raise Corrupt(
-            f"{turn.id}: {type(event).__name__} is not possible while {turn.state}; "
+            f"{event.turn}: {type(event).__name__} is not possible while {state}; "
             "run `perdure verify` and restore a backup"
         )
-    changed = msgspec.structs.replace(turn, state=state)
+    return after
+
+
+def evolve(turn: Turn, event: TurnEvent) -> Turn:
+    """Fold one journalled fact. The journal is trusted, so an illegal fact means corruption."""
+    changed = msgspec.structs.replace(turn, state=state_after(turn.state, event))
     match event:
         case TurnStarted(attempt=attempt, parent=parent):
             return msgspec.structs.replace(
@@ -82,8 +90,17 @@ def evolve(turn: Turn, event: TurnEvent) -> Turn:
             return msgspec.structs.replace(changed, interruption=reason)
         case TurnSettled(outcome=outcome):
             return msgspec.structs.replace(changed, outcome=outcome)
-        case TurnRequeued():
+        case TurnRequeued() | AnswerAwaited() | AnswerReceived():
             return changed
+
+
+def drawing() -> str:
+    """Return the machine as a Mermaid diagram."""
+    steps = [
+        f"    {state} --> {after}: {event.__name__}" for (state, event), after in LEGAL.items()
+    ]
+    ends = f"    [*] --> {State.QUEUED}", f"    {State.SETTLED} --> [*]"
+    return "\n".join(["stateDiagram-v2", ends[0], *steps, ends[1]])
 
 
 def require(state: State, event: type[TurnEvent], *, turn: TurnId) -> State:

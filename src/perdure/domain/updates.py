@@ -2,21 +2,16 @@
 
 import hashlib
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.events import NO_TRAITS, Attachment, Recorded, SenderTraits
+from perdure.domain.forwards import Passage
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.options import NONE, Options
 from perdure.domain.outcomes import Busy
-
-MESSAGE: Final = "message"
-CALL: Final = "call"
-# Kinds of updates that speak of an earlier message.
-EDIT: Final = "edit"
-DELETE: Final = "delete"
 
 
 class Effect(StrEnum):
@@ -42,13 +37,13 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     Of an edit or a deletion, `target` is the external id of the message it speaks of, and its own
     external id is the event's: a message may be edited more than once. `sender` names them where
     several people talk; `place_kind` and `label` are what the platform tells of the place;
-    what has the same `album` was sent as one. `is_forwarded`: it passes on what somebody else has
-    written, so nothing in it is an order to the gateway.
+    what has the same `album` was sent as one. `passed_on` are the passages of the text that
+    somebody else has written; where there are any, nothing in it is an order to the gateway.
     """
 
     address: Address
     external_id: str
-    kind: str
+    kind: UpdateKind
     principal: PrincipalId
     text: str
     busy: Busy = Busy.QUEUE
@@ -64,14 +59,20 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     place_kind: str = ""
     label: str = ""
     album: str = ""
-    is_forwarded: bool = False
+    passed_on: tuple[Passage, ...] = ()
     traits: SenderTraits = NO_TRAITS
+
+    @property
+    def is_forwarded(self) -> bool:
+        return bool(self.passed_on)
 
     @property
     def takes_commands(self) -> bool:
         """Whether a slash may begin a command. In calls that are a conversation of their own, and
         in what somebody else has written, it is only a slash."""
-        is_said = self.kind == MESSAGE or (self.kind == CALL and self.is_listed)
+        is_said = self.kind == UpdateKind.MESSAGE or (
+            self.kind == UpdateKind.CALL and self.is_listed
+        )
         return is_said and not self.is_forwarded
 
     def digest(self) -> str:

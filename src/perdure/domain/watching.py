@@ -15,7 +15,6 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
-    SENT,
     AssistantSaid,
     CommandTaken,
     MessageJoined,
@@ -30,6 +29,7 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Entry, assistant_entry, call_state, user_entry
 
@@ -94,6 +94,9 @@ class Position(msgspec.Struct, frozen=True, order=True):
         return f"{self.generation:06d}-{self.seq:010d}-{self.sub:02d}-{self.offset:09d}"
 
 
+Told = tuple[Position, News]
+
+
 class Move(msgspec.Struct, frozen=True):
     """Another session became the live one. The one that was `left` has news up to `left_seq`, the
     new one behind `seq`."""
@@ -127,7 +130,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
     """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
     match recorded.event:
         case TurnQueued() | MessageJoined() | SteerAccepted() as spoken:
-            is_sent = isinstance(spoken, TurnQueued) and spoken.kind == SENT
+            is_sent = isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT
             return [] if is_sent else [user_entry(spoken, recorded.at)]
         case TurnAmended() as amended:
             return [
@@ -188,12 +191,12 @@ def state_of(standing: Standing) -> StateNews:
 
 def told_of(
     recorded: Recorded, *, generation: int, shown: int, calls: dict[str, str]
-) -> tuple[list[tuple[Position, News]], int]:
+) -> tuple[list[Told], int]:
     """One fact's news with their positions, for a watcher who was shown so much of the message
     being written; and how much of such a message is shown afterwards."""
     event, seq = recorded.event, recorded.seq
     after = 0 if isinstance(event, _ENDERS) else shown
-    told: list[tuple[Position, News]] = []
+    told: list[Told] = []
     if isinstance(event, AssistantSaid) and event.text[shown:]:
         rest = Delta(turn=event.turn, message=event.message, offset=shown, text=event.text[shown:])
         told.append((Position(generation, seq, 0, len(event.text)), rest))
@@ -204,7 +207,7 @@ def told_of(
 
 def missed_in(
     leg: Leg, recorded: Recorded, *, shown: int, calls: dict[str, str]
-) -> tuple[list[tuple[Position, News]], int]:
+) -> tuple[list[Told], int]:
     """The same for a watcher who stands at the leg's start. Of the entry that this is in, some news
     may be unseen."""
     start = leg.start

@@ -13,6 +13,7 @@ from perdure.domain.access import Speaker, Terms, refusal
 from perdure.domain.ids import TurnId
 from perdure.engine.feed import Feed
 from perdure.ports.turns import Turns
+from perdure.ports.wakes import Topic, Wakes
 
 AT_ONCE: Final = 500
 log = structlog.get_logger("access")
@@ -33,20 +34,11 @@ class Review:
     """Ends the work of people who may not speak any more: what runs is stopped, what waits or was
     interrupted is refused. A turn that is missed here is found when it begins."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        admission: Admission,
-        feed: Feed,
-        *,
-        abandon: Callable[[TurnId], None],
-        wake: Callable[[], None],
-    ) -> None:
+    def __init__(self, turns: Turns, admission: Admission, feed: Feed, *, wakes: Wakes) -> None:
         self._turns = turns
         self._admission = admission
         self._feed = feed
-        self._abandon = abandon
-        self._wake = wake
+        self._wakes = wakes
 
     async def step(self) -> None:
         """Look at every turn that is not settled. Those that an ending frees come last."""
@@ -60,7 +52,8 @@ class Review:
 
     async def _turn_away(self, turn: TurnId, why_not: str) -> None:
         recorded = await self._turns.turn_away(turn, why_not)
-        self._abandon(turn)
+        self._wakes.publish(Topic.ENDED, turn)
         self._feed.publish_recorded(recorded)
-        self._wake()
+        self._wakes.publish(Topic.TURNS)
+        self._wakes.publish(Topic.OUTBOX)
         log.info("a turn was ended", turn=turn, reason=why_not)

@@ -6,7 +6,6 @@ again only when it has worked in between and some time has passed. What was told
 memory: after a restart it is told once more.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -21,6 +20,7 @@ from perdure.engine.persist import persist
 from perdure.ports.clock import Clock
 from perdure.ports.operators import Operators
 from perdure.ports.turns import Claimed, Settlement
+from perdure.ports.wakes import Topic, Wakes
 
 # A server that works every other time is no reason to write every other time.
 AGAIN_S: Final = 600.0
@@ -28,15 +28,13 @@ log = structlog.get_logger("turn")
 
 
 class Alarm:
-    """`wake` is told when something was put into the outbox."""
+    """Remembers which agents fail for which reasons, and when the operators were told."""
 
-    def __init__(
-        self, operators: Operators, feed: Feed, *, clock: Clock, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, operators: Operators, feed: Feed, *, clock: Clock, wakes: Wakes) -> None:
         self._operators = operators
         self._feed = feed
         self._clock = clock
-        self._wake = wake
+        self._wakes = wakes
         self._failing: set[tuple[str, str]] = set()
         self._told_at: dict[tuple[str, str], float] = {}
 
@@ -60,10 +58,6 @@ class Alarm:
             return
         if settlement.outcome is not Outcome.FAILED or reason not in ALARMING:
             return
-        log.warning(
-            "a turn failed", turn=claimed.lease.turn, agent=agent, reason=reason,
-            detail=settlement.detail,
-        )  # fmt: skip
         if self._is_new((agent, reason)):
             await self._tell(claimed, settlement, audience)
 
@@ -91,4 +85,4 @@ class Alarm:
             log.warning("the operators could not be told", error=error.message)
             return
         self._feed.publish_recorded(told)
-        self._wake()
+        self._wakes.publish(Topic.OUTBOX)

@@ -1,17 +1,16 @@
 """What the gateway does by itself once a turn is over: find a title, make room."""
 
-from collections.abc import Callable
-
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.events import Recorded, TurnQueued
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.recovery import PERSONAL
 from perdure.engine.feed import Feed
 from perdure.engine.roster import Seat
 from perdure.ports.errands import Errands
 from perdure.ports.turns import Claimed
+from perdure.ports.wakes import Topic, Wakes
 
 log = structlog.get_logger("errands")
 
@@ -21,13 +20,11 @@ class Afterwards:
     context has grown past the agent's mark. Neither is worth a turn: if the store does not take the
     order now, the next turn gives it again."""
 
-    def __init__(
-        self, errands: Errands, feed: Feed, *, has_titles: bool, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, errands: Errands, feed: Feed, *, has_titles: bool, wakes: Wakes) -> None:
         self._errands = errands
         self._feed = feed
         self._has_titles = has_titles
-        self._wake = wake
+        self._wakes = wakes
 
     async def turn_is_over(
         self,
@@ -39,7 +36,7 @@ class Afterwards:
         context_tokens: int,
     ) -> None:
         lease = claimed.lease
-        is_nameless = not claimed.has_title and queued.kind == PERSONAL
+        is_nameless = not claimed.has_title and queued.kind == TurnKind.MESSAGE
         try:
             recorded: list[Recorded] = []
             if self._has_titles and is_nameless and outcome is Outcome.DONE:
@@ -53,9 +50,9 @@ class Afterwards:
                     agent=seat.compact_agent or seat.name,
                 )
         except (Transient, Ambiguous) as error:
-            log.warning("an errand may not be sent", error=error.message, session=lease.session)
-            self._wake()  # if it was, someone must run it
+            log.debug("an errand may not be sent", error=error.message, session=lease.session)
+            self._wakes.publish(Topic.TURNS)  # if it was, someone must run it
             return
         if recorded:
             self._feed.publish_recorded(recorded)
-            self._wake()
+            self._wakes.publish(Topic.TURNS)

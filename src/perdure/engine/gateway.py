@@ -3,6 +3,9 @@
 1. Stop taking: no more claims; accepting goes on, what comes waits for the next start.
 2. Finish or park: turns get `drain_timeout_s` to end; what is left is interrupted, durably.
 3. Close: leave the nodes, let go of the store (its owner does that).
+
+All of it is bounded by `drain_timeout_s` and a moment (`engine/ending.py`), also where the store
+takes no write or a platform hangs.
 """
 
 import asyncio
@@ -15,23 +18,33 @@ from perdure.domain.announcing import Drain
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.recovery import HEARTBEAT_MS
 from perdure.engine.desk import Limits
+from perdure.engine.ending import CLOSING_S, Ending
 from perdure.engine.feed import Feed
 from perdure.engine.fetching import FetchPump
 from perdure.engine.indexing import Indexer
+from perdure.engine.leases import NodeLease
 from perdure.engine.outbox import OutboxPump
 from perdure.engine.patience import happens
+from perdure.engine.previews import Previews
+from perdure.engine.pulse import BEAT_AT_WORK_S, Pulse
 from perdure.engine.reaper import Reaper
-from perdure.engine.supervisor import REST_S, Start, kept
+from perdure.engine.supervisor import STEADY_S, Start, kept
 from perdure.engine.sweeping import Sweeper
+from perdure.engine.thrift import Thrift
 from perdure.engine.turns import TurnPump
+from perdure.engine.wakes import Bus
+from perdure.engine.windows import Windows
 from perdure.ports.clock import Clock
 from perdure.ports.turns import Nodes
+from perdure.ports.wakes import Topic
 
 BEAT_SHARED_S = 4.0
 BEAT_ALONE_S = 30.0  # where nothing runs, nothing depends on it
-BEAT_AT_WORK_S = HEARTBEAT_MS / 1000
+# How long a drain waits for a claim that is under way, and for the words that tell people of it.
+CLAIM_S = 1.0
+TELL_S = 1.0
+BEATS_CARRIED_MAX = 4  # in a row, by the text of turns
 SEND_S = 3.0
 log = structlog.get_logger("gateway")
 
@@ -41,31 +54,51 @@ class Gateway:
         self,
         *,
         nodes: Nodes,
+        lease: NodeLease,
         turns: TurnPump,
         outbox: OutboxPump,
+        previews: Previews,
         fetching: FetchPump,
         sweeper: Sweeper,
         indexer: Indexer,
+        windows: Windows,
+        thrift: Thrift,
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
         clock: Clock,
+        pulse: Pulse,
         start: Start,
+        bus: Bus,
         is_shared: bool,
     ) -> None:
         self._nodes = nodes
+        self._lease = lease
         self._turns = turns
         self._outbox = outbox
+        self._previews = previews
         self._fetching = fetching
         self._sweeper = sweeper
         self._indexer = indexer
+        self._windows = windows
+        self._thrift = thrift
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
         self._clock = clock
+        self._pulse = pulse
         self._start = start
+        self._bus = bus
+        self._stirred = bus.waiter(Topic.BEGUN)
         self._is_shared = is_shared
         self._hurry = asyncio.Event()
+        self.ending = Ending()
+        # Turns that the drain has interrupted durably, and those that it could not: these are left
+        # as after a kill.
+        # Whether the process before this one ended without a word.
+        self.is_after_death = False
+        self.parked = 0
+        self.unparked = 0
         self._over = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._restart_session: SessionId | None = None
@@ -81,15 +114,18 @@ class Gateway:
     async def begin(self, *, name: str) -> None:
         """Ready when this returns: what earlier lives left behind is queued again."""
         self._name = name
-        await self._nodes.join(name=name)
+        self.is_after_death = await self._join()
         while await self._reaper.step():
             pass
+        await self._outbox.recall()
         self._feed.publish_recorded(await self._nodes.greet())
         self._claiming = self._keep(self._turns.run, name="turn pump")
         self._keep(self._outbox.run, name="outbox pump")
         self._keep(self._fetching.run, name="fetch pump")
         self._keep(self._sweeper.run, name="sweeper")
         self._keep(self._indexer.run, name="indexer")
+        self._keep(self._windows.run, name="prompt windows")
+        self._keep(self._thrift.run, name="memory")
         self._keep(self._watch_over, name="heartbeat")
         self._is_serving = True
 
@@ -103,19 +139,23 @@ class Gateway:
     @property
     def is_ready(self) -> bool:
         """Not while a pump stumbles: what is accepted may have to wait."""
-        is_steady = self._clock.monotonic_s() - self._stumbled_s > 3 * REST_S
+        is_steady = self._clock.monotonic_s() - self._stumbled_s > STEADY_S
         return self._is_serving and is_steady
 
     async def _watch_over(self) -> None:
         """Say that we live; on a shared store also look for owners who no longer do."""
         while not self._over.is_set():
             try:
-                if not await self._nodes.beat():
+                begun = self._lease.now()
+                if await self._nodes.beat():
+                    self._lease.renew(begun)
+                else:
                     await self._live_again()
+                self._pulse.said(begun.monotonic_s)
                 if self._is_shared and not self.is_draining:
                     await self._look_for_orphans()
             except (Transient, Ambiguous) as error:
-                log.warning("heartbeat failed", error=error.message)
+                log.debug("heartbeat failed", error=error.message)
             await self._rest()
 
     async def _look_for_orphans(self) -> None:
@@ -124,31 +164,46 @@ class Gateway:
             return
         self._looked_s = now_s
         if await self._reaper.step():
-            self._turns.wake()
-            self._outbox.wake()
+            self._bus.publish(Topic.TURNS)
+            self._bus.publish(Topic.OUTBOX)
 
     async def _rest(self) -> None:
-        """Wait until it is time to say it again. While turns run that is soon: if we die, the next
-        start must know how long they have lived."""
+        """Wait until it is time to say it again. While turns run that is soon, unless whoever
+        stores their text says it along; not for ever, since only `beat` tells of a lost lease."""
         if not self._turns.running and not self._over.is_set():
-            self._turns.stirred.clear()
+            self._stirred.begin()
             idle_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
-            if not await happens(self._turns.stirred, within_s=idle_s):
+            if not await happens(self._stirred, within_s=idle_s):
                 return
-        await happens(self._over, within_s=BEAT_AT_WORK_S)
+            # That a turn has begun stands in its journal, and says as much.
+            self._pulse.said(self._clock.monotonic_s())
+        left_s = BEAT_AT_WORK_S
+        for _ in range(BEATS_CARRIED_MAX):
+            if left_s <= 0 or await happens(self._over, within_s=left_s):
+                return
+            left_s = self._pulse.left_s
 
     async def _live_again(self) -> None:
         """Our lease ran out (the machine slept, the database was away): others may have taken our
         turns. Let go of all of them and join anew; the pump gives back what nobody has taken."""
         log.error("this node lost its lease; its turns belong to others now")
+        self._lease.lose()
         self._turns.let_go()
         await self._turns.finished()
-        await self._nodes.join(name=self._name)
+        await self._join()
         self._turns.come_back()
+
+    async def _join(self) -> bool:
+        """Make this node known, and tell whether the process before it ended without a word."""
+        begun = self._lease.now()
+        is_after_death = await self._nodes.join(name=self._name)
+        self._lease.renew(begun)
+        return is_after_death
 
     def hurry(self) -> None:
         """A second signal: do not wait for turns any longer."""
         self._hurry.set()
+        self.ending.hurry()
 
     def request_drain(self, *, is_replaced: bool = False) -> None:
         """`is_replaced`: another process takes over, which to people is a restart."""
@@ -162,8 +217,19 @@ class Gateway:
         self.drain_requested.set()
 
     @property
+    def sending(self) -> int:
+        """How many messages are on their way to a platform now."""
+        return self._outbox.sending
+
+    @property
     def _asked(self) -> Asked:
         return Asked.RESTART if self.is_restarting or self._is_replaced else Asked.STOP
+
+    @property
+    def _planned(self) -> Interruption:
+        """Why attempts end that get no time to finish."""
+        is_restart = self._asked is Asked.RESTART
+        return Interruption.RESTART if is_restart else Interruption.SHUTDOWN
 
     async def drain(self) -> None:
         """Safe to call twice: the second finds nothing left to do."""
@@ -171,63 +237,65 @@ class Gateway:
             return
         self._is_serving = False
         self.is_draining = True
+        turns_until_s = asyncio.get_running_loop().time() + self._limits.drain_timeout_s
+        self.ending.begin(within_s=self._limits.drain_timeout_s + CLOSING_S)
+        if self._hurry.is_set():
+            self.ending.hurry()
         self._turns.stop_claiming()
         self._fetching.stop()
-        if self._claiming is not None:
-            # A claim may be under way: its turns count among those to wait for.
-            await asyncio.wait({self._claiming})
-        if self._turns.running:
-            await self._tell()
-        reason = await self._wait_for_turns()
-        if self._turns.running:
-            log.info("parking turns", turns=self._turns.running, reason=reason)
-            self._turns.interrupt_all(reason, self._asked)
-            await self._turns.finished()
+        await self._end_turns(until_s=turns_until_s)
         self._over.set()
-        self._turns.stirred.set()
+        self._stirred.wake()
         self._sweeper.stop()
         self._indexer.stop()
-        await self._let_files_go()
-        await self._finish_sending()
-        await self._nodes.leave(restart_session=self._restart_session)
-
-    async def _let_files_go(self) -> None:
-        try:
+        self._windows.stop()
+        self._thrift.stop()
+        async with self.ending.step("files that are being fetched"):
             await self._fetching.finish()
-        except (Transient, Ambiguous) as error:
-            log.warning("files under way could not be given back", error=error.message)
-
-    async def _finish_sending(self) -> None:
-        try:
+        async with self.ending.step("messages that are being sent"):
             await self._outbox.finish(0 if self._hurry.is_set() else SEND_S)
-        except (Transient, Ambiguous) as error:
-            log.warning("the outbox cannot be read", error=error.message)
+            await self._previews.finish()
+        self._outbox.stop()
+        async with self.ending.last_step("the node's row"):
+            await self._nodes.leave(restart_session=self._restart_session)
+
+    async def _end_turns(self, *, until_s: float) -> None:
+        """Wait for running turns, and park those that are left."""
+        if self._claiming is not None:
+            # A claim may be under way: its turns count among those to wait for.
+            async with self.ending.step("a claim", at_most_s=CLAIM_S):
+                await asyncio.wait({self._claiming})
+        if self._turns.running:
+            async with self.ending.step("a notice to active conversations", at_most_s=TELL_S):
+                await self._tell()
+            self._turns.interrupt_waiting(self._planned, self._asked)
+        reason = await self._wait_for_turns(until_s=until_s)
+        if left := self._turns.running:
+            log.info("parking turns", turns=left, reason=reason)
+            self._turns.interrupt_all(reason, self._asked)
+            async with self.ending.step("running turns"):
+                await self._turns.finished()
+        self.parked, self.unparked = self._turns.parked, self._turns.running
 
     async def _tell(self) -> None:
         """Active conversations hear what is about to happen, and it is what will happen."""
         timeout_s = 0 if self._hurry.is_set() else self._limits.drain_timeout_s
         drain = Drain(asked=self._asked, timeout_s=timeout_s)
-        try:
-            told = await self._nodes.announce(self._limits.recovery, drain)
-            self._feed.publish_recorded(told)
-        except (Transient, Ambiguous) as error:
-            log.warning("conversations could not be told", error=error.message)
-        self._outbox.wake()
+        told = await self._nodes.announce(self._limits.recovery, drain)
+        self._feed.publish_recorded(told)
+        self._bus.publish(Topic.OUTBOX)
 
-    async def _wait_for_turns(self) -> Interruption:
+    async def _wait_for_turns(self, *, until_s: float) -> Interruption:
         waits = [self._turns.finished(), self._hurry.wait()]
         tasks = [asyncio.ensure_future(wait) for wait in waits]  # noqa: TID251 - both end below
         try:
             await asyncio.wait(
                 tasks,
-                timeout=self._limits.drain_timeout_s,
+                timeout=max(until_s - asyncio.get_running_loop().time(), 0),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             for task in tasks:
                 task.cancel()
         is_skipped = self._hurry.is_set() or self._limits.drain_timeout_s == 0
-        if not is_skipped:
-            return Interruption.DRAIN_TIMEOUT
-        is_restart = self._asked is Asked.RESTART
-        return Interruption.RESTART if is_restart else Interruption.SHUTDOWN
+        return self._planned if is_skipped else Interruption.DRAIN_TIMEOUT

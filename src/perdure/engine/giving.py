@@ -8,17 +8,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import structlog
+
 from perdure.domain.attachments import NAME_MAX, file_name, given_in
+from perdure.domain.errors import Transient
 from perdure.domain.events import Attachment, Recorded
 from perdure.domain.ids import PrincipalId
+from perdure.domain.quotas import OverQuota
 from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
 from perdure.domain.stream import File
 from perdure.domain.text import storable
 from perdure.engine.persist import persist
 from perdure.ports.clock import Clock
-from perdure.ports.media import MediaLibrary
+from perdure.ports.media import NOT_WRITABLE, Media, MediaLibrary
 
 FILES_MAX: Final = 20
+log = structlog.get_logger("media")
 
 
 class Files:
@@ -37,6 +42,26 @@ class Files:
         if len(given_in(so_far)) >= FILES_MAX:
             return f"\n\n(The file {name} was not kept: a turn gives at most {FILES_MAX} files.)"
         mime = kind_of(file.data[:HEAD_BYTES], name=name, declared=file.mime)
-        put = partial(self._library.put, file.data, mime=mime, name=name, principal=principal)
-        media = await persist(put, clock=self._clock)
+        keep = partial(self._put, file.data, mime=mime, name=name, principal=principal)
+        media = await persist(keep, clock=self._clock)
+        if media is None:
+            return f"\n\n(The file {name} was not kept: this gateway cannot store files now.)"
         return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
+
+    async def _put(
+        self, data: bytes, *, mime: str, name: str, principal: PrincipalId
+    ) -> Media | None:
+        """Return None where the folder may not be written to, or its person has all they may have:
+        only people can change that, and the turn must not wait for it."""
+        try:
+            return await self._library.put(
+                data, mime=mime, name=name, principal=principal, is_loose=False
+            )
+        except OverQuota as error:
+            log.info("a file of an agent's is not kept", error=error.message)
+            return None
+        except Transient as error:
+            if error.code != NOT_WRITABLE:
+                raise
+            log.warning("files cannot be stored", error=error.message)
+            return None

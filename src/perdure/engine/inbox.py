@@ -10,13 +10,14 @@ from perdure.engine.feed import Feed
 from perdure.engine.turns import TurnPump
 from perdure.ports.inbox import Inbox
 from perdure.ports.places import Places, Sending, Sent
+from perdure.ports.wakes import Topic, Wakes
 
 
 class Door:
     """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
     the rows are there, and the next start looks."""
 
-    def __init__(  # noqa: PLR0913 - whoever is to be woken
+    def __init__(  # noqa: PLR0913 - what an acceptance needs
         self,
         inbox: Inbox,
         places: Places,
@@ -26,8 +27,7 @@ class Door:
         queue_max: int,
         menu: Callable[[], Menu] = Menu,
         restart: Callable[[SessionId], None],
-        outbox_wake: Callable[[], None],
-        fetch_wake: Callable[[], None],
+        wakes: Wakes,
     ) -> None:
         self._inbox = inbox
         self._places = places
@@ -36,11 +36,10 @@ class Door:
         self._queue_max = queue_max
         self._menu = menu
         self._restart = restart
-        self._outbox_wake = outbox_wake
-        self._fetch_wake = fetch_wake
+        self._wakes = wakes
 
     async def accept(self, update: Update) -> Accepted:
-        with self._pump.seat() as has_seat:
+        with self._pump.seat(update.principal) as has_seat:
             if has_seat:
                 received = await self._inbox.accept_and_start(
                     update, queue_max=self._queue_max, menu=self._menu()
@@ -59,26 +58,27 @@ class Door:
     def _tell(self, accepted: Accepted, *, is_claimed: bool) -> None:
         if accepted.is_duplicate:
             # The first answer may have been lost, and the wake-up with it.
-            self._pump.wake()
-            self._outbox_wake()
-            self._fetch_wake()
+            self._wakes.publish(Topic.TURNS)
+            self._wakes.publish(Topic.OUTBOX)
+            self._wakes.publish(Topic.FETCHES)
             self._feed.moved(accepted.conversation, accepted.session)
             return
         for turn in accepted.ended:
-            self._pump.abandon(turn)
+            self._wakes.publish(Topic.ENDED, turn)
         self._feed.publish_recorded(accepted.recorded)
         if not is_claimed:
-            self._pump.wake()
+            self._wakes.publish(Topic.TURNS)
         if any(getattr(r.event, "attachments", ()) for r in accepted.recorded):
-            self._fetch_wake()
+            self._wakes.publish(Topic.FETCHES)
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
         is_plain = accepted.effect is Effect.QUEUED and not accepted.queue_position
         if has_notice or accepted.command or accepted.ended or not is_plain:
-            self._outbox_wake()  # words of ours, or bubbles that are to change or go away
+            # Words of ours, or bubbles that are to change or go away.
+            self._wakes.publish(Topic.OUTBOX)
         for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
             self._feed.moved(conversation, session)
         if accepted.effect is Effect.STEERED and accepted.turn is not None:
-            self._pump.steer(accepted.turn)
+            self._wakes.publish(Topic.STEERED, accepted.turn)
         if accepted.effect is Effect.RESTARTING:
             self._restart(accepted.session)
 
@@ -89,13 +89,13 @@ class Door:
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
         recorded = await self._inbox.stop(turn, by=by)
-        self._pump.abandon(turn)
+        self._wakes.publish(Topic.ENDED, turn)
         self._happened(recorded)
-        self._outbox_wake()  # what it has shown gets its mark
+        self._wakes.publish(Topic.OUTBOX)  # what it has shown gets its mark
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
         self._happened(await self._inbox.amend(turn, text, by=by))
 
     def _happened(self, recorded: Sequence[Recorded]) -> None:
         self._feed.publish_recorded(recorded)
-        self._pump.wake()
+        self._wakes.publish(Topic.TURNS)

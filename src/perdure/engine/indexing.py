@@ -34,5 +34,5 @@ class Indexer:
         try:
             return await self._index.catch_up()
         except (Transient, Ambiguous) as error:
-            log.warning("the index cannot be brought up to date", error=error.message)
+            log.debug("the index cannot be brought up to date", error=error.message)
             return False

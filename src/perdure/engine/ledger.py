@@ -8,18 +8,36 @@ took effect is told to whoever watches.
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from perdure.domain.events import AnyEvent, Recorded, SteerTaken, TurnQueued, TurnSettled
+import structlog
+
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.events import (
+    AnswerAwaited,
+    AnyEvent,
+    Recorded,
+    SteerTaken,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.prefix import NOTHING_ASKED, Origin
 from perdure.domain.recovery import has_untaken_steers
+from perdure.domain.watching import Delta
 from perdure.engine.feed import Feed
 from perdure.engine.persist import persist, to_its_end
 from perdure.ports.clock import Clock
 from perdure.ports.history import Conversations
 from perdure.ports.turns import Claimed, Piece, Settled, Settlement, Turns
 
+log = structlog.get_logger("turn")
+
 
 class Ledger:
-    """Raises `Fenced` from every write when the turn is no longer ours."""
+    """Holds one running turn's events, and writes more of them. An agent is shown it as its `Work`.
+
+    `append`, `show`, `take_steers`, `tell`, `wait`, `settle` and `interrupt` raise `Fenced` when
+    the turn is no longer ours."""
 
     def __init__(
         self,
@@ -31,45 +49,115 @@ class Ledger:
         clock: Clock,
     ) -> None:
         self.lease = claimed.lease
+        self._claimed = claimed
         self.events: list[Recorded] = list(claimed.events)
         self._turns = turns
         self._conversations = conversations
         self._feed = feed
-        self._clock = clock
+        self.clock = clock
+        self._has_steers = has_untaken_steers(self.events)
+
+    @property
+    def facts(self) -> list[AnyEvent]:
+        """The turn's events, without where they stand."""
+        return [recorded.event for recorded in self.events]
+
+    @property
+    def session(self) -> SessionId:
+        return self.lease.session
+
+    @property
+    def turn(self) -> TurnId:
+        return self.lease.turn
+
+    @property
+    def attempt(self) -> int:
+        return self.lease.attempt
+
+    @property
+    def conversation(self) -> ConversationId:
+        return self._claimed.conversation
+
+    @property
+    def principal(self) -> PrincipalId:
+        return self._claimed.principal
+
+    @property
+    def parent(self) -> TurnId | None:
+        """The turn that this one stands on."""
+        return self._claimed.parent
+
+    async def chain(self, *, limit: int) -> list[list[Recorded]]:
+        """Return the last turns that this one stands on, oldest first."""
+        if self.parent is None:
+            return []
+        read = partial(self._conversations.chain, self.parent, limit=limit)
+        return await persist(read, clock=self.clock)
 
     @property
     def queued(self) -> TurnQueued:
         """The event that the turn began with."""
         return next(r.event for r in self.events if isinstance(r.event, TurnQueued))
 
-    async def append(self, events: Sequence[AnyEvent], *, piece: Piece | None = None) -> None:
-        """Journal events, and with them a piece of the text that is being written."""
+    async def append(
+        self,
+        events: Sequence[AnyEvent],
+        *,
+        piece: Piece | None = None,
+        origin: Origin = NOTHING_ASKED,
+    ) -> None:
+        """Journal events, and with them a piece of the text that is being written, or the origin
+        of the request that they answer."""
         last = events[-1]
         recorded = await persist(
-            partial(self._turns.append, self.lease, events, piece=piece),
-            clock=self._clock,
+            partial(self._turns.append, self.lease, events, piece=piece, origin=origin),
+            clock=self.clock,
             happened=self._finding(lambda event: event == last),
         )
         self._took_effect(recorded)
 
+    def show(self, delta: Delta) -> None:
+        """Tell those who watch about text that is durable."""
+        self._feed.publish(self.lease.session, (delta,))
+
+    def steered(self) -> None:
+        """Note that a message for this turn was accepted; the next `take_steers` finds it."""
+        self._has_steers = True
+
     async def take_steers(self) -> None:
-        """Put messages that came for this turn into it."""
+        """Put the messages that came for this turn into it, if any did."""
+        if not self._has_steers:
+            return
+        self._has_steers = False
         taken = await persist(
             partial(self._turns.take_steers, self.lease),
-            clock=self._clock,
+            clock=self.clock,
             happened=self._finding(lambda event: isinstance(event, SteerTaken)),
         )
         self._took_effect(taken)
 
-    @property
-    def has_untaken_steers(self) -> bool:
-        return has_untaken_steers(self.events)
+    async def tell(self, text: str) -> None:
+        """Tell the people something that the model never sees. It is told once or not at all: one
+        of unknown fate is not told again, and the turn goes on."""
+        try:
+            self._feed.publish_recorded(await self._turns.tell(self.lease, text))
+        except (Transient, Ambiguous) as error:
+            log.warning("people could not be told", turn=self.lease.turn, error=error.message)
+
+    async def wait(self, question: AnswerAwaited) -> None:
+        """End this attempt with a question: the turn has no owner until it is answered."""
+        recorded = await persist(
+            partial(self._turns.wait, self.lease, question),
+            clock=self.clock,
+            happened=self._finding(lambda event: event == question),
+        )
+        self._took_effect(recorded)
 
     async def settle(self, settlement: Settlement, then: Callable[[Settled], None]) -> None:
         """End the turn. Whoever is cancelled meanwhile waits until it is known how that went."""
         settling = persist(
             partial(self._turns.settle, self.lease, settlement),
-            clock=self._clock,
+            clock=self.clock,
             happened=self._find_settled,
         )
 
@@ -84,7 +172,7 @@ class Ledger:
         interrupt = partial(
             self._turns.interrupt, self.lease, reason, attempts_max=attempts_max, asked=asked
         )
-        self._took_effect(await persist(interrupt, clock=self._clock))
+        self._took_effect(await persist(interrupt, clock=self.clock))
 
     def _took_effect(self, recorded: Sequence[Recorded]) -> None:
         self.events += recorded
@@ -110,6 +198,6 @@ class Ledger:
         """Return this turn's events that we do not know of."""
         known = self.events[-1].seq
         (stored,) = await persist(
-            partial(self._conversations.chain, self.lease.turn, limit=1), clock=self._clock
+            partial(self._conversations.chain, self.lease.turn, limit=1), clock=self.clock
         )
         return [recorded for recorded in stored if recorded.seq > known]

@@ -5,6 +5,7 @@ than it may. What the server itself says counts above all: during a wait it name
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -36,7 +37,7 @@ class Bucket:
         while self._times and self._times[0] <= now - rate.per_s:
             self._times.popleft()
         kept_free = 0 if rank is Rank.FINAL else max(self._waiting(now), rate.count // 4)
-        held_s = max(self._held_until - now, 0.0)
+        held_s = self.held_s(now)
         if len(self._times) + kept_free < rate.count:
             return held_s
         oldest = self._times[0] if self._times else now
@@ -54,6 +55,13 @@ class Bucket:
 
     def note(self, now: float) -> None:
         self._times.append(now)
+
+    def held_s(self, now: float) -> float:
+        return max(self._held_until - now, 0.0)
+
+    def recall(self, times: Iterable[float]) -> None:
+        """Count requests that were made before."""
+        self._times = deque(sorted([*self._times, *times]))
 
     def hold(self, until: float) -> None:
         self._held_until = max(self._held_until, until)
@@ -93,6 +101,25 @@ class Pacer:
         """The server has named a wait: for this place, or for the whole account."""
         bucket = self._account if place is None else self._bucket(place)
         bucket.hold(self._clock.monotonic_s() + seconds)
+
+    def held_s(self, place: str | None = None) -> float:
+        """Seconds until the server's own wait is over, for this place or for the account alone."""
+        now = self._clock.monotonic_s()
+        held_s = self._account.held_s(now)
+        return held_s if place is None else max(held_s, self._bucket(place).held_s(now))
+
+    def count(self, place: str) -> None:
+        """Count a request that nobody has asked to make."""
+        now = self._clock.monotonic_s()
+        self._account.note(now)
+        self._bucket(place).note(now)
+
+    def recall(self, agos_s: Mapping[str, Sequence[float]]) -> None:
+        """Count requests that an earlier process has made: of each place, how long ago."""
+        now = self._clock.monotonic_s()
+        for place, some in agos_s.items():
+            self._bucket(place).recall(now - ago_s for ago_s in some)
+        self._account.recall(now - ago_s for some in agos_s.values() for ago_s in some)
 
     def _bucket(self, place: str) -> Bucket:
         bucket = self._places.get(place)

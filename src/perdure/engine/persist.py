@@ -2,7 +2,7 @@
 
 | it said     | did it happen | we                                            |
 |-------------|---------------|-----------------------------------------------|
-| `Transient` | no            | wait and try again, for as long as we live    |
+| `Transient` | no            | wait and try again, until we are let go of    |
 | `Ambiguous` | maybe         | look; if it is not there, try again           |
 | the rest    | no            | give up: the caller must know                 |
 
@@ -12,7 +12,7 @@ be stored has not been shown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -20,6 +20,8 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.ports.clock import Clock
 
 T = TypeVar("T")
+# The message of a cancellation that ends everything at once, as a kill would.
+LET_GO: Final = "let go"
 WAITS_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 log = structlog.get_logger("store")
 
@@ -29,7 +31,8 @@ async def to_its_end(work: Coroutine[object, object, T], then: Callable[[T], Non
 
     Whoever is cancelled meanwhile waits for the work and is cancelled afterwards. Left alone, the
     work would go on without anybody who hears how it ends. A failure of the work goes first: it
-    says that there is nothing left to cancel.
+    says that there is nothing left to cancel. Only a cancellation that says `LET_GO` does not wait:
+    the process ends, and the next one finds out what is stored.
     """
     task = asyncio.ensure_future(work)  # noqa: TID251 - it ends below
     cancelled: asyncio.CancelledError | None = None
@@ -38,6 +41,9 @@ async def to_its_end(work: Coroutine[object, object, T], then: Callable[[T], Non
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
+            if error.args == (LET_GO,):
+                task.cancel()
+                raise
     then(task.result())
     if cancelled is not None:
         raise cancelled
@@ -62,5 +68,6 @@ async def persist(
                     return found
             wait_s = WAITS_S[min(tries, len(WAITS_S) - 1)]
             tries += 1
-            log.warning("store did not take a write", error=error.message, wait_s=wait_s)
+            # Not a warning: the node says once that its store is in trouble, not for each write.
+            log.debug("store did not take a write", error=error.message, wait_s=wait_s)
             await clock.sleep(wait_s)

@@ -18,25 +18,30 @@ from perdure.engine.surfaces import Surface
 from perdure.ports.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.clock import Clock
 from perdure.ports.gateway import Health, PlatformView
+from perdure.ports.time_limits import time_limit
+from perdure.ports.wakes import Topic, Wakes
 
 PAUSES_S: Final = (1, 2, 5, 10, 30, 60)
 # A platform that refuses us will most likely refuse us again.
 REFUSED_PAUSE_S: Final = 300
 SILENCE_S: Final = 180
 CONNECT_S: Final = 60
+# What stands for a place in the waits that a platform names for connecting: words are not held up.
+CONNECTION: Final = "(connection)"
 log = structlog.get_logger("platform")
 
 
 class Receiver:
     """One platform, from its first connection to the drain."""
 
-    def __init__(self, platform: Platform, surface: Surface, *, clock: Clock) -> None:
+    def __init__(self, platform: Platform, surface: Surface, *, clock: Clock, wakes: Wakes) -> None:
         self.platform = platform
         self.name = platform.name
         self.inlet: Inlet | None = None
         self._surface = surface
         self._surface.is_open = False
         self._clock = clock
+        self._wakes = wakes
         self._heard_at = clock.monotonic_s()
         self._error = ""
         self._is_connected = False
@@ -61,10 +66,10 @@ class Receiver:
             name=self.name, account=account, health=health, error=self._error, silent_s=silent_s
         )
 
-    async def run(self, inlet: Inlet, *, opened: Callable[[], None]) -> None:
+    async def run(self, inlet: Inlet) -> None:
         self.inlet = inlet
         while not self._is_stopping:
-            await attempt(self._receive(inlet, opened), self._unforeseen)
+            await attempt(self._receive(inlet), self._unforeseen)
             self._failures += 1
             if not self._is_stopping:
                 await self._clock.sleep(self._pause_s)
@@ -75,17 +80,20 @@ class Receiver:
         lost its connection at that moment would connect again, while the stop waits for its end."""
         self._is_stopping = True
 
-    async def _receive(self, inlet: Inlet, opened: Callable[[], None]) -> None:
+    async def _receive(self, inlet: Inlet) -> None:
         """One connection, from its making to its loss."""
         try:
             await self._connect(inlet)
-            opened()
+            # What could not reach its platform, or be had from it, has waited for this.
+            self._wakes.publish(Topic.OUTBOX)
+            self._wakes.publish(Topic.FETCHES)
             await self.platform.receive(inlet)
             self._lost("the connection was closed")
         except (Transient, Ambiguous, Conflict) as error:
             self._lost(error.message)
-            if isinstance(error, Transient) and error.retry_after_s:
-                self._pause_s = max(self._pause_s, error.retry_after_s)
+            if isinstance(error, Transient):
+                await self._surface.heed(error, CONNECTION)
+                self._pause_s = max(self._pause_s, error.retry_after_s or 0)
         except (Permanent, Rejected) as error:
             self._lost(error.message)
             self._pause_s = REFUSED_PAUSE_S
@@ -95,8 +103,10 @@ class Receiver:
         self._lost(f"internal error: {type(error).__name__}")
 
     async def _connect(self, inlet: Inlet) -> None:
+        # An earlier process may have been told to wait.
+        await self._clock.sleep(self._surface.pacer.held_s(CONNECTION))
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with time_limit(CONNECT_S):
                 inlet.account = await self.platform.connect()
         except TimeoutError as error:
             raise Transient(f"no answer within {CONNECT_S} s") from error
@@ -129,9 +139,9 @@ class Receivers:
         self._start = start
         self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(self, inlet: Callable[[Receiver], Inlet], *, opened: Callable[[], None]) -> None:
+    def begin(self, inlet: Callable[[Receiver], Inlet]) -> None:
         for name, receiver in self._receivers.items():
-            work = receiver.run(inlet(receiver), opened=opened)
+            work = receiver.run(inlet(receiver))
             self._tasks.append(self._start(work, name=f"receive {name}"))
 
     async def stop(self) -> None:

@@ -6,10 +6,12 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.attachments import given_in
-from perdure.domain.endings import Audience, ending_text
-from perdure.domain.events import AssistantSaid, Recorded, ToolFinished
+from perdure.domain.endings import Audience, ending_text, standing_in
+from perdure.domain.events import AssistantSaid, Recorded, ToolFinished, TurnQueued
 from perdure.domain.ids import TurnId
-from perdure.domain.prefix import break_between, written
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Outcome
+from perdure.domain.prefix import break_between
 from perdure.domain.tokens import tokens_of
 from perdure.domain.transcript import joined, reply_text
 from perdure.engine.prompts import Prompted
@@ -41,9 +43,18 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
         has_text=bool(said or settlement.files),
         is_silent=_is_silent(turn, settlement),
     )
+    note = standing_in(settlement.agent, settlement.reach, audience) if said else ""
     has_footer = surface.display.has_footer and not settlement.origin
     footer = _footer(settlement, seconds) if has_footer else ""
-    return await surface.plan_reply(joined([said, ending, footer]), address)
+    return await surface.plan_reply(joined([said, note and f"_{note}_", ending, footer]), address)
+
+
+def note_of(surface: Surface | None, queued: TurnQueued, settlement: Settlement) -> str:
+    """Return what people over HTTP are told behind an answer; on a platform it is in the reply."""
+    is_read = settlement.outcome is Outcome.DONE and queued.kind == TurnKind.MESSAGE
+    if surface is not None or not is_read:
+        return ""
+    return standing_in(settlement.agent, settlement.reach, Audience.PEOPLE)
 
 
 def _is_silent(turn: Sequence[Recorded], settlement: Settlement) -> bool:
@@ -75,15 +86,15 @@ def with_files(
 def measured(
     settlement: Settlement, prompted: Prompted | None, context_tokens: int, prefix_before: str
 ) -> Settlement:
-    """With how much the model reads to know all this, and what its request began with."""
+    """With how much the model reads to know all this, and what its request was made from."""
     if prompted is None:
         return settlement
     return msgspec.structs.replace(
         settlement,
-        agent=settlement.agent or prompted.prefix.agent,
+        agent=settlement.agent or prompted.basis.agent,
         context_tokens=context_tokens + tokens_of(settlement.text),
-        prefix=written(prompted.prefix),
-        prefix_break=break_between(prefix_before, prompted.prefix),
+        asked=prompted.origin,
+        prefix_break=break_between(prefix_before, prompted.basis),
     )
 
 

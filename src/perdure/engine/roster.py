@@ -15,7 +15,8 @@ from perdure.ports.tools import Tools
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent with what it was configured to say and use."""
+    """An agent with what it was configured to say and use. `patience_s` is how long a turn waits
+    for it while it is away; `account` is the same for agents that share a limit at a provider."""
 
     name: str
     kind: str
@@ -23,6 +24,8 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     tools: Tools
     instructions: str = ""
     fallbacks: tuple[str, ...] = ()
+    patience_s: float = 60.0
+    account: str = ""
     tariff: Tariff = Tariff()
     has_memory: bool = False
     has_vision: bool = True

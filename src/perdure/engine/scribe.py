@@ -2,36 +2,42 @@
 
 The first piece is flushed at once; then at most one flush of a turn is under way, and none begins
 sooner than `CADENCE_S` after the last one was committed. So the cadence stretches with load and
-there is never a commit per token. Text that is still in the buffer when the message ends goes into
-the transaction that makes the message final.
+there is never a commit per token; it slows down while a message grows (`domain/cadence.py`). Text
+that is still in the buffer when the message ends goes into the transaction that makes the message
+final.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from perdure.domain.cadence import pause_s
 from perdure.domain.errors import Fenced, PerdureError
 from perdure.domain.events import AnyEvent
 from perdure.domain.ids import MessageId
+from perdure.domain.prefix import NOTHING_ASKED, Origin
 from perdure.domain.watching import Delta
-from perdure.engine.feed import Feed
 from perdure.engine.ledger import Ledger
 from perdure.engine.persist import persist
+from perdure.engine.pulse import Pulse
 from perdure.engine.supervisor import Start, attempt
 from perdure.ports.clock import Clock
 from perdure.ports.turns import Piece, Turns
 
-CADENCE_S = 0.03
 FLUSH_BATCH_MAX = 500
+# Timers that end at the same instant go off within this time.
+TOGETHER_S = 0.003
 
 
 class Flusher:
-    """Sends the flushes of many turns to the store together: one statement, one commit."""
+    """Sends the flushes of many turns to the store together: one statement, one commit. When the
+    node's next heartbeat is near it goes into the same commit."""
 
-    def __init__(self, turns: Turns, *, clock: Clock, start: Start) -> None:
+    def __init__(self, turns: Turns, *, clock: Clock, start: Start, pulse: Pulse) -> None:
         self._turns = turns
         self._clock = clock
         self._start = start
+        self._pulse = pulse
         self._waiting: list[tuple[Piece, asyncio.Future[None]]] = []
         self._is_flushing = False
 
@@ -46,6 +52,9 @@ class Flusher:
 
     async def _flush_all(self) -> None:
         try:
+            if all(piece.start for piece, _ in self._waiting):
+                # No first words among them: those who flush at the same instant come along.
+                await self._clock.sleep(TOGETHER_S)
             while self._waiting:
                 batch = self._waiting[:FLUSH_BATCH_MAX]
                 del self._waiting[:FLUSH_BATCH_MAX]
@@ -55,11 +64,15 @@ class Flusher:
 
     async def _flush_batch(self, batch: Sequence[tuple[Piece, "asyncio.Future[None]"]]) -> None:
         pieces = [piece for piece, _ in batch]
+        begun_s, beats = self._clock.monotonic_s(), self._pulse.is_near
+        flush = partial(self._turns.flush, pieces, beats=beats)
         try:
-            stale = await persist(partial(self._turns.flush, pieces), clock=self._clock)
+            stale = await persist(flush, clock=self._clock)
         except PerdureError as error:
             await _refuse(batch, error)
             return
+        if beats:
+            self._pulse.said(begun_s)
         fenced = {lease.turn for lease in stale}
         for piece, done in batch:
             if done.done():
@@ -80,30 +93,31 @@ async def _refuse(batch: Sequence[tuple[Piece, "asyncio.Future[None]"]], error: 
 class Scribe:
     """Writes down one assistant message while it streams."""
 
-    def __init__(  # noqa: PLR0913 - all of a message's surroundings
+    def __init__(
         self,
         ledger: Ledger,
         message: MessageId,
         *,
         flusher: Flusher,
-        feed: Feed,
-        clock: Clock,
         scribbling: asyncio.TaskGroup,
         acknowledgements: Sequence[AnyEvent],
+        origin: Callable[[], Origin] = lambda: NOTHING_ASKED,
     ) -> None:
+        """`origin` tells of the request that the message answers, from its first words on."""
+        self._origin = origin
         self.message = message
         self.acknowledgements = tuple(acknowledgements)
         self._ledger = ledger
         self._lease = ledger.lease
         self._flusher = flusher
-        self._feed = feed
-        self._clock = clock
+        self._clock = ledger.clock
         self._scribbling = scribbling
         self._buffer: list[str] = []
         self._flushed: list[str] = []
         self._flushed_length = 0
         self._in_flight = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._began_s = ledger.clock.monotonic_s()
 
     @property
     def text(self) -> str:
@@ -116,6 +130,8 @@ class Scribe:
     def add(self, text: str) -> None:
         if not text:
             return
+        if not self.has_text:
+            self._began_s = self._clock.monotonic_s()
         self._buffer.append(text)
         if self._task is None:
             self._task = self._scribbling.create_task(self._flush_at_cadence())
@@ -123,7 +139,8 @@ class Scribe:
     async def _flush_at_cadence(self) -> None:
         while self._buffer:
             await self.flush()
-            await self._clock.sleep(CADENCE_S)
+            now_s = self._clock.monotonic_s()
+            await self._clock.sleep(pause_s(now_s, grown_s=now_s - self._began_s))
         self._task = None
 
     async def flush(self) -> None:
@@ -134,7 +151,11 @@ class Scribe:
             if not text:
                 return
             piece = Piece(
-                lease=self._lease, message=self.message, start=self._flushed_length, text=text
+                lease=self._lease,
+                message=self.message,
+                start=self._flushed_length,
+                text=text,
+                origin=NOTHING_ASKED if self._flushed_length else self._origin(),
             )
             # Counted before the write returns: if we are cancelled in between, the text may be
             # stored, and the final message must hold it.
@@ -144,7 +165,7 @@ class Scribe:
             delta = Delta(
                 turn=self._lease.turn, message=self.message, offset=piece.start, text=text
             )
-            self._feed.publish(self._lease.session, (delta,))
+            self._ledger.show(delta)
 
     async def _write(self, piece: Piece) -> None:
         if not self.acknowledgements:

@@ -1,13 +1,30 @@
 """What one model call gave."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-from perdure.domain.events import SENT, ToolCall, TurnQueued, Usage
-from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.bounds import Bounds, Room, size_of
+from perdure.domain.events import AssistantSaid, Recorded, ToolCall, TurnQueued, Usage
+from perdure.domain.kinds import TurnKind
+from perdure.domain.next_action import Settle
+from perdure.domain.outcomes import StopReason
 from perdure.domain.stream import Stopped
 from perdure.engine.roster import Seat
 from perdure.engine.scribe import Scribe
 from perdure.ports.turns import Settlement
+
+
+def room_left(bounds: Bounds, events: Iterable[Recorded]) -> Room:
+    """Return how much may be said in a turn of which earlier attempts have left these events."""
+    said = [each.event for each in events if isinstance(each.event, AssistantSaid)]
+    texts = sum(size_of(each.text) for each in said)
+    calls = [call for each in said for call in each.calls]
+    return Room(
+        bounds=bounds,
+        said_bytes=texts + sum(size_of(call.name + call.arguments) for call in calls),
+        said_calls=len(calls),
+    )
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -25,20 +42,24 @@ class Step(msgspec.Struct, kw_only=True):
     def has_spoken(self) -> bool:
         return bool(self.text or self.calls or self.has_given)
 
-    def settlement(self, queued: TurnQueued, usage: Usage) -> Settlement:
-        """How the turn ends if this was its last model call."""
-        stopped = self.stopped
-        is_reached = stopped.reason.is_finish or self.has_spoken
+    @property
+    def is_final(self) -> bool:
+        """Whether nobody else is to be asked: there is an answer, a piece of one, more of it than
+        may be, or no money."""
+        reason = self.stopped.reason
+        is_over = reason in (StopReason.BUDGET, StopReason.ANSWER_EXCEEDED)
+        return reason.is_finish or self.has_spoken or is_over
+
+    def settlement(self, ending: Settle, queued: TurnQueued, usage: Usage) -> Settlement:
+        """Return how the turn ends so, if this was its last model call."""
+        is_reached = self.stopped.reason.is_finish or self.has_spoken
         is_asked = not queued.answer
-        outcome = Outcome.DONE if stopped.reason.is_finish else Outcome.FAILED
-        if stopped.reason is StopReason.BUDGET:
-            outcome = Outcome.REFUSED
         return Settlement(
-            outcome=outcome,
-            reason=stopped.reason,
-            detail=stopped.detail,
+            outcome=ending.outcome,
+            reason=ending.reason,
+            detail=ending.detail,
             agent=self.seat.name,
-            origin=SENT if queued.kind == SENT else "",
+            origin=TurnKind.SENT if queued.kind == TurnKind.SENT else "",
             usage=usage,
             message=self.scribe.message,
             text=self.text,

@@ -9,9 +9,11 @@ the one that was left, and through every session that was the live one in betwee
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
+from typing import Final
 
 from perdure.domain.errors import NotFound, Transient
-from perdure.domain.events import AssistantSaid, Recorded, TurnSettled
+from perdure.domain.events import AssistantSaid, Recorded, ToolFinished, TurnSettled
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
 from perdure.domain.standing import Standing
 from perdure.domain.standing import after as standing_after
@@ -20,20 +22,22 @@ from perdure.domain.watching import (
     ALL_SUBS,
     Delta,
     Leg,
-    News,
     Position,
+    Told,
     has_seen_state,
     missed_in,
     state_of,
     told_of,
 )
-from perdure.engine.feed import Feed, Item, Subscription
+from perdure.engine.feed import Feed, Item, Published, Subscription
 from perdure.ports.gateway import Ended, Grown
 from perdure.ports.history import Archive, Conversations, Snapshot
 
 JOURNAL_PAGE = 500
 MOVES_PAGE = 100
 QUIET_S = 15.0
+# Multiples of it are spread evenly over a circle, however many there are.
+_GOLDEN: Final = (5**0.5 - 1) / 2
 LEFT = (
     "the gateway is stopping before the answer is whole; the message is kept, and is answered "
     "after the restart: repeat the call with the same Idempotency-Key to get that answer"
@@ -41,7 +45,12 @@ LEFT = (
 
 
 class Watchers:
-    def __init__(self, feed: Feed, conversations: Conversations, archive: Archive) -> None:
+    def __init__(
+        self, feed: Feed, conversations: Conversations, archive: Archive, *, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: other nodes write to the store too, and their feeds are not heard here."""
+        self._is_shared = is_shared
+        self._numbers = count()
         self._feed = feed
         self._conversations = conversations
         self._archive = archive
@@ -55,9 +64,9 @@ class Watchers:
 
     @contextmanager
     def _subscribed(
-        self, session: SessionId, *conversations: ConversationId
+        self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
     ) -> Iterator[Subscription]:
-        subscription = self._feed.subscribe(session, *conversations)
+        subscription = self._feed.subscribe(session, *conversations, looks_on=looks_on)
         self._open.add(subscription)
         try:
             yield subscription
@@ -67,48 +76,58 @@ class Watchers:
 
     async def conversation(
         self, conversation: ConversationId, *, after: Position | None
-    ) -> AsyncGenerator[tuple[Position, News] | None, None]:
+    ) -> AsyncGenerator[Sequence[Told], None]:
         position = after
         calls: dict[str, str] = {}
         while not self._is_closed:
             seen = (await self._conversations.snapshot(conversation)).view
             linked = (seen.linked,) if seen.linked else ()
-            with self._subscribed(seen.standing.session, conversation, *linked) as subscription:
+            with self._subscribed(
+                seen.standing.session, conversation, *linked, looks_on=True
+            ) as subscription:
                 snapshot = await self._conversations.snapshot(conversation)
                 if snapshot.view.standing.session != seen.standing.session:
                     continue
                 view = ConversationView(snapshot, calls)
                 async for told in self._catch_up(view, position):
-                    position = told[0]
+                    position = told[-1][0]
                     yield told
                 while not (subscription.is_behind or self._is_closed):
-                    items = await subscription.next(QUIET_S)
-                    if not items:
-                        yield None
-                    for item in items:
-                        if view.has_missed(item):
-                            subscription.fall_behind()
-                            break
-                        for told in view.take(item):
-                            position = told[0]
-                            yield told
+                    published = await subscription.next_published(QUIET_S)
+                    told = self._heard(view, published, subscription)
+                    if told:
+                        position = told[-1][0]
+                    if told or not published:
+                        yield told
+
+    def _heard(
+        self, view: "ConversationView", published: Sequence[Published], subscription: Subscription
+    ) -> list[Told]:
+        """What came, up to where something is missing."""
+        told: list[Told] = []
+        for each in published:
+            if view.has_missed(each):
+                subscription.fall_behind()
+                break
+            told += view.hear(each)
+        return told
 
     async def _catch_up(
         self, view: "ConversationView", seen: Position | None
-    ) -> AsyncIterator[tuple[Position, News]]:
+    ) -> AsyncIterator[list[Told]]:
         """What happened since the position; then the present state and text, as far as new."""
         offset = 0
         async for leg in self._way(view, seen if seen and view.has_reached(seen) else None):
             offset = leg.start.offset
             async for recorded in self._read(leg):
                 news, offset = missed_in(leg, recorded, shown=offset, calls=view.calls)
-                for told in news:
-                    yield told
+                if news:
+                    yield news
         now = Position(view.generation, view.seq, ALL_SUBS, offset)
-        if seen is None or not has_seen_state(seen, now):
-            yield now, state_of(view.standing)
-        for told in view.begin_text(offset):
-            yield told
+        is_news = seen is None or not has_seen_state(seen, now)
+        state: list[Told] = [(now, state_of(view.standing))] if is_news else []
+        if present := state + view.begin_text(offset):
+            yield present
 
     async def _way(self, view: "ConversationView", seen: Position | None) -> AsyncIterator[Leg]:
         """From the position to the snapshot's end, through the sessions in between."""
@@ -140,32 +159,39 @@ class Watchers:
         with self._subscribed(accepted.session, accepted.conversation) as subscription:
             view = TurnView(accepted.turn)
             view.is_sound = is_fresh
+            quiet_s = self._first_quiet_s()
             while view.ended is None:
                 if not view.is_sound or subscription.is_behind:
                     subscription.is_behind = False
                     view.is_sound = True
                     text = await self._read_turn(view, accepted.conversation)
-                elif items := await subscription.next(0 if self._is_closed else QUIET_S):
+                elif items := await subscription.next(0 if self._is_closed else quiet_s):
                     text = "".join([view.take(item) for item in items])
                 elif self._is_closed:
                     raise Transient(LEFT, code="interrupted")
                 else:
-                    # Nothing was published here; another node may be at work, so look.
-                    view.is_sound = False
+                    # Nothing was published here. Another node may be at work, if there are others.
+                    view.is_sound = not self._is_shared
+                    quiet_s = QUIET_S
                     yield Grown()
                     continue
                 if text or view.ended:
                     yield Grown(text, view.ended)
 
+    def _first_quiet_s(self) -> float:
+        """Return how long a watcher waits before it looks up for the first time. Watchers that came
+        together do not look up together: on a shared store each of them reads then."""
+        return QUIET_S * (1 + next(self._numbers) * _GOLDEN % 1) / 2
+
     async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> str:
-        chain = await self._conversations.chain(view.turn, limit=1)
-        if not chain:
+        exchange = await self._conversations.exchange(view.turn)
+        if not exchange:
             raise NotFound(f"there is no turn {view.turn}")
         snapshot = await self._conversations.snapshot(conversation)
         running = snapshot.running
         is_ours = running is not None and running.turn == view.turn
         text = (running.message, running.text) if running and is_ours else None
-        return view.reread(chain[0], text)
+        return view.reread(exchange, text)
 
 
 class ConversationView:
@@ -190,7 +216,7 @@ class ConversationView:
     def now(self) -> Position:
         return Position(self.generation, self.seq, ALL_SUBS, self._length)
 
-    def begin_text(self, offset: int) -> list[tuple[Position, News]]:
+    def begin_text(self, offset: int) -> list[Told]:
         """The running message's text beyond what the watcher has."""
         running = self._running
         if running is None:
@@ -202,14 +228,51 @@ class ConversationView:
         delta = Delta(turn=running.turn, message=running.message, offset=offset, text=rest)
         return [(self.now(), delta)]
 
-    def has_missed(self, item: Item) -> bool:
+    def has_missed(self, published: Published) -> bool:
         """Facts are told in order; what was not published in order is read from the journal."""
+        item = published.item
         return isinstance(item, Recorded) and item.seq > self.seq + 1
 
-    def take(self, item: Item) -> list[tuple[Position, News]]:
+    def hear(self, published: Published) -> list[Told]:
+        """What this means here. Whoever stands where another has stood makes the same of it, so
+        that is worked out once for all of them."""
+        item = published.item
+        assert item is not None, "only the beginning of a line is empty"
+        stands = (
+            self.generation, self.seq, self._message, self._length, self.standing,
+            self._known(item),
+        )  # fmt: skip
+        meaning = published.meanings.get(stands)
+        if meaning is None:
+            told = self._take(item)
+            meaning = (told, self.seq, self._message, self._length, self.standing)
+            published.meanings[stands] = meaning
+        else:
+            told, self.seq, self._message, self._length, self.standing = meaning
+            self._remember(item)
+        return told
+
+    def _known(self, item: Item) -> str | bool:
+        """What else the meaning depends on."""
+        if isinstance(item, Delta):
+            return item.message in self._said
+        call = getattr(item.event, "call", None)
+        return self.calls.get(call, "") if call else ""
+
+    def _remember(self, item: Item) -> None:
+        match item:
+            case Recorded(event=AssistantSaid(message=message, calls=calls)):
+                self._said.add(message)
+                self.calls.update({call.id: call.name for call in calls})
+            case Recorded(event=ToolFinished(call=call)):
+                self.calls.pop(call, None)
+            case _:
+                pass
+
+    def _take(self, item: Item) -> list[Told]:
         return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)
 
-    def _take_delta(self, delta: Delta) -> list[tuple[Position, News]]:
+    def _take_delta(self, delta: Delta) -> list[Told]:
         if delta.message in self._said:
             return []
         if delta.message != self._message:
@@ -221,7 +284,7 @@ class ConversationView:
         self._length += len(new)
         return [(self.now(), told)]
 
-    def _take_fact(self, recorded: Recorded) -> list[tuple[Position, News]]:
+    def _take_fact(self, recorded: Recorded) -> list[Told]:
         if recorded.seq <= self.seq:
             return []
         self.seq = recorded.seq
@@ -304,4 +367,5 @@ class TurnView:
                 detail=settled.detail,
                 usage=settled.usage,
                 calls=self._calls.calls if self._calls else (),
+                reach=settled.reach,
             )

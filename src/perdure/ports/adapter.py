@@ -1,6 +1,7 @@
 """A chat platform, in three seams: what goes out, what comes in, and both together."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 import msgspec
@@ -17,7 +18,8 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     it is the idempotency key. `reply_to` is the external id of the message that it answers;
     `choices` are words to offer as buttons, a click on which arrives as a message of that word.
     `after` is the receipt of the part before it, where it continues one. `is_repeat`: it was tried
-    before, and may have arrived."""
+    before, and may have arrived. `is_plain`: the platform has refused how it was written, so the
+    text is shown letter by letter, without any formatting."""
 
     key: PartId
     address: Address
@@ -26,11 +28,12 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     after: str = ""
     is_repeat: bool = False
+    is_plain: bool = False
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Show `text` in the place of what `receipt` stands for. `shown` is what a native stream has
-    been given so far; the edit also ends that stream."""
+    been given so far; the edit also ends that stream. `is_plain` as in `Post`."""
 
     key: PartId
     address: Address
@@ -38,6 +41,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     shown: str = ""
     choices: tuple[str, ...] = ()
+    is_plain: bool = False
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +82,19 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     external_id: str
 
 
+class Sought(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that was sent and whose answer was lost. `text` is the markdown that it was to show,
+    or the caption of the file `name`; `tried_at` is when it was sent, by our clock. The messages
+    behind `owned` belong to other parts, so none of them is this one, whatever it shows."""
+
+    key: PartId
+    address: Address
+    text: str = ""
+    name: str = ""
+    tried_at: int = 0
+    owned: frozenset[str] = frozenset()
+
+
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """A growing answer as it stands. `receipt` is empty the first time; `shown` is the text of the
     last preview that worked; `streaming` is how to show it."""
@@ -102,19 +119,35 @@ class Unsupported(Permanent):
     default_code = "unsupported"
 
 
+class ThreadGone(Permanent):
+    """The thread that a part was to stand in is not there, or not yet: nothing was shown. It is
+    tried once more, and then shown in the place itself."""
+
+    default_code = "thread_gone"
+
+
+class Unrenderable(Permanent):
+    """The platform refuses how a text is written, not what it says: nothing was shown. The same
+    text is sent without any formatting."""
+
+    default_code = "unrenderable"
+
+
 class Adapter(Protocol):
     """Performs one platform effect at a time.
 
     Guarantees: `perform` returns only with the platform's receipt (of an edit: the same one; of
-    what leaves none: any word); `find` asks the platform whether a key arrived and returns its
-    receipt, or None when it certainly did not; `preview` returns the receipt of the bubble, empty
+    what leaves none: any word); `find` asks the platform whether a part arrived and returns the
+    receipt of what is provably that part (by its key, or by its exact text, author and time), or
+    None when it certainly did not arrive; `preview` returns the receipt of the bubble, empty
     for drafts; `size` is how long a text becomes in the platform's form, in the unit of its
     capabilities; nothing in a text can address people as a group (`@everyone`, `<!channel>`).
     Requires: `capabilities` hold for the place addressed and are cheap to ask; `find` is called
     only where `can_find`, `Edit` only where `can_edit`, and so on.
     Raises: `Transient` (not sent, try later; `retry_after_s` where the platform named it),
-    `Permanent` (never), `NotFound` (what was to be edited is gone), `Ambiguous` (may have arrived),
-    `Unsupported` (`preview` only).
+    `Permanent` (never), `NotFound` (what was to be edited is gone), `Ambiguous` (may have arrived;
+    from `find`: the platform cannot tell), `ThreadGone`, `Unrenderable`, `Unsupported` (`preview`
+    only). A `Transient` of any verb is heeded: nothing goes there until its wait is over.
     After a crash: the same key may be offered again only where `takes_key`, or after `find`; edits,
     deletions and reactions may always be repeated.
     """
@@ -127,29 +160,56 @@ class Adapter(Protocol):
 
     async def perform(self, effect: Effect) -> Receipt: ...
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None: ...
+    async def find(self, sought: Sought) -> Receipt | None: ...
 
     async def preview(self, preview: Preview) -> str: ...
 
     async def typing(self, address: Address) -> None: ...
 
 
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Says how the rest of an arrival is made, once its sender may speak.
+
+    `whole` returns the same arrival with its text, quote, forwards, files and label, or None where
+    it turns out that nobody has said anything. `name` returns what the sender is called; an adapter
+    gives it where that has to be asked for. `payload` is what came, as it came: it is put aside
+    where `whole` breaks.
+    """
+
+    whole: Callable[[], Awaitable[Arrival | None]]
+    payload: bytes
+    name: Callable[[], Awaitable[str]] | None = None
+
+
 class Inlet(Protocol):
     """Where a platform hands over what people do there.
 
     Guarantees: `take` returns once the arrival is durable or is none of our business: only then may
-    the platform be told that we have it. The same arrival again changes nothing. `spoil` keeps
-    what no arrival can be made of, as it came, for a person to look at.
+    the platform be told that we have it. The same arrival again changes nothing. With a `reading`,
+    `arrival` is an envelope: `reading.whole` is awaited only once it is decided that the sender may
+    speak, and `reading.name` only for a stranger who may ask to be let in. If one of them breaks,
+    its `payload` is kept as with `spoil`. `spoil` keeps what no arrival can be made of, as it came,
+    for a person to look at. `handling` says whether something that came may be read: not if process
+    after process has died over it, and then it is kept as with `spoil`.
     Requires: `alive` is called whenever anything at all came from the platform (an empty poll, a
-    heartbeat): health is proved by traffic.
-    Raises: `Transient` or `Ambiguous` when the store cannot take it: do not acknowledge, and offer
-    it again; `Rejected` when it can never be taken (the person was told): acknowledge.
-    After a crash: what was not acknowledged is offered again by the platform.
+    heartbeat): health is proved by traffic. What came is taken inside of `handling`, one after
+    another. An envelope holds what the decision needs, at a cost that is linear in the length of
+    what came: kind, ids, place, thread, target, album, agent, `is_addressed`, the sender's id,
+    whether it is a bot, its roles, and its name where the platform tells that along. The whole
+    arrival agrees with its envelope in all of these; the thread of an edit or a deletion may be
+    found by reading. Only an adapter that has nothing to convert hands over a whole arrival without
+    a `reading`.
+    Raises: `Transient` or `Ambiguous` when the store cannot take it, or `reading` has raised that:
+    do not acknowledge, and offer it again; `Rejected` when it can never be taken (the person was
+    told): acknowledge.
+    After a crash: what was not acknowledged is offered again by the platform, and is read again.
     """
 
-    async def take(self, arrival: Arrival) -> None: ...
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None: ...
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None: ...
+
+    def handling(self, external_id: str, payload: bytes) -> AbstractAsyncContextManager[bool]: ...
 
     def alive(self) -> None: ...
 

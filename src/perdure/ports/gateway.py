@@ -1,6 +1,6 @@
 """The running engine, as the surfaces see it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -9,12 +9,24 @@ import msgspec
 from perdure.domain.events import ToolCall, Usage
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
 from perdure.domain.outcomes import Outcome
+from perdure.domain.reach import AT_ONCE, Reach
 from perdure.domain.updates import Accepted, Update
-from perdure.domain.watching import News, Position
+from perdure.domain.watching import Position, Told
 from perdure.ports.places import Sending, Sent
 
 
-class Door(Protocol):
+class Orders(Protocol):
+    """What people may have done to the rows, whether a node runs or not. The contract is the
+    `Door`'s; without a node there is nobody to wake, and the next start looks at the rows."""
+
+    async def send(self, sending: Sending) -> Sent: ...
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None: ...
+
+
+class Door(Orders, Protocol):
     """The one way in for every surface.
 
     Guarantees and errors are those of the `Inbox` port, and of `Places` for `send`; afterwards
@@ -26,21 +38,17 @@ class Door(Protocol):
 
     async def accept(self, update: Update) -> Accepted: ...
 
-    async def send(self, sending: Sending) -> Sent: ...
-
-    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
-
-    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None: ...
-
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn's end, with what its last message asked of the caller's own tools."""
+    """A turn's end, with what its last message asked of the caller's own tools. `reach` is what it
+    took to get an answer from an agent."""
 
     outcome: Outcome
     reason: str
     detail: str
     usage: Usage
     calls: tuple[ToolCall, ...] = ()
+    reach: Reach = AT_ONCE
 
 
 class Grown(msgspec.Struct, frozen=True):
@@ -55,8 +63,9 @@ class Watchers(Protocol):
 
     Guarantees: `conversation` tells everything after a position without gap or repetition, or the
     present state and then everything; `turn` gives the reply's text from its beginning, as it
-    grows, and its end last. Only durable text is told. Nothing for a while is told too (None, no
-    growth), so that surfaces can keep connections alive.
+    grows, and its end last. Only durable text is told. What is there at one time is told at one
+    time; nothing for a while is told too (nothing in it, no growth), so that surfaces can keep
+    connections alive. Those who hear the same live are given the same objects.
     Requires: the caller closes the generator when its client is gone; `is_fresh` only if nothing
     was awaited since the turn was accepted.
     After `close`, which may be called at any time, a conversation's stream ends where it is, and a
@@ -67,7 +76,7 @@ class Watchers(Protocol):
 
     def conversation(
         self, conversation: ConversationId, *, after: Position | None
-    ) -> AsyncGenerator[tuple[Position, News] | None, None]: ...
+    ) -> AsyncGenerator[Sequence[Told], None]: ...
 
     def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]: ...
 
@@ -105,13 +114,29 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-class Control(Protocol):
+class Overseer(Protocol):
+    """Sees to what an operator's decision means for platforms and people.
+
+    Guarantees: `platforms` are the configured ones. `take_again` offers a letter of that adapter's
+    once more. `review_access` ends the turns of people who may not speak any more, before it
+    returns.
+    Requires: nothing.
+    Raises: `take_again` raises `Rejected` where no node runs.
+    After a crash: nothing is kept.
+    """
+
+    def platforms(self) -> list[PlatformView]: ...
+
+    async def take_again(self, adapter: str, payload: str) -> None: ...
+
+    async def review_access(self) -> None: ...
+
+
+class Control(Overseer, Protocol):
     """The node as a whole.
 
     Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
-    the process comes back after it, with `is_replaced` another one takes its place. `take_again`
-    offers a letter of that adapter's once more. `review_access` ends the turns of people who may
-    not speak any more, before it returns.
+    the process comes back after it, with `is_replaced` another one takes its place.
     Requires: nothing.
     Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
     After a crash: nothing is kept.
@@ -127,12 +152,6 @@ class Control(Protocol):
     def running(self) -> int: ...
 
     def agents(self) -> list[AgentView]: ...
-
-    def platforms(self) -> list[PlatformView]: ...
-
-    async def take_again(self, adapter: str, payload: str) -> None: ...
-
-    async def review_access(self) -> None: ...
 
     def resolve_agent(self, name: str) -> str: ...
 

@@ -1,6 +1,6 @@
 """Reading what is stored."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,6 +13,7 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
+from perdure.domain.rebuilding import Asked
 from perdure.domain.records import (
     Answer,
     PartView,
@@ -24,6 +25,10 @@ from perdure.domain.records import (
 from perdure.domain.standing import Standing
 from perdure.domain.transcript import Running
 from perdure.domain.watching import Move
+
+# What is read at one time, in bytes as they are stored. A page ends before it would be longer, and
+# holds one thing at least.
+PAGE_BYTES: Final = 1024 * 1024
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +58,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """`cursor` is where the next page begins."""
+    """A message that holds the words. `cursor` is where the next page begins; of a long text only
+    the part around the first of the words is given."""
 
     cursor: int
-    recorded: Recorded
     conversation: str
+    session: SessionId
+    turn: TurnId | None
+    message: MessageId
+    role: str
+    text: str
+    at: int
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +83,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole chain of one message: update, turn, attempts, calls, parts, receipts. Without a
     turn it is a command with its `reply`, or was `refused`, for that reason, or is kept among the
     parts as a letter that could not be read. `partial` is what was shown of the message that is
-    being written. `left` says why a turn that has begun does not stand any more."""
+    being written. `left` says why a turn that has begun does not stand any more. Of a long text
+    there is the beginning, with a mark that says where all of it is (`domain/in_short.py`)."""
 
     turn: TurnView | None
     conversation: str
@@ -113,9 +125,13 @@ class Conversations(Protocol):
     principal's over HTTP, or the address of one on a platform, which is theirs or, with `sees_all`,
     anybody's. `moves` are those that led to a generation behind `after`, up to `upto`, in order.
     `chain` is the turns from `head` back through their
-    parents, oldest first, each with its events, at most `limit` turns and none beyond `until`.
+    parents, oldest first, each with its events, at most `limit` turns, none beyond `until`, and
+    no more than `PAGE_BYTES` hold: the oldest one's parent tells whether there are more.
     `window` is the same as the model is told it: it begins with the newest summary on the chain.
     `turn_on_chain` is the turn on the chain of `head` that a transcript's entry belongs to.
+    `exchange` is what a turn was asked and has answered: its events without what was said to it
+    while it ran and without what its calls have found, however many there were. It is empty where
+    there is no such turn.
     Requires: nothing.
     Raises: `NotFound` for what is not there or not the caller's.
     After a crash: nothing is kept.
@@ -141,14 +157,19 @@ class Conversations(Protocol):
 
     async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId: ...
 
+    async def exchange(self, turn: TurnId) -> list[Recorded]: ...
+
 
 class Archive(Protocol):
     """Sessions, turns and journals, live and closed. The parts of the contract are as above.
     `running` is what was shown of the message that is being written there, or was when its writer
     died. `answer` is what came of the message that this adapter took under an id, or was refused;
-    None where it never came. `told` is the newest turns of a session, or the newest before one of
-    them, oldest first: those that stand, as `Conversations.chain` gives them from where it stands
-    now, and `with_left` also those of its own that were undone or asked again since."""
+    None where it never came. `journal` is at most `limit` entries and no more than `PAGE_BYTES`
+    hold; it is empty behind the last one. `told`, bounded alike, is the newest turns of a session,
+    or the newest before one of them, oldest first: those that stand, as `Conversations.chain` gives
+    them from where it stands now, and `with_left` also those of its own that were undone or asked
+    again since. A turn that is longer than a page comes alone and in pieces, the last one first;
+    the next one is `before_seq`, where the last piece of the turn `before` began."""
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
 
@@ -167,6 +188,7 @@ class Archive(Protocol):
         session: SessionId,
         *,
         before: TurnId | None = None,
+        before_seq: int = 0,
         limit: int,
         with_left: bool = False,
     ) -> list[ToldTurn]: ...
@@ -192,9 +214,13 @@ class Index(Protocol):
 
 
 class Diagnostics(Protocol):
-    """For operators: what happened to one message, how much waits, is everything sound."""
+    """For operators: what happened to one message, how much waits, is everything sound.
+    `integrity` is what `Audit.integrity` finds, in all tables. `asked` is what is stored of the
+    last request of a turn; it raises `NotFound` where that is nothing, and says why."""
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation: ...
+
+    async def asked(self, turn: TurnId) -> Asked: ...
 
     async def counts(self) -> Counts: ...
 

@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 Answers = Callable[[str], Awaitable[Answer | None]]
 
 
-async def no_answers(external_id: str) -> Answer | None:
+async def no_answers(_external_id: str) -> Answer | None:
     """For platforms that stand alone: nothing has come by any id."""
     return None
 

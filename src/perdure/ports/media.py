@@ -5,9 +5,11 @@ from typing import Final, Protocol
 
 import msgspec
 
+from perdure.domain.address import Address
 from perdure.domain.events import Attachment, Recorded
 from perdure.domain.ids import MediaId, MessageId, PrincipalId, TurnId
 from perdure.domain.reading.texts import Reading
+from perdure.domain.sharing import EQUAL, Shares
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,16 +32,21 @@ class MediaLibrary(Protocol):
     """Bytes by content, rows by owner.
 
     Guarantees: `put` returns once the bytes and their row are durable; the same bytes are kept
-    once. `keep` takes bytes as they come, makes them durable and leaves the row to its caller.
+    once. A file that `is_loose` is named by no message yet; `remove_loose` removes the rows of
+    some that none has named for a day, and returns how many. `keep` takes bytes as they come, makes
+    them durable and leaves the row to its caller.
     `get` shows a principal its own files only (operators all). `sweep` looks through one of
     `SHARDS` parts of the library and removes bytes that have been there for a day without a row.
     Requires: bytes within the body limit.
-    Raises: `NotFound`; `Transient` when the disk is full; `keep` raises `Permanent` for more than
-    `bytes_max`, and whatever the bytes' source raises.
+    Raises: `NotFound`; `OverQuota` when its owner may store no more; `Transient` when the disk is
+    full, or with the code `NOT_WRITABLE` and the name of the folder when that takes no files;
+    `keep` raises `Permanent` for more than `bytes_max`, and whatever the bytes' source raises.
     After a crash: bytes without a row are swept; a row never lacks its bytes.
     """
 
-    async def put(self, data: bytes, *, mime: str, name: str, principal: PrincipalId) -> Media: ...
+    async def put(
+        self, data: bytes, *, mime: str, name: str, principal: PrincipalId, is_loose: bool = True
+    ) -> Media: ...
 
     async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept: ...
 
@@ -49,10 +56,13 @@ class MediaLibrary(Protocol):
 
     async def read_kept(self, digest: str) -> bytes: ...
 
+    async def remove_loose(self) -> int: ...
+
     async def sweep(self, shard: int) -> int: ...
 
 
 SHARDS: Final = 256
+NOT_WRITABLE: Final = "not_writable"
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,21 +96,47 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     reading: Reading = Reading()
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a turn waits for now, and where the answer goes. `is_told`: the people were told
+    that it takes long."""
+
+    fetch: Fetch
+    address: Address
+    is_told: bool
+
+
+class Late(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is not waited for any longer. `found` is what is known of one that was brought
+    here and is still being read."""
+
+    fetch: Fetch
+    found: Found | None = None
+
+
 class Fetches(Protocol):
     """Files on their way to the turns that wait for them.
 
-    Guarantees: `take` gives each due file of these adapters to one caller. `done` makes it the
+    Guarantees: `take` gives each due file of these adapters to one caller, in order of arrival per
+    person, whatever the clock says. Where more wait than there is room for, the next is always of
+    the person with the fewest by `shares`; nobody gets more than `shares.most`. `next_due_ms` says
+    from when on there is one, 0 if there is one now.
+    `done` makes it the
     turn's in one transaction: its row in the library, the fact in the journal, and the turn can be
     claimed if it was the last; it may be repeated. `lost` gives it up: the people are told, and the
     turn goes on without it; `again` leaves it for a later try. `release` gives back what this node
     has taken; `recover` does so for owners who are gone, and gives up what has ended several of
-    them; `expire` gives up what has waited for too long, which is sooner for stickers.
+    them. `waiting` are the files that turns wait for, the oldest first, whoever has taken them.
+    `tell_slow` tells the people of a turn about them, once, also over restarts. `expire` lets a
+    turn go on without these files of it, whoever has taken them, and tells the people in one
+    notice; what is no longer waited for by then stays as it is. Both may be repeated.
     Requires: the bytes are in the library before `done`.
     Raises: `Conflict` when the file is no longer ours: its turn was ended, or we were away.
     After a crash: what was taken is taken again by the next owner; fetching may be repeated.
     """
 
-    async def take(self, *, adapters: Sequence[str], limit: int) -> list[Fetch]: ...
+    async def take(
+        self, *, adapters: Sequence[str], limit: int, shares: Shares = EQUAL
+    ) -> list[Fetch]: ...
 
     async def done(self, fetch: Fetch, found: Found) -> list[Recorded]: ...
 
@@ -112,7 +148,11 @@ class Fetches(Protocol):
 
     async def recover(self, *, attempts_max: int) -> list[Recorded]: ...
 
-    async def expire(self, *, older_than_s: float, stickers_s: float) -> list[Recorded]: ...
+    async def waiting(self) -> list[Waiting]: ...
+
+    async def tell_slow(self, turn: TurnId, text: str) -> list[Recorded]: ...
+
+    async def expire(self, files: Sequence[Late]) -> list[Recorded]: ...
 
     async def next_due_ms(self) -> int | None: ...
 

@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import AHEAD, PartState, Step
+from perdure.domain.events import Recorded
 from perdure.domain.ids import MediaId, MessageId, PartId, TurnId
 from perdure.ports.turns import Lease
 
@@ -24,6 +25,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     attempts: int
     changed_at: int = 0
+    created_at: int = 0
     step: Step = Step.POST
     receipt: str = ""
     reply_to: str = ""
@@ -51,20 +53,43 @@ class Bubble(msgspec.Struct, frozen=True, kw_only=True):
     is_lost: bool = False
 
 
+class Rivals(msgspec.Struct, frozen=True, kw_only=True):
+    """The other parts of a place at the time of one whose fate is unknown: their receipts, and
+    whether one with the same text is being sent right now."""
+
+    receipts: frozenset[str] = frozenset()
+    has_twin: bool = False
+
+
+class Expired(msgspec.Struct, frozen=True, kw_only=True):
+    """How many parts were given up just now, and what was journalled to tell people."""
+
+    parts: int
+    recorded: list[Recorded]
+
+
 class Outbox(Protocol):
     """Parts of replies on their way to a platform.
 
     Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
-    for the ones before it), and gives each to one caller; an edit whose bubble never got a receipt
-    is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the one
-    that is there; `forget_bubble` says that this one, if it is ours, was never shown. `go_ahead`
-    puts down the leading parts of a running turn's reply, but for those that are there. `record`
-    moves a part along the states of `domain/delivery.py`, and may be repeated, except that what was
-    withdrawn meanwhile expires where it would become pending; `post_instead` makes a pending post
+    for the ones before it; marks wait for marks alone) and in order of arrival among conversations,
+    whatever the clock says, and gives each to one caller; `next_due_ms` says from when on there is
+    one, or one in doubt to ask about, 0 if there is one now; an edit whose bubble never got a
+    receipt is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the
+    one that is there; None as long as something before it in its line is on its way. `may_show`
+    tells the same of what leaves no row. `forget_bubble` says that this one, if it is ours, was
+    never shown. `go_ahead` puts down the leading parts of a running turn's reply, but for those
+    that are there. `record` moves a part along the states of `domain/delivery.py`, and may be
+    repeated, except that what was withdrawn meanwhile expires where it would become pending, and
+    what is sent under the receipt of another part is unknown; of a final part that cannot be
+    delivered its person is told elsewhere, if they can be reached, and the operators: what was
+    journalled for that is returned by `record` and `expire`. `post_instead` makes a pending post
     of an edit whose bubble is gone; `defer` gives back a part that was not tried, until its time
     comes; `divide` makes several parts of a text that is too long for its platform; `release` gives
-    back what this node has taken but for `keep`; `stranded` lists parts that an owner who is gone
-    left attempting. With `attempt`, only that try may say how it went.
+    back what this node has taken but for `keep`. `stranded` lists parts that an owner who is gone
+    left attempting, and those in doubt whose time has come; `doubt` leaves a part in doubt until
+    then, and `rivals` tells what is known of the other parts of its place.
+    With `attempt`, only that try may say how it went.
     Requires: the effect is performed only between `take` or `bubble`, and `record`.
     Raises: `Conflict` when the part is no longer attempting; `Fenced` when the turn is not ours.
     After a crash: parts left attempting are reconciled where the platform can be asked, else they
@@ -82,9 +107,11 @@ class Outbox(Protocol):
         error: str = "",
         due_in_s: float = 0,
         attempt: int = 0,
-    ) -> None: ...
+    ) -> list[Recorded]: ...
 
-    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble: ...
+    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble | None: ...
+
+    async def may_show(self, lease: Lease) -> bool: ...
 
     async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
 
@@ -100,6 +127,10 @@ class Outbox(Protocol):
 
     async def stranded(self, *, adapter: str) -> list[Part]: ...
 
-    async def expire(self, *, older_than_s: int) -> int: ...
+    async def doubt(self, part: PartId, *, error: str, due_in_s: float, attempt: int) -> None: ...
+
+    async def rivals(self, part: Part) -> Rivals: ...
+
+    async def expire(self, *, older_than_s: int) -> Expired: ...
 
     async def next_due_ms(self) -> int | None: ...

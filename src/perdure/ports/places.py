@@ -34,7 +34,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
+class PlaceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`kind` is private, group, or empty where nobody knows; `linked` names the conversation that
     goes on there, if it is another one."""
 
@@ -43,7 +43,7 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     label: str
     kind: str
-    at: int
+    active_at: int
     linked: str = ""
 
 

@@ -27,12 +27,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.is_operator else self.id
 
 
-class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a token. `token` is the token itself, which is shown once, to whoever makes it."""
+
     id: str
     principal: str
     role: str
     created_at: int
     revoked_at: int | None
+    token: str = ""
 
 
 class Principals(Protocol):

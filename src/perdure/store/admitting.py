@@ -23,15 +23,11 @@ class StoredAccess:
 
     async def ask(self, caller: Caller, code: str) -> bool:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(access.ask, self._driver.dialect, caller, code, stamp)
-        )
+        return await self._driver.write(partial(access.ask, caller, code, stamp))
 
     async def refuse(self, caller: Caller, reason: str, *, told: str = "") -> None:
         stamp = self._mint.stamp(self._node)
-        await self._driver.write(
-            partial(access.refuse, self._driver.dialect, caller, reason, stamp, told=told)
-        )
+        await self._driver.write(partial(access.refuse, caller, reason, stamp, told=told))
 
     async def park(self, letter: Letter) -> None:
         stamp = self._mint.stamp(self._node)
@@ -42,9 +38,7 @@ class StoredAccess:
 
     async def approve(self, code: str, *, by: str) -> PairingView:
         stamp = self._mint.stamp(self._node)
-        approved = await self._driver.write(
-            partial(access.approve, self._driver.dialect, code, stamp, by=by)
-        )
+        approved = await self._driver.write(partial(access.approve, code, stamp, by=by))
         if approved is None:
             raise NotFound(
                 "no request has this code, or its hour is over; ask the person to write to the "

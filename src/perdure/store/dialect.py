@@ -43,7 +43,8 @@ class Dialect(Protocol):
     `now_ms` is SQL for the clock that leases are measured with. `one_at_a_time` is a statement that
     makes transactions which name the same thing wait for one another, until they end. `begins` is a
     condition on the update `i`, which came over HTTP: its external id is $1 and the name of its
-    conversation, if that has one, and it is $2's, if that is given.
+    conversation, if that has one, and it is $2's, if that is given. `search` finds entries of the
+    journal: the cursor behind each, its session and its number.
     """
 
     name: str

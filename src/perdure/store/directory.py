@@ -21,7 +21,7 @@ class StoredPlaces:
         fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
-            partial(sent.send, self._driver.dialect, sending, fresh, stamp, queue_max=queue_max)
+            partial(sent.send, sending, fresh, stamp, queue_max=queue_max)
         )
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:

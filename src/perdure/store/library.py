@@ -8,6 +8,7 @@ again, under the lock that the sweeper holds, so nothing is swept that is about 
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import threading
@@ -16,28 +17,44 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from perdure.domain.errors import NotFound, Permanent, Transient
+from perdure.domain.errors import (
+    NO_FILES,
+    NO_SPACE,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    NotFound,
+    Permanent,
+    Transient,
+)
 from perdure.domain.ids import MediaId, PrincipalId
+from perdure.domain.quotas import NO_QUOTA, Quota
 from perdure.domain.reading.kinds import HEAD_BYTES
-from perdure.ports.media import SHARDS, Kept, Media
+from perdure.ports.media import NOT_WRITABLE, SHARDS, Kept, Media
 from perdure.store.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations import media as operations
+from perdure.store.operations import quotas
 
 BUFFER_BYTES: Final = 256 * 1024
 SWEEP_AGE_MS: Final = 86_400_000
 SWEEP_BATCH: Final = 500
 _DIGEST_LENGTH: Final = 64
+_NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class StoredMedia:
-    def __init__(self, driver: Driver, mint: Mint, folder: Path) -> None:
+    def __init__(
+        self, driver: Driver, mint: Mint, folder: Path, *, quota: Quota = NO_QUOTA
+    ) -> None:
         self._driver = driver
+        self._quota = quota
         self._mint = mint
         self._folder = folder
         self._sweeping = threading.Lock()
 
-    async def put(self, data: bytes, *, mime: str, name: str, principal: PrincipalId) -> Media:
+    async def put(
+        self, data: bytes, *, mime: str, name: str, principal: PrincipalId, is_loose: bool = True
+    ) -> Media:
         kept = await self.keep(_whole(data), bytes_max=len(data))
         media = Media(
             id=MediaId(self._mint.id("med")),
@@ -47,7 +64,14 @@ class StoredMedia:
             digest=kept.digest,
         )
         return await self._driver.write(
-            partial(operations.put, media, principal, at=self._mint.now_ms())
+            partial(
+                operations.put,
+                media,
+                principal,
+                at=self._mint.now_ms(),
+                is_loose=is_loose,
+                quota=self._quota,
+            )
         )
 
     async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept:
@@ -80,6 +104,14 @@ class StoredMedia:
             return await asyncio.to_thread(self._path(digest).read_bytes)
         except FileNotFoundError as error:
             raise NotFound(f"the bytes of {digest} are gone from the media folder") from error
+        except OSError as error:
+            raise _unreadable(error, self._path(digest)) from error
+
+    async def remove_loose(self) -> int:
+        before = self._mint.now_ms() - SWEEP_AGE_MS
+        return await self._driver.write(
+            partial(quotas.remove_loose, before=before, limit=SWEEP_BATCH)
+        )
 
     async def sweep(self, shard: int) -> int:
         assert 0 <= shard < SHARDS
@@ -101,7 +133,7 @@ class StoredMedia:
     def _finish(self, writing: "_Writing") -> None:
         """From a synced file without a name to one that is found by its digest."""
         path = self._path(writing.digest)
-        with _told_as_full(), self._sweeping:
+        with _translated(self._folder), self._sweeping:
             if path.exists():
                 self._make_young(path)
                 return
@@ -117,9 +149,12 @@ class StoredMedia:
         os.utime(path, (now_s, now_s))
 
     def _old_in(self, folder: Path) -> list[Path]:
-        if not folder.is_dir():
+        try:
+            return [path for path in folder.iterdir() if path.is_file() and self._is_old(path)]
+        except FileNotFoundError:
             return []
-        return [path for path in folder.iterdir() if path.is_file() and self._is_old(path)]
+        except OSError as error:
+            raise _unreadable(error, folder) from error
 
     def _is_old(self, path: Path) -> bool:
         with contextlib.suppress(FileNotFoundError):
@@ -165,7 +200,7 @@ class _Writing:
 
     def flush(self) -> None:
         """In a thread: hashing and the disk take their time."""
-        with _told_as_full():
+        with _translated(self.path.parent):
             self._write()
 
     def _write(self) -> None:
@@ -193,14 +228,48 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
 
 
 @contextlib.contextmanager
-def _told_as_full() -> Iterator[None]:
+def _translated(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Transient(
-            f"the file could not be stored ({error.strerror}); free some space and try again",
+        raise translate(error, folder) from error
+
+
+def translate(error: OSError, folder: Path) -> Transient:
+    """Return what the failure of a write in the media folder means, and what to do about it."""
+    if error.errno in NO_SPACE:
+        return Transient(
+            "the file could not be stored: the disk is full; free some space and try again",
             code="disk_full",
-        ) from error
+        )
+    if error.errno in NO_FILES:
+        return Transient(f"the file could not be stored: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    if error.errno in _NOT_ALLOWED:
+        # Of a folder below, or of the one above if there is none yet.
+        named = error.filename2 or error.filename
+        where = Path(named).parent if isinstance(named, str) else folder
+        return Transient(
+            f"the file could not be stored: {where} cannot be written to ({error.strerror}); give "
+            "the user that runs Perdure the right to write there, then try again",
+            code=NOT_WRITABLE,
+        )
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return Transient(
+            f"the file could not be stored: {error.filename or folder} is no folder; move it away, "
+            "then try again",
+            code=NOT_WRITABLE,
+        )
+    return Transient(f"the file could not be stored ({error.strerror}); try again")
+
+
+def _unreadable(error: OSError, path: Path) -> Transient:
+    if error.errno in NO_FILES:
+        return Transient(f"{path} could not be read: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    return Transient(
+        f"{path} could not be read ({error.strerror}); give the user that runs Perdure the right "
+        "to read it, then try again",
+        code="not_readable",
+    )
 
 
 def _sync_folder(folder: Path) -> None:

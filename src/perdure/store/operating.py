@@ -20,6 +20,4 @@ class StoredOperators:
 
     async def tell(self, text: str, *, but: ConversationId | None) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(operators.tell, self._driver.dialect, text, stamp, but=but)
-        )
+        return await self._driver.write(partial(operators.tell, text, stamp, but=but))

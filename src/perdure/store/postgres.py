@@ -13,11 +13,21 @@ from typing import TypeVar
 
 import asyncpg
 
-from perdure.domain.errors import Ambiguous, Conflict, Corrupt, PerdureError, Rejected, Transient
+from perdure.domain.errors import (
+    NO_FILES,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    Ambiguous,
+    Conflict,
+    Corrupt,
+    PerdureError,
+    Rejected,
+    Transient,
+)
 from perdure.ports.turns import Piece
 from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
-from perdure.store.statement import MakeOp, Op, RaceLost, Rows, Statement, rows, run
+from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Rows, Statement, rows, run
 
 T = TypeVar("T")
 RETRIES = 10
@@ -43,19 +53,18 @@ class PostgresDialect:
         INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
         VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
     _SEARCH = """
-        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
-        FROM searchable d JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
+        SELECT d.id, d.session_id, d.seq FROM searchable d
         WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
         ORDER BY d.id DESC LIMIT $4"""
     # Arrays in, one statement for the flushes of many sessions.
     _FLUSH = """
-        INSERT INTO partials (turn_id, attempt, message_id, start, text)
-        SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text
+        INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
+        SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text, p.prefix
         FROM unnest(CAST($1 AS TEXT[]), CAST($2 AS BIGINT[]), CAST($3 AS TEXT[]),
                     CAST($4 AS BIGINT[]), CAST($5 AS TEXT[]), CAST($6 AS TEXT[]),
-                    CAST($7 AS BIGINT[]))
-             AS p (turn_id, attempt, message_id, start, text, session_id, epoch)
+                    CAST($7 AS TEXT[]), CAST($8 AS BIGINT[]))
+             AS p (turn_id, attempt, message_id, start, text, prefix, session_id, epoch)
         JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
         RETURNING turn_id, attempt"""
@@ -82,7 +91,7 @@ class PostgresDialect:
             *(
                 (
                     piece.lease.turn, piece.lease.attempt, piece.message, piece.start, piece.text,
-                    piece.lease.session, piece.lease.epoch,
+                    piece.origin.prefix, piece.lease.session, piece.lease.epoch,
                 )
                 for piece in pieces
             ),
@@ -111,7 +120,7 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
         ):
             if committing:
                 return Ambiguous(f"PostgreSQL went away during a commit ({error})")
-            return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
+            return _unreached(error)
         case (
             asyncpg.OperatorInterventionError()
             | asyncpg.InsufficientResourcesError()
@@ -123,6 +132,12 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
             return Transient(f"PostgreSQL cannot serve now: {error}")
         case _:
             return Corrupt(f"PostgreSQL answered in an unexpected way: {error}")
+
+
+def _unreached(error: BaseException) -> Transient:
+    if isinstance(error, OSError) and error.errno in NO_FILES:
+        return Transient(f"PostgreSQL was not asked: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
 
 
 _FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -147,7 +162,7 @@ class PostgresDriver:
         self._connections = connections
         self._pool: asyncpg.Pool | None = None
 
-    async def open(self, *, now_ms: int) -> None:
+    async def open(self, *, now_ms: int) -> list[migrations.Applied]:
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -157,7 +172,7 @@ class PostgresDriver:
                 reset=_nothing_to_reset,
             )
             async with self._pool.acquire() as connection:
-                await self._migrate(connection, now_ms)
+                return await self._migrate(connection, now_ms)
         except _FOREIGN as error:
             await self.close()
             raise translate(error) from error
@@ -165,28 +180,32 @@ class PostgresDriver:
             await self.close()
             raise
 
-    async def _migrate(self, connection: asyncpg.Connection, now_ms: int) -> None:
+    async def _migrate(
+        self, connection: asyncpg.Connection, now_ms: int
+    ) -> list[migrations.Applied]:
         """One node migrates while the others wait; each migration is one transaction."""
         lock = "SELECT pg_advisory_lock($1)"
         await connection.execute(lock, _MIGRATION_LOCK, timeout=MIGRATION_S)
         try:
             todo = await drive(connection, migrations.pending(self._shipped))
             is_new = len(todo) == len(self._shipped)
+            applied = []
             for migration in todo:
                 async with connection.transaction():
-                    if not is_new:
-                        await self._back_up(connection, migration)
+                    copy = "" if is_new else await self._back_up(connection, migration)
                     await connection.execute(migration.sql, timeout=MIGRATION_S)
                     await drive(connection, migrations.record(migration, at=now_ms))
+                applied.append(migrations.Applied(migration.number, migration.name, is_new, copy))
         finally:
             await connection.execute("SELECT pg_advisory_unlock($1)", _MIGRATION_LOCK)
+        return applied
 
     async def _back_up(
         self, connection: asyncpg.Connection, migration: migrations.Migration
-    ) -> None:
+    ) -> str:
         """Every table as it stands in this transaction, one binary COPY file each."""
         if self._backups is None:
-            return
+            return ""
         folder = self._backups / f"postgres.before-{migration.number:04d}"
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         tables = await connection.fetch(
@@ -196,6 +215,10 @@ class PostgresDriver:
             await connection.copy_from_table(
                 table, output=folder / table, format="binary", timeout=MIGRATION_S
             )
+        return folder.name
+
+    async def shrink(self) -> None:
+        """Nothing is to be done: the caches are the server's."""
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -215,7 +238,7 @@ class PostgresDriver:
                 RaceLost, asyncpg.DeadlockDetectedError, asyncpg.SerializationError
             ):
                 return await self._transact(make)
-        raise Transient("the store is too contended; try again")
+        raise NotRun("the store is too contended; try again")
 
     async def _transact(self, make: MakeOp[T]) -> T:
         committing = False
@@ -247,10 +270,18 @@ class PostgresDriver:
         except _FOREIGN as error:
             raise translate(error) from error
 
+    async def read_afresh(self, make: MakeOp[T]) -> T:
+        """The server keeps no picture of the past in a connection, so any of them will do."""
+        return await self.read(make)
+
+    async def has_room(self) -> bool:
+        """Nobody but the server knows its disk; it says so when that is full."""
+        return True
+
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncpg.Connection]:
         if self._pool is None:
-            raise Transient("the store is closed")
+            raise NotRun("the store is closed")
         async with self._pool.acquire() as connection:
             try:
                 yield connection

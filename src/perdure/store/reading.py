@@ -5,6 +5,7 @@ from typing import Final
 
 from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.rebuilding import Asked
 from perdure.domain.records import (
     Answer,
     PartView,
@@ -15,15 +16,27 @@ from perdure.domain.records import (
 )
 from perdure.domain.transcript import Running
 from perdure.domain.watching import Move
-from perdure.ports.history import ConversationView, Counts, Explanation, Hit, Page, Snapshot
+from perdure.ports.history import (
+    PAGE_BYTES,
+    ConversationView,
+    Counts,
+    Explanation,
+    Hit,
+    Page,
+    Snapshot,
+)
+from perdure.store.auditing import StoredAudit
 from perdure.store.driver import Driver
 from perdure.store.operations import (
     answers,
+    asking,
+    chains,
     diagnostics,
     explaining,
     history,
     journal,
     moves,
+    pieces,
     search,
     transcripts,
 )
@@ -58,13 +71,18 @@ class StoredConversations:
     async def chain(
         self, head: TurnId, *, limit: int, until: TurnId | None = None
     ) -> list[list[Recorded]]:
-        return await self._driver.read(partial(history.chain, head, limit=limit, until=until))
+        return await self._driver.read(
+            partial(chains.chain, head, limit=limit, until=until, bytes_max=PAGE_BYTES)
+        )
 
     async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]:
-        return await self._driver.read(partial(history.window, head, limit=limit))
+        return await self._driver.read(partial(chains.window, head, limit=limit))
 
     async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId:
-        return await self._driver.read(partial(history.turn_on_chain, head, entry))
+        return await self._driver.read(partial(chains.turn_on_chain, head, entry))
+
+    async def exchange(self, turn: TurnId) -> list[Recorded]:
+        return await self._driver.read(partial(pieces.exchange, turn))
 
 
 class StoredArchive:
@@ -81,7 +99,9 @@ class StoredArchive:
         return await self._driver.read(partial(history.session, session, scope=principal))
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
-        return await self._driver.read(partial(journal.since, session, after, limit=limit))
+        return await self._driver.read(
+            partial(journal.since, session, after, limit=limit, bytes_max=PAGE_BYTES)
+        )
 
     async def running(self, session: SessionId) -> Running | None:
         return await self._driver.read(partial(history.running, session))
@@ -91,11 +111,20 @@ class StoredArchive:
         session: SessionId,
         *,
         before: TurnId | None = None,
+        before_seq: int = 0,
         limit: int,
         with_left: bool = False,
     ) -> list[ToldTurn]:
         return await self._driver.read(
-            partial(transcripts.told, session, before=before, limit=limit, with_left=with_left)
+            partial(
+                transcripts.told,
+                session,
+                before=before,
+                before_seq=before_seq,
+                limit=limit,
+                with_left=with_left,
+                bytes_max=PAGE_BYTES,
+            )
         )
 
     async def answer(self, external_id: str, *, adapter: str) -> Answer | None:
@@ -140,6 +169,9 @@ class StoredDiagnostics:
             partial(explaining.explain, dialect, any_id, scope=principal)
         )
 
+    async def asked(self, turn: TurnId) -> Asked:
+        return await self._driver.read(partial(asking.asked, turn))
+
     async def counts(self) -> Counts:
         return await self._driver.read(diagnostics.counts)
 
@@ -150,4 +182,5 @@ class StoredDiagnostics:
         return await self._driver.read(partial(diagnostics.parked_parts, limit=limit))
 
     async def integrity(self) -> list[str]:
-        return await self._driver.read(partial(diagnostics.integrity, self._driver.dialect))
+        audit = StoredAudit(self._driver)
+        return [each for table in await audit.tables() for each in await audit.integrity(table)]

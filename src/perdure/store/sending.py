@@ -19,7 +19,6 @@ class StoredErrands:
         return await self._driver.write(
             partial(
                 automatic.entitle,
-                self._driver.dialect,
                 session,
                 at,
                 agent,
@@ -31,7 +30,6 @@ class StoredErrands:
         return await self._driver.write(
             partial(
                 automatic.compact,
-                self._driver.dialect,
                 session,
                 agent,
                 self._mint.stamp(self._node),

@@ -1,85 +1,43 @@
 """SQLite through apsw: one writer thread owns the file, readers have connections of their own.
 
-All operations that wait share one transaction and so one fsync (group commit), each inside a
-savepoint, so that a failed one does not fail its neighbours. A side lock refuses a second process;
-it is released by the kernel however this one ends. apsw carries its own SQLite, the same on every
-host.
+All operations that wait share one transaction and so one fsync (group commit). They are run as if
+none could fail; when one does, all of them are run again, each inside a savepoint, so that a failed
+one does not fail its neighbours. A side lock refuses a second process; it is released by the kernel
+however this one ends. apsw carries its own SQLite, the same on every host.
 """
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
-from perdure.domain.errors import (
-    NO_SPACE,
-    Ambiguous,
-    Conflict,
-    Corrupt,
-    PerdureError,
-    Rejected,
-    Transient,
-)
+from perdure.domain.errors import NO_SPACE, Ambiguous, PerdureError, Rejected, Transient
 from perdure.store import migrations
-from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite, schema_in_sqlite
-from perdure.store.statement import MakeOp, Op
+from perdure.store import sqlite_pages as pages
+from perdure.store.sqlite_dialect import SqliteDialect, insist_on_references, schema_in_sqlite
+from perdure.store.sqlite_errors import DISK_FULL, translate
+from perdure.store.sqlite_log import WriteAheadLog
+from perdure.store.sqlite_readers import BUSY_TIMEOUT_MS, SqliteReaders, drive, keep_plans
+from perdure.store.statement import MakeOp, NotRun
 
 T = TypeVar("T")
 BATCH_MAX: Final = 2_000
 READERS: Final = 4
 _PRAGMAS: Final = """
+    PRAGMA page_size = {page_bytes};
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = {synchronous};
-    PRAGMA busy_timeout = 5000;
+    PRAGMA busy_timeout = {busy_timeout_ms};
     PRAGMA foreign_keys = ON;
     PRAGMA temp_store = MEMORY;
-    PRAGMA cache_size = -16000;
-    PRAGMA wal_autocheckpoint = 8000;
-    PRAGMA journal_size_limit = 67108864;"""
-
-
-def translate(error: Exception, *, opening: bool = False) -> PerdureError:
-    """The one place where SQLite's failures become ours. What cannot be opened or written while we
-    run (no file handle is left, the disk was mounted anew) could be a moment ago, and will be."""
-    match error:
-        case UnicodeEncodeError():
-            return Rejected("no database can hold this text; send valid Unicode")
-        case apsw.FullError() | OSError() if _is_full(error):
-            return Transient(
-                "the disk is full; free some space, nothing was stored", code="disk_full"
-            )
-        case OSError():
-            return Rejected(
-                f"the database cannot be opened ({error.strerror}: {error.filename}); "
-                "check the home folder and its permissions",
-                code="not_writable",
-            )
-        case apsw.NotADBError() | apsw.CorruptError():
-            return Corrupt(
-                f"the database is damaged ({error}); stop Perdure and restore a backup",
-                code="damaged",
-            )
-        case apsw.ConstraintError():
-            return Conflict(f"the store refused a write that breaks a rule: {error}")
-        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            told = f"the database cannot be opened for writing ({error}); check its permissions"
-            return (Rejected if opening else Transient)(told, code="not_writable")
-        case apsw.IOError() | apsw.BusyError() | apsw.NoMemError():
-            return Transient(f"the disk did not take the write ({error}); try again")
-        case _:
-            return Corrupt(f"the database answered in an unexpected way: {error}")
-
-
-def _is_full(error: Exception) -> bool:
-    return not isinstance(error, OSError) or error.errno in NO_SPACE
+    PRAGMA cache_size = -16000;"""
 
 
 class _Job(Generic[T]):
@@ -118,23 +76,22 @@ class SqliteDriver:
         self._shipped = shipped or migrations.shipped("sqlite")
         self._synchronous = synchronous
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
-        self._readers: ThreadPoolExecutor | None = None
-        self._local = threading.local()
-        self._opened: list[apsw.Connection] = []
+        self._readers = SqliteReaders(path)
         self._thread: threading.Thread | None = None
         self._lock_fd: int | None = None
         self._needs_reopening = False
 
-    async def open(self, *, now_ms: int) -> None:
-        await asyncio.to_thread(self._open, now_ms)
+    async def open(self, *, now_ms: int) -> list[migrations.Applied]:
+        applied = await asyncio.to_thread(self._open, now_ms)
         loop = asyncio.get_running_loop()
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="perdure-read")
+        self._readers.open(READERS)
         self._thread = threading.Thread(
             target=self._write_until_closed, args=(loop,), name="perdure-write", daemon=True
         )
         self._thread.start()
+        return applied
 
-    def _open(self, now_ms: int) -> None:
+    def _open(self, now_ms: int) -> list[migrations.Applied]:
         with contextlib.ExitStack() as undo:
             try:
                 self._lock()
@@ -142,10 +99,15 @@ class SqliteDriver:
                 self._connection = self._connect()
                 undo.callback(self._connection.close)
                 self._path.chmod(0o600)
-                self._migrate(now_ms)
+                self._recover_room()
+                applied = self._migrate(now_ms)
+                if pages.resize(self._connection):
+                    self._begin_log(self._connection)
+                self._log.tend()
             except (apsw.Error, OSError) as error:
                 raise translate(error, opening=True) from error
             undo.pop_all()
+        return applied
 
     def _lock(self) -> None:
         path = self._path.with_name(self._path.name + ".lock")
@@ -170,92 +132,105 @@ class SqliteDriver:
             self._lock_fd = None
 
     def _connect(self) -> apsw.Connection:
+        _insist_on_writable(self._path)
         connection = apsw.Connection(str(self._path))
+        pragmas = _PRAGMAS.format(
+            page_bytes=pages.PAGE_BYTES,
+            synchronous=self._synchronous,
+            busy_timeout_ms=BUSY_TIMEOUT_MS,
+        )
         try:
-            connection.execute(_PRAGMAS.format(synchronous=self._synchronous)).fetchall()
+            connection.execute(pragmas).fetchall()
+            self._begin_log(connection)
         except apsw.IOError as error:
             # Where room is missing for the files beside the database, SQLite tells only the number.
             if connection.system_errno in NO_SPACE:
                 raise apsw.FullError(str(error)) from error
             raise
-        _keep_plans(connection)
+        keep_plans(connection)
         return connection
 
-    def _migrate(self, now_ms: int) -> None:
+    def _begin_log(self, connection: apsw.Connection) -> None:
+        self._log = WriteAheadLog(connection, self._path, busy_timeout_ms=BUSY_TIMEOUT_MS)
+
+    def _recover_room(self) -> None:
+        """Copy what a killed process has left in the log into the database. On a full disk that
+        gives back the room which the start needs."""
+        left = self._log.bytes
+        if not left or not self._log.is_cramped:
+            return
+        self._log.make_room()
+        if self._log.is_stuck:
+            raise Transient(
+                f"the disk is full; free some space, about {left // 2**20 + 1} MB: what stands in "
+                f"{self._path.name}-wal has to fit into {self._path}",
+                code=DISK_FULL,
+            )
+
+    def _migrate(self, now_ms: int) -> list[migrations.Applied]:
         connection = self._connection
         is_new = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-        todo = drive(connection, migrations.pending(self._shipped))
-        for migration in todo:
-            if not is_new:
-                self._back_up(migration)
+        applied = []
+        # A table that others refer to is made anew under its own name: for a moment it is missing.
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for migration in drive(connection, migrations.pending(self._shipped)):
+            copy = "" if is_new else self._back_up(migration)
             with connection:
                 connection.execute(schema_in_sqlite(migration))
                 drive(connection, migrations.record(migration, at=now_ms))
+                insist_on_references(connection, migration)
+            applied.append(migrations.Applied(migration.number, migration.name, is_new, copy))
+        connection.execute("PRAGMA foreign_keys = ON")
+        return applied
 
-    def _back_up(self, migration: migrations.Migration) -> None:
+    def _back_up(self, migration: migrations.Migration) -> str:
         """Whole or absent: the copy gets its name only once it is complete and on disk."""
         target = self._path.with_name(f"{self._path.name}.before-{migration.number:04d}")
         unfinished = target.with_name(target.name + ".part")
         unfinished.unlink(missing_ok=True)
+        pages.keep(self._connection)
         self._connection.execute("VACUUM INTO ?", (str(unfinished),))
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.chmod(0o600)
         unfinished.replace(target)
+        return target.name
+
+    async def shrink(self) -> None:
+        await asyncio.to_thread(self._readers.shrink)
+        with contextlib.suppress(apsw.Error):  # it is at work, or closed by now
+            await asyncio.to_thread(self._connection.release_memory)
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the file."""
         # Nobody may get into the queue behind the end of it: such a write would never be answered.
         thread, self._thread = self._thread, None
-        readers, self._readers = self._readers, None
         if thread is None:
             return
         self._jobs.put(None)
         await asyncio.to_thread(thread.join)
-        if readers is not None:
-            await asyncio.to_thread(readers.shutdown)
-        for connection in [*self._opened, self._connection]:
-            connection.close()
-        self._opened.clear()
+        await self._readers.close()
+        self._connection.close()
         self._unlock()
 
     async def write(self, make: MakeOp[T]) -> T:
         """Run an operation in the next group commit. Cancelling the caller does not undo it."""
         if self._thread is None:
-            raise Transient("the store is closed")
+            raise NotRun("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(make, future))
         return await future
 
     async def read(self, make: MakeOp[T]) -> T:
         """Run an operation on a snapshot of its own."""
-        if self._readers is None:
-            raise Transient("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, make)
+        return await self._readers.read(make)
 
-    def _read(self, make: MakeOp[T]) -> T:
-        try:
-            connection = self._reader()
-            connection.execute("BEGIN")
-            try:
-                return drive(connection, make())
-            finally:
-                # Not COMMIT: after a failure that would fail too, and leave the reader unusable.
-                connection.execute("ROLLBACK")
-        except (apsw.Error, UnicodeEncodeError) as error:
-            raise translate(error) from error
+    async def read_afresh(self, make: MakeOp[T]) -> T:
+        """Run an operation on a connection of its own, which ends with its caller."""
+        return await self._readers.read_afresh(make)
 
-    def _reader(self) -> apsw.Connection:
-        """This thread's own connection."""
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            flags = apsw.SQLITE_OPEN_READONLY
-            connection = apsw.Connection(str(self._path), flags=flags)
-            connection.execute("PRAGMA busy_timeout = 5000").fetchall()
-            _keep_plans(connection)
-            self._local.connection = connection
-            self._opened.append(connection)
-        return connection
+    async def has_room(self) -> bool:
+        return await asyncio.to_thread(self._log.has_room)
 
     def _write_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
         is_open = True
@@ -274,8 +249,26 @@ class SqliteDriver:
             self._commit(batch)
             with contextlib.suppress(RuntimeError):  # the loop is gone, and so is who waits
                 loop.call_soon_threadsafe(_answer_all, batch)
+            self._tend_log()
+
+    def _tend_log(self) -> None:
+        """Whoever waited has been answered, so that nobody waits for a checkpoint."""
+        if not self._needs_reopening:
+            self._log.tend()
 
     def _commit(self, batch: list[_Job[Any]]) -> None:
+        """Commit a batch. What a full disk refused is tried again if the log can give room."""
+        self._try_to_commit(batch)
+        refused = [job for job in batch if _is_for_room(job.error)]
+        if not refused or self._needs_reopening or not self._log.make_room():
+            return
+        for job in refused:
+            job.error = None
+        self._try_to_commit(refused)
+        if any(_is_for_room(job.error) for job in refused) and not self._needs_reopening:
+            self._log.make_room()  # what was written of it in vain takes up all that was left
+
+    def _try_to_commit(self, batch: list[_Job[Any]]) -> None:
         if not batch:
             return
         try:
@@ -365,24 +358,23 @@ class SqliteDriver:
             job.error = job.error or error
 
 
+def _insist_on_writable(path: Path) -> None:
+    """Refuse a database that may not be written, before SQLite makes files beside it: they get the
+    mode of the database, and would refuse us too once that is repaired."""
+    if not path.exists():
+        return
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "it may not be written", str(path))
+    for suffix in ("-wal", "-shm"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists() and not os.access(beside, os.W_OK):
+            beside.chmod(0o600)
+
+
+def _is_for_room(error: BaseException | None) -> bool:
+    return isinstance(error, Transient) and error.code == DISK_FULL
+
+
 def _answer_all(batch: list[_Job[Any]]) -> None:
     for job in batch:
         job.answer()
-
-
-def _keep_plans(connection: apsw.Connection) -> None:
-    """Without this SQLite compiles a statement again whenever it is bound to other values."""
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-
-
-def drive(connection: apsw.Connection, op: Op[T]) -> T:
-    """Run an operation to its end on this connection, in whatever transaction is open."""
-    execute: Callable[..., Any] = connection.execute
-    try:
-        statement = next(op)
-        while True:
-            found = execute(in_sqlite(statement.sql), statement.values).fetchall()
-            statement = op.send(found)
-    except StopIteration as end:
-        result: T = end.value
-        return result

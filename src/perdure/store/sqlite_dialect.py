@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
+import apsw
+
+from perdure.domain.errors import Corrupt
 from perdure.ports.turns import Piece
 from perdure.store import migrations
 from perdure.store.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import Op, Rows, row, rows, run
 
-_LOCKING: Final = re.compile(r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
+_LOCKING: Final = re.compile(r"(?<!\s)\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 
 
@@ -32,13 +35,12 @@ class SqliteDialect:
     _INDEX_TEXT = """
         INSERT INTO search_index (rowid, scope, text) VALUES (last_insert_rowid(), $1, $2)"""
     _SEARCH = """
-        SELECT d.id, j.session_id, j.seq, j.at, j.kind, j.body
+        SELECT d.id, d.session_id, d.seq
         FROM search_index i JOIN searchable d ON d.id = i.rowid
-        JOIN journal j ON j.session_id = d.session_id AND j.seq = d.seq
         WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
     _FLUSH = """
-        INSERT INTO partials (turn_id, attempt, message_id, start, text)
-        SELECT $1, $2, $3, $4, $5 FROM sessions WHERE id = $6 AND epoch = $7
+        INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
+        SELECT $1, $2, $3, $4, $5, $6 FROM sessions WHERE id = $7 AND epoch = $8
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
         RETURNING turn_id, attempt"""
 
@@ -65,7 +67,7 @@ class SqliteDialect:
             found = yield from row(
                 self._FLUSH,
                 lease.turn, lease.attempt, piece.message, piece.start, piece.text,
-                lease.session, lease.epoch,
+                piece.origin.prefix, lease.session, lease.epoch,
             )  # fmt: skip
             if found is not None:
                 written.add((found[0], found[1]))
@@ -83,6 +85,18 @@ def in_sqlite(sql: str) -> str:
     used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
     assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
     return _LOCKING.sub("", sql)
+
+
+def insist_on_references(connection: apsw.Connection, migration: migrations.Migration) -> None:
+    """Raise `Corrupt` if a migration that made tables anew has left rows that refer to nothing."""
+    if "DROP TABLE" not in migration.sql:
+        return
+    broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if broken is not None:
+        raise Corrupt(
+            f"migration {migration.number} finds rows of {broken[0]} that refer to nothing in "
+            f"{broken[2]}; nothing was changed: restore a backup"
+        )
 
 
 def schema_in_sqlite(migration: migrations.Migration) -> str:

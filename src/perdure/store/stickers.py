@@ -19,18 +19,14 @@ class StoredStickers:
 
     async def meet(self, fetch: Fetch) -> Met:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(describing.meet, self._driver.dialect, fetch, stamp)
-        )
+        return await self._driver.write(partial(describing.meet, fetch, stamp))
 
     async def describe(self, fetch: Fetch, found: Found, *, agent: str) -> list[Recorded]:
         stamp, media = self._mint.stamp(self._node), MediaId(self._mint.id("med"))
         return await self._driver.write(
-            partial(describing.describe, self._driver.dialect, fetch, found, media, agent, stamp)
+            partial(describing.describe, fetch, found, media, agent, stamp)
         )
 
     async def pass_by(self, fetch: Fetch) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(describing.pass_by, self._driver.dialect, fetch, stamp)
-        )
+        return await self._driver.write(partial(describing.pass_by, fetch, stamp))

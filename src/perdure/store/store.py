@@ -3,16 +3,23 @@
 from pathlib import Path
 
 from perdure.domain.ids import NodeId
+from perdure.domain.quotas import NO_QUOTA, Quota
 from perdure.ports.clock import Clock
 from perdure.ports.entropy import Entropy
 from perdure.store.admitting import StoredAccess
+from perdure.store.auditing import StoredAudit
 from perdure.store.budgeting import StoredBudgets
+from perdure.store.condition import StoredCondition, WatchedDriver
 from perdure.store.directory import StoredPlaces
 from perdure.store.driver import Driver
 from perdure.store.fetching import StoredFetches
+from perdure.store.handling import StoredHandling
 from perdure.store.library import StoredMedia
+from perdure.store.migrations import Applied
 from perdure.store.mint import Mint
 from perdure.store.operating import StoredOperators
+from perdure.store.outbox import StoredOutbox
+from perdure.store.pacing import StoredPacing
 from perdure.store.parking import StoredParked
 from perdure.store.reading import (
     StoredArchive,
@@ -26,7 +33,6 @@ from perdure.store.stickers import StoredStickers
 from perdure.store.writing import (
     StoredInbox,
     StoredNodes,
-    StoredOutbox,
     StoredPrincipals,
     StoredTurns,
 )
@@ -35,17 +41,30 @@ from perdure.store.writing import (
 class Store:
     """Opened once per process; each life of a process is a node of its own."""
 
-    def __init__(self, driver: Driver, *, clock: Clock, entropy: Entropy, media: Path) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        media: Path,
+        quota: Quota = NO_QUOTA,
+    ) -> None:
+        """`quota` is what each member may have."""
         mint = Mint(clock, entropy)
         node = NodeId(mint.id("nod"))
+        self.condition = StoredCondition(driver, clock, node)
+        driver = WatchedDriver(driver, self.condition)
         self._driver = driver
         self._mint = mint
         self.node = node
-        self.inbox = StoredInbox(driver, mint, node)
+        self.inbox = StoredInbox(driver, mint, node, quota=quota)
         self.turns = StoredTurns(driver, mint, node)
         self.nodes = StoredNodes(driver, mint, node)
         self.errands = StoredErrands(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
+        self.pacing = StoredPacing(driver, mint)
+        self.handling = StoredHandling(driver, mint)
         self.access = StoredAccess(driver, mint, node)
         self.places = StoredPlaces(driver, mint, node)
         self.parked = StoredParked(driver, mint)
@@ -55,14 +74,21 @@ class Store:
         self.archive = StoredArchive(driver)
         self.index = StoredIndex(driver)
         self.diagnostics = StoredDiagnostics(driver)
+        self.audit = StoredAudit(driver)
         self.budgets = StoredBudgets(driver, mint)
-        self.media = StoredMedia(driver, mint, media)
-        self.fetches = StoredFetches(driver, mint, node)
+        self.media = StoredMedia(driver, mint, media, quota=quota)
+        self.fetches = StoredFetches(driver, mint, node, quota=quota)
         self.stickers = StoredStickers(driver, mint, node)
         self.memory = StoredMemory(driver, mint)
 
-    async def open(self) -> None:
-        await self._driver.open(now_ms=self._mint.now_ms())
+    async def open(self) -> list[Applied]:
+        """Open the database and bring it up to date. Returns the migrations that it took."""
+        return await self._driver.open(now_ms=self._mint.now_ms())
+
+    async def shrink(self) -> None:
+        """Let go of memory that is only held for speed."""
+        await self._driver.shrink()
 
     async def close(self) -> None:
+        await self.condition.close()
         await self._driver.close()

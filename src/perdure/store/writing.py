@@ -1,28 +1,30 @@
 """The writing ports, each method one transaction of `operations/`."""
 
-import math
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from perdure.domain.announcing import Drain
-from perdure.domain.delivery import PartState
-from perdure.domain.events import AnyEvent, Recorded
+from perdure.domain.events import AnswerAwaited, AnswerReceived, AnyEvent, Recorded
 from perdure.domain.ids import (
     MessageId,
     NodeId,
-    PartId,
     PrincipalId,
+    QuestionId,
     SessionId,
     TurnId,
 )
 from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.prefix import NOTHING_ASKED, KeptText, Origin
+from perdure.domain.quotas import NO_QUOTA, Quota
 from perdure.domain.recovery import Policy
+from perdure.domain.sharing import EQUAL, Shares
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.history import Page
 from perdure.ports.inbox import Reception
-from perdure.ports.outbox import Bubble, Part
 from perdure.ports.principals import LONGEST, Principal, TokenView
 from perdure.ports.turns import (
     Claimed,
@@ -34,17 +36,17 @@ from perdure.ports.turns import (
     Unfinished,
 )
 from perdure.store.driver import Driver
+from perdure.store.known_texts import KnownTexts
 from perdure.store.mint import Mint
 from perdure.store.operations import (
     accept,
     nodes,
-    outbox,
     principals,
     recovery,
-    replies,
     search,
     speakers,
     turns,
+    waiting,
 )
 from perdure.store.operations.setting import Fresh, Stamp
 from perdure.store.statement import Op
@@ -53,7 +55,10 @@ INDEX_EVERY: Final = 32
 
 
 class StoredInbox:
-    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+    def __init__(
+        self, driver: Driver, mint: Mint, node: NodeId, *, quota: Quota = NO_QUOTA
+    ) -> None:
+        self._quota = quota
         self._driver = driver
         self._mint = mint
         self._node = node
@@ -80,20 +85,17 @@ class StoredInbox:
                 menu=menu,
                 queue_max=queue_max,
                 may_begin=may_begin,
+                quota=self._quota,
             )
         )
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(turns.amend, self._driver.dialect, turn, text, stamp, by=by)
-        )
+        return await self._driver.write(partial(turns.amend, turn, text, stamp, by=by))
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(turns.stop, self._driver.dialect, turn, stamp, by=by)
-        )
+        return await self._driver.write(partial(turns.stop, turn, stamp, by=by))
 
 
 class StoredTurns:
@@ -102,55 +104,93 @@ class StoredTurns:
         self._mint = mint
         self._node = node
         self._unindexed = 0
+        self._kept = KnownTexts()
 
-    async def claim(self, *, limit: int) -> list[Claimed]:
+    async def claim(self, *, limit: int, shares: Shares = EQUAL) -> list[Claimed]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(turns.claim, self._driver.dialect, stamp, limit=limit)
-        )
+        return await self._driver.write(partial(turns.claim, stamp, limit=limit, shares=shares))
 
-    async def next_claim_ms(self) -> int | None:
-        return await self._driver.read(turns.next_claim)
+    async def next_claim_ms(self, *, shares: Shares = EQUAL) -> int | None:
+        at = self._mint.now_ms()
+        return await self._driver.read(partial(turns.next_claim, at=at, shares=shares))
 
-    async def flush(self, pieces: Sequence[Piece]) -> list[Lease]:
-        written = await self._driver.write(partial(self._driver.dialect.flush, pieces))
+    async def flush(self, pieces: Sequence[Piece], *, beats: bool = False) -> list[Lease]:
+        new = self._kept.unknown([text for piece in pieces for text in piece.origin.texts])
+        flush = partial(turns.flush, self._driver.dialect, pieces, new)
+        if beats:
+            flush = partial(self._flush_and_beat, pieces, new, at=self._mint.now_ms())
+        written = await self._driver.write(flush)
+        self._kept.learn(new)
         leases = [piece.lease for piece in pieces]
         return [lease for lease in leases if (lease.turn, lease.attempt) not in written]
 
+    def _flush_and_beat(
+        self, pieces: Sequence[Piece], new: Sequence[KeptText], *, at: int
+    ) -> Op[set[tuple[str, int]]]:
+        """A lease that has run out is not revived, and the pieces are judged by their own."""
+        written = yield from turns.flush(self._driver.dialect, pieces, new)
+        yield from nodes.beat(self._driver.dialect, self._node, at=at)
+        return written
+
     async def append(
-        self, lease: Lease, events: Sequence[AnyEvent], *, piece: Piece | None = None
+        self,
+        lease: Lease,
+        events: Sequence[AnyEvent],
+        *,
+        piece: Piece | None = None,
+        origin: Origin = NOTHING_ASKED,
     ) -> list[Recorded]:
-        return await self._driver.write(
-            partial(
-                turns.append,
-                self._driver.dialect,
-                lease,
-                events,
-                piece=piece,
-                at=self._mint.now_ms(),
-            )
+        new = self._kept.unknown(origin.texts)
+        append = partial(
+            turns.append,
+            self._driver.dialect,
+            lease,
+            events,
+            piece=piece,
+            origin=msgspec.structs.replace(origin, texts=new),
+            at=self._mint.now_ms(),
         )
+        recorded = await self._driver.write(append)
+        self._kept.learn(new)
+        return recorded
 
     async def take_steers(self, lease: Lease) -> list[Recorded]:
         at = self._mint.now_ms()
-        return await self._driver.write(
-            partial(turns.take_steers, self._driver.dialect, lease, at=at)
-        )
+        return await self._driver.write(partial(turns.take_steers, lease, at=at))
+
+    async def tell(self, lease: Lease, text: str) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.tell, lease, text, stamp))
 
     async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
         stamp = self._mint.stamp(self._node)
+        new = self._kept.unknown(settlement.asked.texts)
+        asked = msgspec.structs.replace(settlement.asked, texts=new)
+        final = msgspec.structs.replace(settlement, asked=asked)
+        settle = partial(turns.settle, lease, final, stamp)
         self._unindexed += 1
-        if self._unindexed < INDEX_EVERY:
-            return await self._driver.write(
-                partial(turns.settle, self._driver.dialect, lease, settlement, stamp)
-            )
-        self._unindexed = 0
-        return await self._driver.write(partial(self._settle_and_index, lease, settlement, stamp))
+        if self._unindexed >= INDEX_EVERY:
+            self._unindexed = 0
+            settle = partial(self._settle_and_index, lease, final, stamp)
+        settled = await self._driver.write(settle)
+        self._kept.learn(new)
+        return settled
 
     def _settle_and_index(self, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
-        settled = yield from turns.settle(self._driver.dialect, lease, settlement, stamp)
+        settled = yield from turns.settle(lease, settlement, stamp)
         yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
         return settled
+
+    async def wait(self, lease: Lease, question: AnswerAwaited) -> list[Recorded]:
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(waiting.wait, lease, question, at=at))
+
+    async def answer(
+        self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
+    ) -> list[Recorded]:
+        received = AnswerReceived(turn=turn, question=question, answer=answer, by=by)
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(waiting.answer, received, stamp))
 
     async def interrupt(
         self,
@@ -164,7 +204,6 @@ class StoredTurns:
         return await self._driver.write(
             partial(
                 recovery.interrupt,
-                self._driver.dialect,
                 lease,
                 recovery.Cut(reason, asked),
                 stamp,
@@ -177,9 +216,7 @@ class StoredTurns:
 
     async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(turns.turn_away, self._driver.dialect, turn, reason, stamp)
-        )
+        return await self._driver.write(partial(turns.turn_away, turn, reason, stamp))
 
 
 class StoredNodes:
@@ -188,9 +225,15 @@ class StoredNodes:
         self._mint = mint
         self._node = node
 
-    async def join(self, *, name: str) -> None:
+    @property
+    def lease_s(self) -> float | None:
+        return None if self._driver.dialect.is_exclusive else nodes.LEASE_MS / 1000
+
+    async def join(self, *, name: str) -> bool:
         at = self._mint.now_ms()
-        await self._driver.write(partial(nodes.join, self._driver.dialect, self._node, name, at=at))
+        return await self._driver.write(
+            partial(nodes.join, self._driver.dialect, self._node, name, at=at)
+        )
 
     async def beat(self) -> bool:
         at = self._mint.now_ms()
@@ -209,119 +252,26 @@ class StoredNodes:
     async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
-            partial(
-                recovery.reclaim,
-                self._driver.dialect,
-                stamp,
-                known=known,
-                attempts_max=attempts_max,
-            )
+            partial(recovery.reclaim, stamp, known=known, attempts_max=attempts_max)
         )
 
     async def resume(self, policy: Policy, *, limit: int) -> Resumed:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(recovery.resume, self._driver.dialect, policy, stamp, limit=limit)
-        )
+        return await self._driver.write(partial(recovery.resume, policy, stamp, limit=limit))
 
     async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(recovery.announce, self._driver.dialect, policy, drain, stamp)
-        )
+        return await self._driver.write(partial(recovery.announce, policy, drain, stamp))
 
     async def greet(self) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(nodes.greet, self._driver.dialect, stamp))
+        return await self._driver.write(partial(nodes.greet, stamp))
 
     async def leave(self, *, restart_session: SessionId | None = None) -> None:
         at = self._mint.now_ms()
         await self._driver.write(
             partial(nodes.leave, self._node, at=at, restart_session=restart_session)
         )
-
-
-class StoredOutbox:
-    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
-        self._driver = driver
-        self._mint = mint
-        self._node = node
-
-    async def take(self, *, adapter: str, limit: int) -> list[Part]:
-        at = self._mint.now_ms()
-        return await self._driver.write(
-            partial(outbox.take, adapter, self._node, limit=limit, at=at)
-        )
-
-    async def record(
-        self,
-        part: PartId,
-        state: PartState,
-        *,
-        receipt: str = "",
-        error: str = "",
-        due_in_s: float = 0,
-        attempt: int = 0,
-    ) -> None:
-        at = self._mint.now_ms()
-        due_at = at + math.ceil(due_in_s * 1000)
-        await self._driver.write(
-            partial(
-                outbox.record,
-                part,
-                state,
-                receipt=receipt,
-                error=error,
-                due_at=due_at,
-                at=at,
-                attempt=attempt,
-            )
-        )
-
-    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble:
-        stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(replies.bubble, lease, index, text, stamp))
-
-    async def forget_bubble(self, turn: TurnId, index: int) -> None:
-        at = self._mint.now_ms()
-        await self._driver.write(partial(replies.forget_bubble, turn, index, self._node, at=at))
-
-    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None:
-        stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(replies.go_ahead, lease, parts, stamp))
-
-    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
-        at = self._mint.now_ms()
-        await self._driver.write(
-            partial(outbox.post_instead, part, error=error, at=at, attempt=attempt)
-        )
-
-    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None:
-        at = self._mint.now_ms()
-        due_at = at + math.ceil(due_in_s * 1000)
-        await self._driver.write(partial(outbox.defer, part, due_at=due_at, at=at, attempt=attempt))
-
-    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None:
-        stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(outbox.divide, part, texts, stamp, attempt=attempt))
-
-    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int:
-        at = self._mint.now_ms()
-        return await self._driver.write(
-            partial(outbox.release, adapter, self._node, keep=keep, at=at)
-        )
-
-    async def stranded(self, *, adapter: str) -> list[Part]:
-        return await self._driver.read(partial(outbox.stranded, self._driver.dialect, adapter))
-
-    async def expire(self, *, older_than_s: int) -> int:
-        at = self._mint.now_ms()
-        return await self._driver.write(
-            partial(outbox.expire, before=at - older_than_s * 1000, at=at)
-        )
-
-    async def next_due_ms(self) -> int | None:
-        return await self._driver.read(outbox.next_due)
 
 
 class StoredPrincipals:

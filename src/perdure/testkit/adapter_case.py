@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Never, TypeVar
 from unittest import SkipTest
@@ -21,25 +22,60 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
-from perdure.ports.adapter import HookRequest, Platform
+from perdure.ports.adapter import HookRequest, Platform, Reading
 from perdure.ports.clock import Clock
 
 WAIT_S: Final = 10.0
 LOOK_S: Final = 0.01
 _DESCRIPTORS: Final = Path("/dev/fd")
+# Characters that only break up what would mean something.
+_UNSEEN: Final = dict.fromkeys(map(ord, "\u200b\u2060"))
 T = TypeVar("T")
+
+
+class Call(StrEnum):
+    """What is asked of a platform, as far as it may refuse it. GROW is a preview in a bubble that
+    stands already."""
+
+    POST = "post"
+    EDIT = "edit"
+    DELETE = "delete"
+    UPLOAD = "upload"
+    REACT = "react"
+    PREVIEW = "preview"
+    GROW = "grow"
+    TYPING = "typing"
+    FIND = "find"
+    CONNECT = "connect"
 
 
 class NotHere(SkipTest):
     """The platform has no such thing, or its test server cannot show it. Say which, and why."""
 
 
-class Heard:
+async def opened(arrival: Arrival, reading: Reading | None) -> list[Arrival]:
+    """Read what an inlet was handed, as for somebody who may speak. Returns the whole arrival, or
+    nothing where nobody has said anything."""
+    whole = arrival if reading is None else await reading.whole()
+    return [] if whole is None else [whole]
+
+
+class Unguarded:
+    """The half of the `Inlet` port for processes that follow on no death: everything may be
+    read."""
+
+    @asynccontextmanager
+    async def handling(self, external_id: str, payload: bytes) -> AsyncIterator[bool]:
+        yield True
+
+
+class Heard(Unguarded):
     """The `Inlet` port: keeps what it is given, each id once, as the gateway does.
 
-    `offered` is everything, repeats included. The `failures` are raised first, one at each offer;
-    while there is an `outage`, it is raised at every offer. `spoilt` is what no arrival could be
-    made of, as it came.
+    `offered` is everything, repeats included, as it was before it was read. The `failures` are
+    raised first, one at each offer; while there is an `outage`, it is raised at every offer.
+    `spoilt` is what no arrival could be made of, as it came. What one of the `strangers` sends is
+    neither read nor taken.
     """
 
     def __init__(self) -> None:
@@ -48,10 +84,11 @@ class Heard:
         self.spoilt: dict[str, str] = {}
         self.failures: list[PerdureError] = []
         self.outage: PerdureError | None = None
+        self.strangers: frozenset[str] = frozenset()
         self.signs_of_life = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival) -> None:
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
         async with self._changed:
             self.offered.append(arrival)
             self._changed.notify_all()
@@ -59,8 +96,10 @@ class Heard:
                 raise self.failures.pop(0)
             if self.outage is not None:
                 raise self.outage
+            if arrival.sender.id in self.strangers:
+                return
             if all(_identity(each) != _identity(arrival) for each in self.taken):
-                self.taken.append(arrival)
+                self.taken += await opened(arrival, reading)
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:
         if self.failures:
@@ -194,6 +233,11 @@ class AdapterCase:
         platform's own words."""
         self._has_no("way to see who is notified")
 
+    def lookups(self) -> list[str]:
+        """The calls by which the adapter has asked the platform for more than what came, such as
+        the names of people; none where it has no such calls."""
+        return []
+
     def keeps_keys(self) -> None:
         """Raise `NotHere` where the platform can be asked for a key and its test server cannot."""
 
@@ -212,6 +256,34 @@ class AdapterCase:
     def anew(self) -> Platform:
         """The same platform as the next process makes it: from the same settings and folder."""
         self._has_no("second process")
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        """The platform answers the next request that is made for `call` with a wait of so many
+        seconds."""
+        self._has_no("waits that a test could ask for")
+
+    def fail_next(self, call: Call) -> None:
+        """The platform is out of order when the next request is made for `call`."""
+        self._has_no("failures that a test could ask for")
+
+    async def lose_thread(self) -> Address:
+        """A thread of the group is deleted: its address."""
+        self._has_no("threads that can be gone")
+
+    def refuse_rendering(self) -> None:
+        """The platform refuses how the next post, preview or edit is written, and takes it as plain
+        text."""
+        self._has_no("renderings that are refused")
+
+    def legible(self, shown: str) -> str:
+        """The letters that people see of a text that is shown as it was written, without what
+        nobody sees."""
+        return shown.translate(_UNSEEN)
+
+    async def migrate(self, *, keeps_messages: bool) -> Address:
+        """The group becomes another one, to which what stood in it comes along or not: where that
+        is. `group` still names the old one, as the gateway does."""
+        self._has_no("groups that move")
 
     async def quiet_week(self) -> None:
         """So much time passes without a word that the platform counts what happens anew."""

@@ -17,15 +17,25 @@ import pytest
 
 # Before they are imported: a failure is to say what was compared.
 pytest.register_assert_rewrite(
-    "perdure.testkit.adapter_suite_hearing", "perdure.testkit.adapter_suite_showing"
+    "perdure.testkit.adapter_suite_hearing",
+    "perdure.testkit.adapter_suite_refusing",
+    "perdure.testkit.adapter_suite_showing",
 )
 
 from perdure.testkit.adapter_case import AdapterCase  # noqa: E402
 from perdure.testkit.adapter_suite_hearing import ComingIn, Connecting  # noqa: E402
+from perdure.testkit.adapter_suite_refusing import (  # noqa: E402
+    Looking,
+    Moving,
+    Refusing,
+    Waiting,
+)
 from perdure.testkit.adapter_suite_showing import Changing, GoingOut, Growing  # noqa: E402
 
 
-class AdapterContract(Connecting, ComingIn, GoingOut, Changing, Growing):
+class AdapterContract(
+    Connecting, ComingIn, GoingOut, Changing, Growing, Refusing, Waiting, Looking, Moving
+):
     """All of it. Override `case`."""
 
     @pytest.fixture

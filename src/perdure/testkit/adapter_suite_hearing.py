@@ -1,13 +1,17 @@
 """The half of the suite that is about the connection, and about what people do."""
 
+from typing import Final
+
 import pytest
 
 from perdure.domain.arrivals import PlaceKind
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
-from perdure.domain.updates import DELETE, EDIT, MESSAGE
+from perdure.domain.kinds import UpdateKind
 from perdure.ports.adapter import HookRequest, HookResponse
 from perdure.testkit.adapter_case import AdapterCase, Opened
 from perdure.testkit.adapter_suite_showing import DOCUMENT, PICTURE, change, post
+
+WHISPER: Final = "nobody's business"
 
 
 class Connecting:
@@ -67,8 +71,10 @@ async def answered(case: AdapterCase, request: HookRequest) -> HookResponse:
         return HookResponse(status=503)
 
 
-async def _said(case: AdapterCase, text: str, *, place: str) -> str:
-    return await (case.say_in_group(text, mention=True) if place == "group" else case.say(text))
+async def _said(case: AdapterCase, text: str, *, place: str, is_stranger: bool = False) -> str:
+    if place == "group":
+        return await case.say_in_group(text, mention=True, is_stranger=is_stranger)
+    return await case.say(text, is_stranger=is_stranger)
 
 
 class ComingIn:
@@ -79,7 +85,7 @@ class ComingIn:
             said = await case.say("hello there")
             arrival = await heard.named(said)
             await heard.named(await case.say("and then"))
-        assert (arrival.kind, arrival.text) == (MESSAGE, "hello there")
+        assert (arrival.kind, arrival.text) == (UpdateKind.MESSAGE, "hello there")
         assert arrival.place_kind is PlaceKind.PRIVATE
         assert arrival.place == (await case.private()).place
         assert (arrival.sender.id, arrival.sender.is_bot) == (case.person, False)
@@ -97,6 +103,25 @@ class ComingIn:
             second = await heard.named(await case.say("I am two", is_stranger=True))
         assert [first.sender.id, second.sender.id] == [case.person, case.stranger]
         assert first.place != second.place
+
+    @pytest.mark.parametrize("place", ["private", "group"])
+    async def test_what_a_stranger_says_is_not_read(self, case: AdapterCase, place: str) -> None:
+        """Whoever may not speak costs the decision and nothing more."""
+        where = await (case.group() if place == "group" else case.private(is_stranger=True))
+        async with case.hearing() as heard:
+            await heard.named(await _said(case, "before", place=place))
+            asked = case.lookups()
+            heard.strangers = frozenset({case.stranger})
+            said = await _said(case, f"{WHISPER} _{WHISPER}_", place=place, is_stranger=True)
+            await case.until(lambda: heard.times_offered(said) > 0, "the envelope")
+            await heard.named(await _said(case, "and the next", place=place))
+        envelope = next(each for each in heard.offered if each.external_id == said)
+        assert WHISPER not in str(heard.offered)
+        assert (envelope.kind, envelope.sender.id) == (UpdateKind.MESSAGE, case.stranger)
+        assert (envelope.place, envelope.place_kind) == (where.place, PlaceKind(place))
+        assert envelope.is_addressed or place == "private"
+        assert case.lookups() == asked
+        assert [each.text for each in heard.taken] == ["before", "and the next"]
 
     async def test_nothing_of_its_own_arrives(self, case: AdapterCase) -> None:
         async with case.hearing() as heard:
@@ -199,10 +224,10 @@ class ComingIn:
             said = await case.say("frist")
             await heard.named(said)
             await case.edit(said, "first")
-            first = await heard.wait(lambda a: a.kind == EDIT, "the edit")
+            first = await heard.wait(lambda a: a.kind == UpdateKind.EDIT, "the edit")
             await case.edit(said, "First!")
             again = await heard.wait(lambda a: a.text == "First!", "the second edit")
-        assert [first.text, again.kind] == ["first", EDIT]
+        assert [first.text, again.kind] == ["first", UpdateKind.EDIT]
         assert {first.target, again.target} == {said}
         assert len({said, first.external_id, again.external_id}) == 3
         assert (first.sender.id, first.place) == (case.person, (await case.private()).place)
@@ -212,7 +237,7 @@ class ComingIn:
             said = await case.say("never mind")
             await heard.named(said)
             await case.delete(said)
-            gone = await heard.wait(lambda a: a.kind == DELETE, "the deletion")
+            gone = await heard.wait(lambda a: a.kind == UpdateKind.DELETE, "the deletion")
         assert (gone.target, gone.sender.id) == (said, case.person)
         assert gone.place == (await case.private()).place
 
@@ -221,7 +246,7 @@ class ComingIn:
             arrival = await heard.named(await case.forward("/new\nand forget everything"))
         assert arrival.text == ""
         assert [forward.text for forward in arrival.forwards] == ["/new\nand forget everything"]
-        assert (arrival.kind, arrival.sender.id) == (MESSAGE, case.person)
+        assert (arrival.kind, arrival.sender.id) == (UpdateKind.MESSAGE, case.person)
 
     async def test_a_forward_that_names_the_bot_does_not_address_it(
         self, case: AdapterCase

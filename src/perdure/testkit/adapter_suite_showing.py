@@ -9,7 +9,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Streaming, lowered, plan
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
-from perdure.domain.updates import MESSAGE
+from perdure.domain.kinds import UpdateKind
 from perdure.ports.adapter import (
     Delete,
     Edit,
@@ -159,15 +159,6 @@ class GoingOut:
         assert await case.platform.perform(effect) == first
         assert await case.shown() == ["once"]
 
-    async def test_it_can_be_asked_whether_a_key_arrived(self, case: AdapterCase) -> None:
-        needs(case, (await capabilities(case)).can_find, "way to look for a key")
-        case.keeps_keys()
-        address = await case.private()
-        effect = Post(key=new_key(), address=address, text="is it there?")
-        receipt = await case.platform.perform(effect)
-        assert await case.platform.find(effect.key, address) == receipt
-        assert await case.platform.find(new_key(), address) is None
-
     async def test_a_file_is_sent(self, case: AdapterCase) -> None:
         limit = (await capabilities(case)).upload_bytes_max
         needs(case, limit, "files")
@@ -189,7 +180,7 @@ class GoingOut:
             shown = await case.platform.perform(ask)
             await case.click(shown.external_id, choices[1])
             arrival = await heard.wait(lambda a: a.text == choices[1], "the click")
-        assert (arrival.kind, arrival.sender.id) == (MESSAGE, case.person)
+        assert (arrival.kind, arrival.sender.id) == (UpdateKind.MESSAGE, case.person)
         assert arrival.place == (await case.private()).place
         assert arrival.is_addressed
 

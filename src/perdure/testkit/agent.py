@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
-from perdure.domain.events import ToolCall, Usage
+from perdure.domain.events import Recorded, ToolCall, Usage
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.outcomes import Ending, Repeat, StopReason
 from perdure.domain.prompt import Message, Request, ResultBlock, TextBlock
 from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.ports.agent import Work
 from perdure.ports.tools import Caller, ToolResult
 
 Rule = Callable[[Request], Sequence[AgentEvent]]
@@ -37,16 +39,33 @@ def echo(request: Request) -> Sequence[AgentEvent]:
     return [*words, Spent(Usage(output_tokens=len(words))), Stopped(reason=StopReason.STOP)]
 
 
+class LooseWork:
+    """The `Work` of a model call that is part of no stored turn."""
+
+    session = SessionId("ses_loose")
+    turn = TurnId("trn_loose")
+    attempt = 1
+    conversation = ConversationId("con_loose")
+    principal = PrincipalId("pri_loose")
+    parent: TurnId | None = None
+    events: Sequence[Recorded] = ()
+
+    async def chain(self, *, limit: int) -> list[list[Recorded]]:
+        return []
+
+
 class ScriptedAgent:
     def __init__(self, rule: Rule = echo) -> None:
         self._rule = rule
         self.requests: list[Request] = []
+        self.works: list[Work] = []
 
     def encode(self, message: Message) -> bytes:
         return msgspec.json.encode(message)
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
+        self.works.append(work)
         for event in self._rule(request):
             yield event
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.domain.errors import Transient
-from perdure.testkit.crash import Fuse, Nemesis, SimulatedCrash
+from perdure.testkit.crash import Fuse, SimulatedCrash
 
 # Searching brings the index up to date first, in steps of which each is whole.
 IN_STEPS: Final = frozenset({"StoredArchive.search"})
@@ -126,7 +126,7 @@ class FusedDriver:
         try:
             await self._inner.write(partial(_cut_off, make))
         except Exception:  # noqa: BLE001 - it was cut off, or would have failed anyway
-            if self._fuse.nemesis is Nemesis.DIE:
+            if self._fuse.is_deadly:
                 raise SimulatedCrash(name) from None
             raise Transient(f"refused: {name}") from None
         raise AssertionError(f"a transaction that failed was committed: {name}")

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 from perdure.domain.errors import Ambiguous, Transient
@@ -24,6 +24,15 @@ class Nemesis(StrEnum):
     LOSE_REPLY = "lose_reply"  # it happened, and the caller is not told
     REFUSE = "refuse"  # it did not happen, and the caller is told
     PAUSE = "pause"  # the process stands still for longer than its lease
+    SET_BACK = "set_back"  # the wall clock is set back, for good
+    SET_ASTRAY = "set_astray"  # the wall clock goes ahead, and a few points later it is right again
+    DIE_AND_SET_BACK = "die_and_set_back"  # the next process finds the wall clock behind
+
+
+# Further than a scenario waits until everything is at rest, and less than a part may be on its way.
+BACK_S: Final = 86_400
+ASTRAY_S: Final = 72_000
+ASTRAY_POINTS: Final = 7
 
 
 async def _no_pause() -> None:
@@ -34,7 +43,7 @@ class Fuse:
     """Counts points and strikes at one of them. After a death everything is dead: the dead do not
     write. During a pause everything stands still: whoever reaches a point waits there until
     `meanwhile` is over. `is_killed`: the process was ended from outside; the next one begins with
-    the same fuse."""
+    the same fuse. `set_clock` moves the wall clock of the world by so many seconds."""
 
     def __init__(
         self,
@@ -46,6 +55,7 @@ class Fuse:
         self._strikes_at = strikes_at
         self.nemesis = nemesis
         self.meanwhile = meanwhile
+        self.set_clock: Callable[[float], None] = lambda _: None
         self._awake = asyncio.Event()
         self._awake.set()
         self.passed: list[str] = []
@@ -54,7 +64,11 @@ class Fuse:
 
     @property
     def is_dead(self) -> bool:
-        return self.has_struck and self.nemesis is Nemesis.DIE
+        return self.has_struck and self.is_deadly
+
+    @property
+    def is_deadly(self) -> bool:
+        return self.nemesis in (Nemesis.DIE, Nemesis.DIE_AND_SET_BACK)
 
     @property
     def struck(self) -> str:
@@ -72,6 +86,26 @@ class Fuse:
         if await self._is_struck(f"after {name}") and self.nemesis is Nemesis.LOSE_REPLY:
             raise Ambiguous(f"answer lost: {name}")
 
+    async def leaving(self, name: str) -> bool:
+        """The call is about to leave the process. True: it does, and then the process stands
+        still."""
+        if not await self._reaches(f"before {name}"):
+            return False
+        if self.nemesis is Nemesis.PAUSE:
+            return True
+        await self._strike(name)
+        if self.nemesis is Nemesis.REFUSE:
+            raise Transient(f"refused: {name}")
+        return False
+
+    async def stand_still(self) -> None:
+        """Let the others go on while nothing of this process does."""
+        self._awake.clear()
+        try:
+            await self.meanwhile()
+        finally:
+            self._awake.set()
+
     async def instant(self, name: str) -> None:
         """A moment between calls: there is nothing to refuse and no answer to lose."""
         await self._is_struck(name)
@@ -83,7 +117,9 @@ class Fuse:
             return False
         if self.nemesis is Nemesis.PAUSE:
             await self._strike(name)
-        return self.nemesis in (Nemesis.DIE, Nemesis.REFUSE)
+        if self.nemesis in (Nemesis.SET_BACK, Nemesis.SET_ASTRAY):
+            await self._strike(name)
+        return self.is_deadly or self.nemesis is Nemesis.REFUSE
 
     async def _is_struck(self, point: str) -> bool:
         is_struck = await self._reaches(point)
@@ -98,23 +134,30 @@ class Fuse:
         is_struck = self._strikes_at is not None and len(self.passed) == self._strikes_at
         self.passed.append(point)
         self.has_struck |= is_struck
+        if self.nemesis is Nemesis.SET_ASTRAY and self._passed_since() == ASTRAY_POINTS:
+            self.set_clock(-ASTRAY_S)
         return is_struck
 
+    def _passed_since(self) -> int:
+        """Return how many points were passed since it struck."""
+        at = self._strikes_at
+        return len(self.passed) - at if at is not None and self.has_struck else 0
+
     async def _strike(self, point: str) -> None:
-        if self.nemesis is Nemesis.DIE:
+        if self.is_deadly:
             raise SimulatedCrash(point)
+        if self.nemesis is Nemesis.SET_BACK:
+            self.set_clock(-BACK_S)
+        if self.nemesis is Nemesis.SET_ASTRAY:
+            self.set_clock(ASTRAY_S)
         if self.nemesis is Nemesis.PAUSE:
-            self._awake.clear()
-            try:
-                await self.meanwhile()
-            finally:
-                self._awake.set()
+            await self.stand_still()
 
 
 class Fused:
     """Wraps any port of async methods; everything else passes through."""
 
-    def __init__(self, inner: object, fuse: Fuse) -> None:
+    def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner = inner
         self._fuse = fuse
 
@@ -127,17 +170,42 @@ class Fused:
 
         @wraps(method)
         async def call(*args: object, **kwargs: object) -> object:
-            await self._fuse.before(label)
-            result = await method(*args, **kwargs)
-            await self._fuse.after(label)
-            return result
+            return await self._call(label, partial(method, *args, **kwargs))
 
         return call
+
+    async def _call(self, label: str, method: "partial[Awaitable[object]]") -> object:
+        await self._fuse.before(label)
+        result = await method()
+        await self._fuse.after(label)
+        return result
+
+
+class FusedPlatform(Fused):
+    """Wraps a chat platform, whose calls leave the process.
+
+    What was asked for in the instant of a death may be done all the same, later. And a process that
+    stands still has made its call or has not begun it: it looks whether it may act and then acts,
+    without waiting for anything in between."""
+
+    async def _call(self, label: str, method: "partial[Awaitable[object]]") -> object:
+        was_dead = self._fuse.is_dead
+        try:
+            stands_still = await self._fuse.leaving(label)
+        except SimulatedCrash:
+            if not was_dead:
+                self._inner.left_hanging(*method.args)
+            raise
+        result = await method()
+        if stands_still:
+            await self._fuse.stand_still()
+        await self._fuse.after(label)
+        return result
 
 
 PORTS: Final = (
     "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
-    "fetches", "stickers",
+    "fetches", "stickers", "pacing",
 )  # fmt: skip
 
 
@@ -163,8 +231,8 @@ class FusedAgent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def run(self, request: Any) -> AsyncGenerator[Any, None]:
-        async for event in self._inner.run(request):
+    async def run(self, request: Any, work: Any) -> AsyncGenerator[Any, None]:
+        async for event in self._inner.run(request, work):
             await self._fuse.instant("agent event")
             yield event
 

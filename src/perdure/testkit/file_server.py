@@ -3,6 +3,7 @@
 It is a real server on purpose: what fetches from it meets real redirections and real resets.
 """
 
+import asyncio
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -23,13 +24,15 @@ class Transcribed(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileServer:
     """`files` are served by their path; a path in `statuses` answers with that status and no more,
-    one in `redirects` leads on. `asked` are all paths that were asked for. `hears` is what the
+    one in `redirects` leads on, one in `hanging` sends its headers and two bytes, and then no more
+    for as long as it stands there. `asked` are all paths that were asked for. `hears` is what the
     transcriber understands."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, int] = {}
         self.redirects: dict[str, str] = {}
+        self.hanging: set[str] = set()
         self.headers: dict[str, str] = {}
         self.asked: list[str] = []
         self.hears = ""
@@ -56,7 +59,7 @@ class FileServer:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    async def _serve(self, request: web.Request) -> web.Response:
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
         path = request.path
         self.asked.append(path)
         if path in self.redirects:
@@ -65,7 +68,16 @@ class FileServer:
             return web.Response(status=self.statuses[path])
         if path not in self.files:
             return web.Response(status=404)
+        if path in self.hanging:
+            return await self._hang(request)
         return web.Response(body=self.files[path], headers=self.headers)
+
+    async def _hang(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=self.headers)
+        await response.prepare(request)
+        await response.write(self.files[request.path][:2])
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends this")
 
     async def _transcribe(self, request: web.Request) -> web.Response:
         form = await request.post()

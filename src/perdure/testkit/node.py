@@ -15,6 +15,7 @@ from perdure.ports.media import Fetches
 from perdure.ports.outbox import Outbox
 from perdure.ports.principals import Principals
 from perdure.ports.turns import Nodes, Turns
+from perdure.ports.wakes import Wakes
 
 
 class Pump(Protocol):
@@ -33,17 +34,15 @@ class TurnsPump(Protocol):
 
     async def finished(self) -> None: ...
 
-    def wake(self) -> None: ...
-
 
 class OutboxPump(Protocol):
     """The pump of what goes out."""
 
+    async def recall(self) -> None: ...
+
     async def recover(self) -> None: ...
 
     async def step(self) -> bool: ...
-
-    def wake(self) -> None: ...
 
 
 class Engine(Protocol):
@@ -56,6 +55,9 @@ class Engine(Protocol):
 
 class Parts(Protocol):
     """The real gateway's engine, put together and not begun."""
+
+    @property
+    def wakes(self) -> Wakes: ...
 
     @property
     def door(self) -> Door: ...

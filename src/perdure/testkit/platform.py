@@ -1,5 +1,6 @@
 """A scripted chat platform: redelivers until acknowledged, shows what it was sent."""
 
+import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import assert_never
@@ -11,11 +12,31 @@ from perdure.domain.arrivals import FileReference
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.markdown.units import size_of
-from perdure.domain.updates import DELETE, EDIT
-from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+from perdure.ports.adapter import (
+    ACCOUNT_WAIT,
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    Sought,
+    Upload,
+)
+from perdure.ports.clock import Clock
 
 Failure = Transient | Permanent | Ambiguous | NotFound
+
+
+def _effect_of(preview: Preview) -> Effect:
+    if not preview.receipt:
+        return Post(key=preview.key, address=preview.address, text=preview.text)
+    return Edit(
+        key=preview.key, address=preview.address, receipt=preview.receipt, text=preview.text
+    )
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +49,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     target: str = ""
     files: tuple[FileReference, ...] = ()
     album: str = ""
+    thread: str = ""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -46,12 +68,29 @@ class ScriptedPlatform:
     """The outside world: it survives every crash of the gateway.
 
     `failures` holds what the next effects meet, oldest first; a `Transient` or `Permanent` is
-    raised before anything is to be seen, an `Ambiguous` after. `shown` is all that was ever shown,
-    in its last form; `visible` what people still see; `edits` every form that a message has taken.
+    raised before anything is to be seen, an `Ambiguous` after; `lookups` are what the next
+    questions meet, `typing_failures` the next signs of typing. A `Transient` may name a wait:
+    whatever is asked of that place until then is `hasty`. `shown` is all that was ever shown, in
+    its last form and in the order in which it appeared; `visible` what people still see; `edits`
+    every form that a message has taken. With `finishes_late`, what a process asks for in the
+    instant of its death is done when the next one has begun.
     """
 
-    def __init__(self, *, name: str = "scripted", capabilities: Capabilities | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        name: str = "scripted",
+        capabilities: Capabilities | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.name = name
+        self.clock = clock
+        self.finishes_late = False
+        self.late: list[Effect] = []
+        self.lookups: list[Failure | None] = []
+        self.typing_failures: list[Failure | None] = []
+        self.waits: dict[str, float] = {}  # by place, or empty for the account: until when
+        self.hasty: list[str] = []
         self.can = capabilities or Capabilities(takes_key=True, can_find=True, can_delete=True)
         self.unacknowledged: list[Sent] = []
         self.sent: list[Sent] = []
@@ -67,7 +106,14 @@ class ScriptedPlatform:
         self.fetched: list[str] = []
 
     def say(
-        self, update: str, place: str, text: str, *, files: Sequence[str] = (), album: str = ""
+        self,
+        update: str,
+        place: str,
+        text: str,
+        *,
+        files: Sequence[str] = (),
+        album: str = "",
+        thread: str = "",
     ) -> None:
         """A person writes something. Each file is a text that names itself."""
         references = []
@@ -75,17 +121,26 @@ class ScriptedPlatform:
             reference = f"{update}/{name}"
             data = self.held.setdefault(reference, f"the words of {name}".encode())
             references.append(FileReference(reference=reference, name=name, size=len(data)))
-        sent = Sent(id=update, place=place, text=text, files=tuple(references), album=album)
+        sent = Sent(
+            id=update,
+            place=place,
+            text=text,
+            files=tuple(references),
+            album=album,
+            thread=thread,
+        )
         self._send(sent)
 
     def edit(self, update: str, target: str, text: str) -> None:
         """A person changes a message of theirs."""
         place = self._place_of(target)
-        self._send(Sent(id=update, place=place, text=text, kind=EDIT, target=target))
+        self._send(Sent(id=update, place=place, text=text, kind=UpdateKind.EDIT, target=target))
 
     def delete_message(self, update: str, target: str) -> None:
         """A person deletes a message of theirs."""
-        self._send(Sent(id=update, place=self._place_of(target), kind=DELETE, target=target))
+        self._send(
+            Sent(id=update, place=self._place_of(target), kind=UpdateKind.DELETE, target=target)
+        )
 
     def _send(self, sent: Sent) -> None:
         self.sent.append(sent)
@@ -104,7 +159,28 @@ class ScriptedPlatform:
         return size_of(text, self.can.unit)
 
     async def perform(self, effect: Effect) -> Receipt:
-        failure = self._next_failure()
+        place = effect.address.place
+        self._insist_on_patience(type(effect).__name__, place)
+        failure = self._met(self.failures, place)
+        receipt = self._done(effect)
+        if failure is not None:
+            raise failure
+        return Receipt(external_id=receipt)
+
+    def left_hanging(self, asked: object) -> None:
+        """The process died when it had asked for this, and nothing had happened yet."""
+        effect = _effect_of(asked) if isinstance(asked, Preview) else asked
+        if self.finishes_late and isinstance(effect, Post | Edit | Delete | Upload | React):
+            self.late.append(effect)
+
+    def do_what_hung(self) -> None:
+        """Do what processes that are gone have asked for."""
+        for effect in self.late:
+            with contextlib.suppress(NotFound, Permanent):
+                self._done(effect)
+        self.late.clear()
+
+    def _done(self, effect: Effect) -> str:
         match effect:
             case Post():
                 self._show(effect.key, effect.address, effect.text)
@@ -124,9 +200,7 @@ class ScriptedPlatform:
                 receipt = "marked"
             case _:
                 assert_never(effect)
-        if failure is not None:
-            raise failure
-        return Receipt(external_id=receipt)
+        return receipt
 
     def _show(self, key: PartId, address: Address, text: str) -> None:
         is_repeat = any(shown.key == key for shown in self.shown)
@@ -148,22 +222,16 @@ class ScriptedPlatform:
             raise Permanent(f"nothing in {place} was ever shown as {effect.receipt}")
         self.deleted.append(effect.receipt)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
-        if any(shown.key == key for shown in self.shown):
-            return Receipt(external_id=f"shown-{key}")
+    async def find(self, sought: Sought) -> Receipt | None:
+        self._insist_on_patience("find", sought.address.place)
+        if (failure := self._met(self.lookups, sought.address.place)) is not None:
+            raise failure
+        if any(shown.key == sought.key for shown in self.shown):
+            return Receipt(external_id=f"shown-{sought.key}")
         return None
 
     async def preview(self, preview: Preview) -> str:
-        if preview.receipt:
-            effect: Effect = Edit(
-                key=preview.key,
-                address=preview.address,
-                receipt=preview.receipt,
-                text=preview.text,
-            )
-        else:
-            effect = Post(key=preview.key, address=preview.address, text=preview.text)
-        return (await self.perform(effect)).external_id
+        return (await self.perform(_effect_of(preview))).external_id
 
     async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
         self.fetched.append(reference)
@@ -174,13 +242,29 @@ class ScriptedPlatform:
             yield data[start : start + 8]
 
     async def typing(self, address: Address) -> None:
+        self._insist_on_patience("typing", address.place)
+        if (failure := self._met(self.typing_failures, address.place)) is not None:
+            raise failure
         self.typed.append(address)
 
-    def _next_failure(self) -> Failure | None:
-        failure = self.failures.pop(0) if self.failures else None
+    def _met(self, failures: list[Failure | None], place: str) -> Failure | None:
+        failure = failures.pop(0) if failures else None
+        if isinstance(failure, Transient) and failure.retry_after_s and self.clock is not None:
+            held = "" if failure.code == ACCOUNT_WAIT else place
+            self.waits[held] = self.clock.monotonic_s() + failure.retry_after_s
         if isinstance(failure, Transient | Permanent | NotFound):
             raise failure
         return failure
+
+    def _insist_on_patience(self, what: str, place: str) -> None:
+        """Nobody asks for anything during a wait."""
+        if self.clock is None:
+            return
+        until = max(self.waits.get(place, 0.0), self.waits.get("", 0.0))
+        left_s = until - self.clock.monotonic_s()
+        if left_s > 0:
+            self.hasty.append(f"{what} in {place}, {left_s:g} s too early")
+            raise Transient("too many requests", retry_after_s=left_s)
 
     @property
     def visible(self) -> list[Shown]:

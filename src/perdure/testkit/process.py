@@ -7,6 +7,7 @@ afterwards. Nothing is waited for by guessing: a start returns once `/readyz` sa
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -35,8 +36,17 @@ class _ServerFile(msgspec.Struct):
 class GatewayProcess:
     """`perdure serve` on a home of its own."""
 
-    def __init__(self, home: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+        open_files: tuple[int, int] | None = None,
+    ) -> None:
+        """`open_files` are its soft and its hard limit of file descriptors, if not our own."""
         self.home = home
+        self._open_files = open_files
         self.url = ""
         self.port = 0
         self._environ = dict(environ)
@@ -77,6 +87,7 @@ class GatewayProcess:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=self._limit if self._open_files else None,
             )
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -86,6 +97,10 @@ class GatewayProcess:
             raise AssertionError(
                 f"the gateway was not ready in {START_TIMEOUT_S:g} s:\n{self.output}"
             ) from None
+
+    def _limit(self) -> None:
+        assert self._open_files is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._open_files)
 
     async def kill(self) -> None:
         """SIGKILL to the whole process group: no goodbye."""

@@ -7,24 +7,26 @@ survives every crash of the gateway.
 
 import asyncio
 import hmac
+from functools import partial
 from itertools import count
 from typing import Final
 
 import msgspec
 
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender, envelope_of
 from perdure.domain.delivery import Capabilities, Pace, Streaming
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.domain.forwards import Forward
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.stickers import Sticker
-from perdure.domain.updates import DELETE, EDIT
 from perdure.ports.adapter import (
     Effect,
     HookRequest,
     HookResponse,
     Inlet,
     Post,
+    Reading,
     Receipt,
     Upload,
 )
@@ -116,11 +118,11 @@ class ScriptedReceiver(ScriptedPlatform):
 
     def rewrite(self, external_id: str, text: str) -> str:
         """Whoever wrote it changes a message: the external id of the edit."""
-        return self._about(external_id, EDIT, text)
+        return self._about(external_id, UpdateKind.EDIT, text)
 
     def withdraw(self, external_id: str) -> str:
         """Whoever wrote it deletes a message: the external id of the deletion."""
-        return self._about(external_id, DELETE, "")
+        return self._about(external_id, UpdateKind.DELETE, "")
 
     def press(self, receipt: str, choice: str, *, sender: Sender = ADA) -> str:
         """Somebody presses a button that really is there."""
@@ -191,13 +193,24 @@ class ScriptedReceiver(ScriptedPlatform):
     async def _hand_over(self, arrival: Arrival, inlet: Inlet) -> None:
         """If the gateway dies before the last line, it is offered again."""
         self.offered.append(arrival.external_id)
-        try:
-            await inlet.take(arrival)
-        except Rejected:
-            pass  # never, and the person was told
-        except Ambiguous as error:
-            raise Transient(error.message) from error
+        payload = msgspec.json.encode(arrival)
+        async with inlet.handling(arrival.external_id, payload) as may_read:
+            try:
+                if may_read:
+                    whole = partial(self._whole, arrival)
+                    await inlet.take(envelope_of(arrival), Reading(whole=whole, payload=payload))
+            except Rejected:
+                pass  # never, and the person was told
+            except Ambiguous as error:
+                raise Transient(error.message) from error
         self.waiting.remove(arrival)
+
+    async def _whole(self, arrival: Arrival) -> Arrival:
+        self.read(arrival)
+        return arrival
+
+    def read(self, arrival: Arrival) -> None:
+        """Whatever it takes to make sense of what came; a test may let it break."""
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
         """A request with the secret brings one arrival."""

@@ -6,15 +6,20 @@ Nothing here asks which database it talks to.
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
+from perdure.domain.records import PartView, SessionRecord
 from perdure.domain.recovery import Policy, messages_with_notes
 from perdure.domain.updates import Accepted, Update
+from perdure.ports.audit import Audit
 from perdure.ports.history import Conversations, Diagnostics
 from perdure.ports.inbox import Inbox
 from perdure.ports.principals import Principals
@@ -40,6 +45,16 @@ class Ports(Protocol):
     def diagnostics(self) -> Diagnostics: ...
 
 
+class Inspected(Protocol):
+    """What it takes to judge everything that is stored."""
+
+    @property
+    def diagnostics(self) -> Diagnostics: ...
+
+    @property
+    def audit(self) -> Audit: ...
+
+
 class Admitting(Protocol):
     """What it takes to give someone a token."""
 
@@ -47,18 +62,26 @@ class Admitting(Protocol):
     def principals(self) -> Principals: ...
 
 
-def message(
+def message(  # noqa: PLR0913 - all that makes messages differ
     principal: PrincipalId,
     text: str = "hello",
     *,
     external_id: str = "m1",
     place: str = "home",
     adapter: str = HTTP,
-    kind: str = "message",
+    kind: UpdateKind = UpdateKind.MESSAGE,
+    account: str = "",
+    person: str = "",
+    place_kind: str = "",
 ) -> Update:
-    address = Address(adapter=adapter, account=principal, place=place)
+    address = Address(adapter=adapter, account=account or principal, place=place, person=person)
     return Update(
-        address=address, external_id=external_id, kind=kind, principal=principal, text=text
+        address=address,
+        external_id=external_id,
+        kind=kind,
+        principal=principal,
+        text=text,
+        place_kind=place_kind,
     )
 
 
@@ -199,7 +222,49 @@ async def next_request(store: Ports, claimed: Claimed) -> Request:
     return assemble(window, messages_with_notes(claimed.events, claimed.telling))
 
 
-async def assert_sound(store: Ports, *sessions: SessionId) -> None:
+async def assert_sound(store: Inspected, *sessions: SessionId) -> None:
     """The rows of these sessions say what their journals say, and both keep every rule."""
     for session in sessions:
-        assert violations(await store.diagnostics.record(session)) == []
+        problems = await problems_of(store, session)
+        assert problems == [], problems
+
+
+async def problems_of(store: Inspected, session: SessionId) -> list[str]:
+    """Everything that is wrong with a session. An audit, which reads sessions by other ways, must
+    see the same of it."""
+    record = await store.diagnostics.record(session)
+    audited = await store.audit.records(session, session)
+    assert [_audited(each) for each in audited] == [_audited(record)]
+    assert set(audited[0].updates) <= set(record.updates)
+    return list(dict.fromkeys(violations(record) + violations(audited[0])))
+
+
+def _audited(record: SessionRecord) -> SessionRecord:
+    """What both ways of reading show: what answers commands is nobody's turn, and updates that no
+    event speaks of are looked for elsewhere."""
+    own = {turn.id for turn in record.turns}
+    parts = tuple(
+        PartView(
+            id=part.id,
+            message=part.message,
+            turn=part.turn,
+            part=part.part,
+            adapter=part.adapter,
+            state=part.state,
+            attempts=part.attempts,
+            receipt=part.receipt,
+            error=part.error,
+            text=part.text,
+        )
+        for part in record.parts
+        if part.turn in own
+    )
+    return msgspec.structs.replace(
+        record,
+        parts=tuple(sorted(parts, key=lambda part: part.id)),
+        updates=(),
+        partials=tuple(sorted(record.partials)),
+        fetches=tuple(sorted(record.fetches)),
+        told=tuple(sorted(record.told)),
+        summaries=tuple(sorted(record.summaries, key=lambda each: each.turn)),
+    )

@@ -20,6 +20,7 @@ class VirtualClock:
     def __init__(self, *, now_ms: int = START_MS, is_eager: bool = False) -> None:
         self._wall_ms = now_ms
         self._monotonic_s = 0.0
+        self._paused_s = 0.0
         self._is_eager = is_eager
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._tickets = count()
@@ -29,6 +30,9 @@ class VirtualClock:
 
     def monotonic_s(self) -> float:
         return self._monotonic_s
+
+    def paused_s(self) -> float:
+        return self._paused_s
 
     async def sleep(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -44,6 +48,12 @@ class VirtualClock:
         """Let time pass: both clocks move, and everyone who has slept enough wakes."""
         assert seconds >= 0, "time passes forward; `jump` moves the wall clock alone"
         self._wake_until(self._monotonic_s + seconds)
+
+    def stand_still(self, seconds: float) -> None:
+        """Let time pass in which the process does not run. Whoever has slept enough wakes after
+        it."""
+        self._paused_s += seconds
+        self.advance(seconds)
 
     def jump(self, seconds: float) -> None:
         """Set the wall clock, forward or back, as an operator or a time server does."""

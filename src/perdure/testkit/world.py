@@ -36,6 +36,7 @@ from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Transient
 from perdure.domain.events import Attachment, ToolCall
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt import Message, Request
 from perdure.domain.records import SessionRecord
@@ -43,11 +44,12 @@ from perdure.domain.recovery import CONTINUE, DROP, Policy
 from perdure.domain.stream import AgentEvent, Text
 from perdure.domain.updates import Accepted, Update
 from perdure.domain.watching import Delta
+from perdure.ports.agent import Work
 from perdure.ports.history import Page
 from perdure.ports.tools import Caller, ToolResult
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.commits import Commits
-from perdure.testkit.crash import Fuse, SimulatedCrash
+from perdure.testkit.crash import BACK_S, Fuse, Nemesis, SimulatedCrash
 from perdure.testkit.node import Process
 from perdure.testkit.platform import ScriptedPlatform, Sent
 from perdure.testkit.stores import admitted
@@ -108,11 +110,11 @@ class World:
         self._begin = begin
         self._bury = bury
         self.setup = setup
-        self.platform = ScriptedPlatform(name=PLATFORM, capabilities=KEY)
+        self.clock = VirtualClock(is_eager=True)
+        self.platform = ScriptedPlatform(name=PLATFORM, capabilities=KEY, clock=self.clock)
         self.agent = ScriptedAgent()
         self.holds: Callable[[Request], bool] = is_long
         self.gate = Gate()
-        self.clock = VirtualClock(is_eager=True)
         self.entropy = SeededEntropy(seed)
         self.tools_ran: list[str] = []
         self.shown: dict[str, str] = {}
@@ -127,11 +129,12 @@ class World:
         busy: Busy = Busy.QUEUE,
         files: Sequence[str] = (),
         album: str = "",
+        thread: str = "",
     ) -> None:
         """A person writes; the first message is `u1`, the next `u2`."""
         update = self._next_update()
         self.modes[update] = busy
-        self.platform.say(update, place, text, files=files, album=album)
+        self.platform.say(update, place, text, files=files, album=album, thread=thread)
 
     def edit(self, target: str, text: str) -> None:
         self.platform.edit(self._next_update(), target, text)
@@ -159,16 +162,21 @@ class World:
         """Begin a process, let it recover, and play one act in it. A death ends it."""
         self.gate = Gate()
         fuse = fuse or Fuse()
+        fuse.set_clock = self.clock.jump
+        was_dead = fuse.is_dead
         try:
             async with self._begin(self, fuse) as process:
                 life = Life(self, process, fuse)
                 await life.recover()
+                self.platform.do_what_hung()
                 await act(life)
         except BaseExceptionGroup as group:
             if group.split(SimulatedCrash)[1] is not None:
                 raise
         finally:
             fuse.is_killed = False
+        if fuse.is_dead and not was_dead and fuse.nemesis is Nemesis.DIE_AND_SET_BACK:
+            self.clock.jump(-BACK_S)
         await self._bury()
 
     async def take_over(self) -> list[SessionRecord]:
@@ -178,6 +186,11 @@ class World:
         records = await self.tell(rest)
         self.gate = gate
         return records
+
+    async def sleep(self) -> None:
+        """The machine stands still for longer than any lease, and nobody else is there."""
+        await self._bury()
+        self.clock.stand_still(120)
 
     async def tell(self, act: "Act") -> list[SessionRecord]:
         """Play an act in peace. Returns what is stored after it."""
@@ -224,6 +237,7 @@ class Life:
         await patiently(partial(self._nodes.join, name="sim"))
         while await patiently(self.parts.reaper.step):
             pass
+        await patiently(self.parts.outbox.recall)
         await patiently(self.parts.outbox.recover)
 
     async def receive(self) -> None:
@@ -235,9 +249,9 @@ class Life:
 
     def _update(self, sent: Sent) -> Update:
         return Update(
-            address=Address(adapter=PLATFORM, account="bot", place=sent.place),
+            address=Address(adapter=PLATFORM, account="bot", place=sent.place, thread=sent.thread),
             external_id=sent.id,
-            kind=sent.kind,
+            kind=UpdateKind(sent.kind),
             principal=self.person,
             text=sent.text,
             busy=self.world.modes.get(sent.id, Busy.QUEUE),
@@ -364,8 +378,8 @@ class HeldAgent:
     async def close(self) -> None:
         await self._world.agent.close()
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
-        async for event in self._world.agent.run(request):
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        async for event in self._world.agent.run(request, work):
             yield event
             if isinstance(event, Text) and self._world.holds(request):
                 await self._world.gate.enter()

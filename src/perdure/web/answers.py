@@ -1,6 +1,6 @@
 """JSON in, JSON out, and errors as the API promises them."""
 
-import re
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -16,28 +16,34 @@ from perdure.domain.errors import (
     Rejected,
     Transient,
 )
+from perdure.domain.quotas import RATE, USED_UP, OverQuota
+from perdure.web import bodies
+from perdure.web.outlet import LongResponse
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = structlog.get_logger("web")
 
+
+class BodyTooSlow(web.RequestPayloadError):
+    """The rest of a body is not waited for."""
+
+
 _STATUS_BY_CODE: Final = {
     "queue_full": 429,
+    RATE: 429,
+    USED_UP: 429,
     "too_many_codes": 429,
     "no_agent": 404,
     "unauthorized": 401,
     "forbidden": 403,
+    "wrong_host": 421,
     "body_too_large": 413,
     "disk_full": 507,
+    "unsupported_encoding": 415,
 }
-# Every list takes its `next` back under this name, whatever else it calls it.
-CURSOR: Final = "cursor"
-# Each escape as a whole; half a character, alone, is the group.
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
+# Nobody ever reads this one; proxies and logs know it.
+CLIENT_CLOSED_REQUEST: Final = 499
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()
 
@@ -45,7 +51,7 @@ _encoder = msgspec.json.Encoder()
 def json_response(
     body: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
-    return web.Response(
+    return LongResponse(
         body=_encoder.encode(body),
         status=status,
         content_type="application/json",
@@ -54,13 +60,19 @@ def json_response(
 
 
 def problem(
-    status: int, code: str, message: str, *, retryable: bool = False, kind: str = ""
+    status: int,
+    code: str,
+    message: str,
+    *,
+    retryable: bool = False,
+    kind: str = "",
+    retry_after_s: int = 0,
 ) -> web.Response:
     """An error body. `type` and `param` are what OpenAI's clients look for besides."""
     error = {"code": code, "message": message, "retryable": retryable}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if retryable and status in (429, 503):
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = str(max(retry_after_s, 1))
     body = {"error": {**error, "type": kind or code, "param": None}}
     response = json_response(body, status=status, headers=headers)
     return response if retryable else not_again(response)
@@ -89,11 +101,20 @@ def status_of(error: PerdureError) -> int:
 
 
 def is_retryable(error: PerdureError) -> bool:
-    return error.retryable or isinstance(error, Ambiguous) or error.code == "queue_full"
+    is_passing = error.code in ("queue_full", RATE)
+    return error.retryable or isinstance(error, Ambiguous) or is_passing
 
 
 def answer_for(error: PerdureError) -> web.Response:
-    return problem(status_of(error), error.code, error.message, retryable=is_retryable(error))
+    wait_s = error.retry_after_s if isinstance(error, Transient | OverQuota) else None
+    return problem(
+        status_of(error),
+        error.code,
+        error.message,
+        retryable=is_retryable(error),
+        kind=error.kind if isinstance(error, OverQuota) else "",
+        retry_after_s=math.ceil(wait_s or 0),
+    )
 
 
 @web.middleware
@@ -103,26 +124,48 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except web.HTTPException as error:
         return _refusal(request, error)
+    except BodyTooSlow:
+        return _too_slow(request)
     except web.RequestPayloadError:
         return _unreadable(request)
-    except ConnectionResetError:
-        raise  # the client has gone; nobody is left to tell
+    except ConnectionError as error:
+        return _hung_up(request, error)
     except PerdureError as error:
-        if not isinstance(error, Rejected | Conflict):
-            log.warning("request failed", path=request.path, code=error.code, error=error.message)
+        _note(request, error)
         if request.writer.output_size:
             raise
         response = answer_for(error)
         # It may have happened, and nothing would tell a repeat from one more message.
         is_risky = isinstance(error, Ambiguous) and not request.headers.get(IDEMPOTENCY_KEY)
         return not_again(response) if is_risky else response
-    except Exception:
-        # The last place to catch it: the library would answer with a page of its own.
-        if request.writer.output_size:
-            raise
-        log.exception("request failed", method=request.method, path=request.path)
-        message = "something is wrong in the gateway; its log tells what"
-        return problem(500, "internal", message)
+    except Exception as error:  # noqa: BLE001 - the last place: the library has a page of its own
+        return _unforeseen(request, error)
+
+
+def _hung_up(request: web.Request, error: ConnectionError) -> web.Response:
+    """A caller who goes away, while the body is read or the answer written, is no failure of ours.
+    Nobody reads the response, but the library logs a traceback where there is none."""
+    if request.transport is not None and not request.transport.is_closing():
+        return _unforeseen(request, error)  # a connection of our own was cut, not the caller's
+    log.debug("the caller hung up", method=request.method, path=request.path)
+    return web.Response(status=CLIENT_CLOSED_REQUEST)
+
+
+def _unforeseen(request: web.Request, error: Exception) -> web.Response:
+    if request.writer.output_size:
+        raise error
+    log.error("request failed", method=request.method, path=request.path, exc_info=error)
+    message = "something is wrong in the gateway; its log tells what"
+    return problem(500, "internal", message)
+
+
+def _note(request: web.Request, error: PerdureError) -> None:
+    """Log a failure that is ours. A store in trouble refuses every request, and is named once for
+    all of them when that begins."""
+    if isinstance(error, Rejected | Conflict):
+        return
+    say = log.debug if isinstance(error, Transient | Ambiguous) else log.warning
+    say("request failed", path=request.path, code=error.code, error=error.message)
 
 
 def _refusal(request: web.Request, error: web.HTTPException) -> web.Response:
@@ -152,23 +195,26 @@ def _unreadable(request: web.Request) -> web.Response:
     return response
 
 
+def _too_slow(request: web.Request) -> web.Response:
+    request.content.feed_eof()
+    response = problem(408, "body_too_slow", "the body came too slowly; send it again")
+    response.force_close()
+    return response
+
+
 async def body_of(request: web.Request, shape: type[T]) -> T:
     """The request's JSON body as a value; what does not fit is named."""
-    raw = whole_characters(await request.read())
+    raw = await bodies.json_of(request)
     try:
-        return msgspec.json.decode(raw, type=shape)
+        value = msgspec.json.decode(raw, type=shape)
+    except RecursionError as error:
+        raise bodies.too_deep() from error
     except msgspec.ValidationError as error:
         raise Rejected(f"the body does not fit: {error}", code="invalid_body") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(f"the body is not JSON: {error}", code="malformed_json") from error
-
-
-def whole_characters(raw: bytes) -> bytes:
-    """JSON in which each escaped half of a character without its other half is U+FFFD: clients cut
-    texts in the middle of an emoji, and no decoder takes what is left."""
-    if b"\\ud" not in raw and b"\\uD" not in raw:
-        return raw
-    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], raw)
+    bodies.insist_on_shallow(value)
+    return value
 
 
 def number(request: web.Request, name: str, *, default: int, low: int, high: int) -> int:
@@ -182,8 +228,3 @@ def number(request: web.Request, name: str, *, default: int, low: int, high: int
     if not low <= value <= high:
         raise Rejected(f"{name} must be a number from {low} to {high}", code="invalid_query")
     return value
-
-
-def place_name(request: web.Request, own: str) -> str:
-    """The parameter that says where a page begins: the list's own, or the one all lists have."""
-    return CURSOR if CURSOR in request.query else own

@@ -3,20 +3,19 @@
 from typing import TypeVar
 
 import msgspec
-from aiohttp import web
 
-from perdure.domain.endings import Audience, told
+from perdure.domain.endings import Audience, reach_as_told, told
 from perdure.domain.events import Recorded, TurnSettled
 from perdure.domain.outcomes import Outcome
 from perdure.domain.records import PartView
 from perdure.ports.history import Explanation
-from perdure.web.access import PRINCIPAL
+from perdure.ports.principals import Principal
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def audience_of(request: web.Request) -> Audience:
-    return Audience.of(is_operator=request[PRINCIPAL].is_operator)
+def audience_of(principal: Principal) -> Audience:
+    return Audience.of(is_operator=principal.is_operator)
 
 
 def as_told(ending: S, audience: Audience) -> S:
@@ -32,9 +31,12 @@ def as_told(ending: S, audience: Audience) -> S:
 
 
 def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:
-    if not isinstance(recorded.event, TurnSettled):
+    event = recorded.event
+    if not isinstance(event, TurnSettled):
         return recorded
-    return msgspec.structs.replace(recorded, event=as_told(recorded.event, audience))
+    reach = reach_as_told(event.reach, audience)
+    shown = msgspec.structs.replace(as_told(event, audience), reach=reach)
+    return msgspec.structs.replace(recorded, event=shown)
 
 
 def explanation_as_told(found: Explanation, audience: Audience) -> Explanation:

@@ -14,9 +14,10 @@ from aiohttp import web
 from perdure.domain.commands import is_beside
 from perdure.domain.errors import Rejected
 from perdure.domain.events import Attachment, Usage
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.options import Options
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.updates import CALL, Accepted, Update
+from perdure.domain.updates import Accepted, Update
 from perdure.ports.gateway import Ended, Grown
 from perdure.ports.principals import Principal
 from perdure.web import chores
@@ -76,7 +77,7 @@ class Calls:
                 "agent has its own",
                 code="unsupported",
             )
-        audience = audience_of(request)
+        audience = audience_of(request[PRINCIPAL])
         done = chores.answer(call.asked.text)
         if done is not None:
             form = new_form(None, self._services.clock.now_ms() // 1000)
@@ -96,7 +97,7 @@ class Calls:
         self, request: web.Request, call: Call, accepted: Accepted, new_form: NewForm
     ) -> web.StreamResponse:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
-        has_key, audience = _key(request) is not None, audience_of(request)
+        has_key, audience = _key(request) is not None, audience_of(request[PRINCIPAL])
         headers = headers_of(accepted)
         answer = Answer(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
@@ -118,7 +119,7 @@ class Calls:
         return Update(
             address=http_address(principal, call.conversation or f"call-{unique}"),
             external_id=external_id(call.conversation or "", _key(request) or unique),
-            kind=CALL,
+            kind=UpdateKind.CALL,
             busy=self._services.busy,
             principal=principal.id,
             text=asked.text,

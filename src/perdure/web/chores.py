@@ -8,6 +8,9 @@ them, and no model is asked. Everything else is somebody's words, however it beg
 """
 
 import re
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -22,7 +25,8 @@ _NAMED: Final = {
     "title": re.compile(r"\btitle\b", re.IGNORECASE),
 }
 _TITLE_WORDS: Final = 6
-_USER_LINE: Final = re.compile(r"^\s*USER:\s*(.+)$", re.MULTILINE)
+_USER: Final = "USER:"
+_REST: Final = re.compile(r"\S[^\n]*")
 _WORDS: Final = re.compile(r"[\w'-]+")
 
 
@@ -51,8 +55,8 @@ def _done(wanted: str, history: str) -> str:
         case "tags":
             return _json({"tags": ["General"]})
         case "prompt":
-            said = _USER_LINE.findall(history)
-            return _json({"prompt": said[-1].strip() if said else ""})
+            latest = deque(_said(history), maxlen=1)
+            return _json({"prompt": latest[0] if latest else ""})
         case "text":
             return _json({"text": ""})
         case several:
@@ -60,9 +64,22 @@ def _done(wanted: str, history: str) -> str:
 
 
 def _title(history: str) -> str:
-    said = _USER_LINE.search(history)
-    words = _WORDS.findall(said[1]) if said else []
-    return " ".join(words[:_TITLE_WORDS]) or "New chat"
+    words = _WORDS.finditer(next(_said(history), ""))
+    return " ".join(word[0] for word in islice(words, _TITLE_WORDS)) or "New chat"
+
+
+def _said(history: str) -> Iterator[str]:
+    """Yield what the person said, a line each time. Nothing is looked at twice, however many lines
+    a history has and however they begin."""
+    at, begins_line = 0, True
+    while (user := history.find(_USER, at)) >= 0:
+        line = history.rfind("\n", at, user)
+        lead = history[max(line + 1, at) : user]
+        at, is_first = user + len(_USER), line >= 0 or begins_line
+        begins_line = False
+        if is_first and not lead.strip() and (rest := _REST.search(history, at)):
+            at = rest.end()
+            yield rest[0].strip()
 
 
 def _json(value: object) -> str:

@@ -12,10 +12,12 @@ import structlog
 from aiohttp import web
 
 from perdure.domain.errors import NotFound, PerdureError
-from perdure.ports.adapter import HookRequest, HookResponse
+from perdure.domain.text import storable
+from perdure.ports.adapter import HookRequest
+from perdure.web.bodies import bytes_of, too_deep
+from perdure.web.services import Hook
 
 PREFIX: Final = "/hooks/"
-Hook = Callable[[HookRequest], Awaitable[HookResponse]]
 log = structlog.get_logger("web")
 
 
@@ -32,15 +34,17 @@ class HooksApi:
         hook = self._hooks.get(adapter)
         if hook is None:
             raise NotFound(f"no platform {adapter!r} takes requests here; is it configured?")
-        answer = await hook(
-            HookRequest(
-                method=request.method,
-                path=request.match_info["path"],
-                headers=_joined(request.headers.items()),
-                query={name: request.query[name] for name in request.query},
-                body=await request.read(),
-            )
+        asked = HookRequest(
+            method=request.method,
+            path=request.match_info["path"],
+            headers=_joined(request.headers.items()),
+            query={name: request.query[name] for name in request.query},
+            body=await bytes_of(request),
         )
+        try:
+            answer = await hook(asked)
+        except RecursionError as error:
+            raise too_deep() from error
         response = web.Response(
             status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type}
         )
@@ -50,10 +54,11 @@ class HooksApi:
 
 
 def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """By names in lower case; a header that came twice is one list, as HTTP has it."""
+    """Return the headers by names in lower case; one that came twice is one list, as HTTP has it.
+    Bytes that are no UTF-8 are replaced: no adapter has to expect half a character."""
     joined: dict[str, str] = {}
-    for name, value in headers:
-        key = name.lower()
+    for name, given in headers:
+        key, value = name.lower(), storable(given)
         joined[key] = f"{joined[key]}, {value}" if key in joined else value
     return joined
 

@@ -4,20 +4,21 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from aiohttp import BodyPartReader, hdrs, web
-from aiohttp.http import HttpProcessingError
+from aiohttp import hdrs, web
 
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import MediaId
 from perdure.domain.text import storable
-from perdure.web import wire
+from perdure.web import forms, wire
 from perdure.web.access import PRINCIPAL
 from perdure.web.answers import json_response
+from perdure.web.bodies import bytes_of
+from perdure.web.long_reads import one_of_few
+from perdure.web.outlet import LongResponse
 from perdure.web.services import Services
 
 NAME_MAX: Final = 200
 UNKNOWN: Final = "application/octet-stream"
-FORM: Final = "multipart/form-data"
 SAFE_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 # Under other types of these a browser may find a program in the bytes, XML above all.
 _HARMLESS: Final = re.compile(
@@ -55,15 +56,15 @@ class MediaApi:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/api/media", self.post),
-            web.get("/api/media/{id}", self.get),
+            web.get("/api/media/{id}", one_of_few(self.get)),
         ]
 
     async def post(self, request: web.Request) -> web.Response:
-        if request.content_type == FORM:
+        if request.content_type == forms.FORM:
             upload = await self._in_form(request)
         else:
             name = unquote(request.headers.get("X-Filename", ""))
-            upload = Upload(await request.read(), request.content_type, name)
+            upload = Upload(await bytes_of(request), request.content_type, name)
         if not upload.data:
             raise Rejected("the file is empty; send its bytes", code="empty_body")
         if not _MIME.match(upload.mime):
@@ -79,32 +80,16 @@ class MediaApi:
 
     async def _in_form(self, request: web.Request) -> Upload:
         """The one file of a form; its other fields say nothing to us."""
-        left, uploads = self._services.body_bytes_max, []
-        try:
-            async for part in await request.multipart():
-                if not isinstance(part, BodyPartReader):
-                    raise _unfit("it has a form within")
-                data = await self._read(part, left)
-                left -= len(data)
-                if part.filename is not None:
-                    uploads.append(Upload(data, _type_of(part), part.filename))
-        except (ValueError, KeyError, HttpProcessingError) as error:
-            raise _unfit(str(error)) from error
+        boundary = request.headers.get(hdrs.CONTENT_TYPE, "")
+        parts = forms.parts_of(await bytes_of(request), forms.boundary_of(boundary))
+        uploads = [part for part in parts if part.filename is not None]
         if len(uploads) != 1:
             raise Rejected(
                 f"a form has one file here, and this one has {len(uploads)}; upload one at a time",
                 code="invalid_body",
             )
-        return uploads[0]
-
-    async def _read(self, part: BodyPartReader, left: int) -> bytes:
-        """As it is: forms pack nothing, and unpacking has no bound."""
-        data = bytearray()
-        while chunk := await part.read_chunk():
-            data += chunk
-            if len(data) > left:
-                raise web.HTTPRequestEntityTooLarge(self._services.body_bytes_max, len(data))
-        return bytes(data)
+        (part,) = uploads
+        return Upload(part.data, part.mime or UNKNOWN, part.filename or "")
 
     async def get(self, request: web.Request) -> web.Response:
         """Only pictures are shown in place; anything else is handed out as a download."""
@@ -121,12 +106,4 @@ class MediaApi:
             "Cache-Control": "private, max-age=31536000, immutable",
         }
         body = await self._services.media.read(media.id)
-        return web.Response(body=body, content_type=mime, headers=headers)
-
-
-def _type_of(part: BodyPartReader) -> str:
-    return part.headers.get(hdrs.CONTENT_TYPE, UNKNOWN).partition(";")[0].strip()
-
-
-def _unfit(why: str) -> Rejected:
-    return Rejected(f"the form cannot be read: {why}", code="malformed_body")
+        return LongResponse(body=body, content_type=mime, headers=headers)

@@ -3,8 +3,9 @@
 Imports its library, which takes a while: only a scrape imports this module.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 from prometheus_client import (
     GC_COLLECTOR,
     PLATFORM_COLLECTOR,
@@ -22,11 +23,25 @@ Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 Labels = tuple[str, ...]
 
 
-def exposed(
-    counts: Counts, tally: Tally, *, running: int, platforms: Sequence[PlatformView]
-) -> bytes:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read from a node at one scrape. `counts` is None where the store did not answer:
+    then what only it knows is left out, for a wrong number would be worse than none."""
+
+    version: str
+    counts: Counts | None
+    tally: Tally
+    running: int
+    platforms: Sequence[PlatformView]
+    is_ready: bool
+    is_store_up: bool
+    store_refusals: int
+    quota_refusals: Mapping[str, int]
+
+
+def exposed(reading: Reading) -> bytes:
+    stored = _stored(reading.counts) if reading.counts is not None else ()
     registry = CollectorRegistry()
-    registry.register(_Collected([*_gauges(counts, running, platforms), *_counters(tally)]))
+    registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading)]))
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
     return generate_latest(registry)
@@ -40,21 +55,39 @@ class _Collected:
         return self._metrics
 
 
-def _gauges(counts: Counts, running: int, platforms: Sequence[PlatformView]) -> Iterator[Metric]:
+def _gauges(reading: Reading) -> Iterator[Metric]:
+    build = [((reading.version,), 1)]
+    yield _metric(GaugeMetricFamily, "perdure_build_info", "What runs", ("version",), build)
+    told = "Whether a message would be accepted now"
+    yield GaugeMetricFamily("perdure_ready", told, value=int(reading.is_ready))
+    told = "Whether the store answers and takes writes"
+    yield GaugeMetricFamily("perdure_store_up", told, value=int(reading.is_store_up))
+    told = "Turns running on this node"
+    yield GaugeMetricFamily("perdure_turns_here", told, value=reading.running)
+    up = [((view.name,), int(view.health is Health.SERVING)) for view in reading.platforms]
+    told = "Whether a platform talks to us"
+    yield _metric(GaugeMetricFamily, "perdure_adapter_up", told, ("adapter",), up)
+
+
+def _stored(counts: Counts) -> Iterator[Metric]:
     states = [((state,), getattr(counts, state)) for state in ("queued", "running", "interrupted")]
     yield _metric(GaugeMetricFamily, "perdure_turns", "Turns by state", ("state",), states)
-    yield GaugeMetricFamily("perdure_turns_here", "Turns running on this node", value=running)
     parts = [(("pending",), counts.outbox_pending), (("parked",), counts.outbox_parked)]
     yield _metric(GaugeMetricFamily, "perdure_outbox", "Parts by state", ("state",), parts)
     depths = [((adapter,), count) for adapter, count in counts.outbox_depths]
     told = "Parts that wait to be sent"
     yield _metric(GaugeMetricFamily, "perdure_outbox_depth", told, ("adapter",), depths)
-    up = [((view.name,), int(view.health is Health.SERVING)) for view in platforms]
-    told = "Whether a platform talks to us"
-    yield _metric(GaugeMetricFamily, "perdure_adapter_up", told, ("adapter",), up)
 
 
-def _counters(tally: Tally) -> Iterator[Metric]:
+def _counters(reading: Reading) -> Iterator[Metric]:
+    tally = reading.tally
+    told = "Reads and writes that the store refused"
+    yield CounterMetricFamily("perdure_store_refusals", told, value=reading.store_refusals)
+    told = "How often the event loop stood still for a second"
+    yield CounterMetricFamily("perdure_standstills", told, value=tally.standstills)
+    told = "Requests, messages and files refused because a person had too much"
+    kinds = [((kind,), count) for kind, count in reading.quota_refusals.items()]
+    yield _metric(CounterMetricFamily, "perdure_quota_refusals", told, ("kind",), kinds)
     told = "Messages accepted"
     yield CounterMetricFamily("perdure_messages_accepted", told, value=tally.accepted)
     name, told, labels = "perdure_turns_settled", "Turns settled", ("outcome", "agent")

@@ -9,6 +9,9 @@ from perdure.domain.watching import Delta, OutcomeNews, StateNews, ToolNews
 from perdure.ports.gateway import Report
 from perdure.web import wire
 from perdure.web.answers import json_response
+from perdure.web.endpoints import CURSOR, OLDER_CURSORS, Endpoint
+from perdure.web.routes import ENDPOINTS
+from perdure.web.services import Services
 
 
 class Call(NamedTuple):
@@ -22,58 +25,32 @@ class Call(NamedTuple):
     media: str = "application/json"
 
 
+def _call(endpoint: Endpoint[Services, Any, Any]) -> Call:
+    names = [each.name for each in endpoint.query]
+    if not OLDER_CURSORS.isdisjoint(names):
+        names.append(CURSOR)
+    # An answer that is a plain object says only that it was done.
+    gives = endpoint.gives if hasattr(endpoint.gives, "__struct_fields__") else None
+    return Call(
+        endpoint.method.lower(),
+        endpoint.path,
+        endpoint.summary,
+        gives,
+        None if endpoint.takes is None else endpoint.takes.annotation,
+        endpoint.status,
+        tuple(names),
+    )
+
+
+# The endpoints, and what is more than a question and an answer in JSON.
 CALLS: Final = (
-    Call("get", "/api/conversations", "Your conversations, newest first",
-         wire.ConversationsOut, query=("limit", "cursor")),
-    Call("get", "/api/conversations/{name}", "One conversation's state", wire.ConversationOut),
-    Call("post", "/api/conversations/{name}/messages",
-         "Send a message; accepted once it is durable", wire.MessageOut, wire.MessageIn, 202),
-    Call("get", "/api/conversations/{name}/transcript", "What stands at the head, oldest first",
-         wire.TranscriptOut, query=("limit", "cursor", "before")),
+    *(_call(each) for each in ENDPOINTS),
     Call("get", "/api/conversations/{name}/events",
          "Live events; resume with Last-Event-ID", None, media="text/event-stream"),
-    Call("get", "/api/commands", "The slash commands you may give", wire.CommandsOut),
-    Call("get", "/api/turns/{id}", "One turn", wire.TurnOut),
-    Call("patch", "/api/turns/{id}", "Rewrite a message that still waits", wire.TurnOut,
-         wire.AmendIn),
-    Call("post", "/api/turns/{id}/stop", "Stop a turn", wire.TurnOut),
     Call("post", "/api/media", "Upload a file, as the body or in a form", wire.MediaOut,
          status=201),
     Call("get", "/api/media/{id}", "Fetch a file", None, media="application/octet-stream"),
-    Call("get", "/api/sessions", "Sessions, closed ones included", wire.SessionsOut,
-         query=("limit", "cursor")),
-    Call("get", "/api/sessions/{id}", "One session", wire.SessionOut),
-    Call("get", "/api/sessions/{id}/journal", "The raw journal", wire.JournalOut,
-         query=("limit", "cursor", "after")),
-    Call("get", "/api/sessions/{id}/transcript", "What was said in it, and what stands of that",
-         wire.TranscriptOut, query=("limit", "cursor")),
-    Call("get", "/api/search", "Full text, newest first", wire.SearchOut,
-         query=("q", "limit", "cursor", "before")),
-    Call("get", "/api/explain/{id}", "The whole chain of one message, turn or part",
-         wire.ExplanationOut),
-    Call("post", "/api/send", "Say something in a place, from elsewhere", wire.SendOut,
-         wire.SendIn, 202),
-    Call("get", "/api/places", "Places that are known, those active last first", wire.PlacesOut,
-         query=("limit", "cursor")),
-    Call("get", "/api/parked", "Parts that could not be delivered", wire.ParkedOut,
-         query=("limit", "cursor")),
-    Call("get", "/api/parked/{id}", "One such part", wire.PartOut),
-    Call("post", "/api/parked/{id}/replay", "Send it after all", wire.PartOut, wire.ReplayIn),
-    Call("delete", "/api/parked/{id}", "Take it off the list", wire.PartOut),
-    Call("get", "/api/pairings", "Who asked to be let in, and who was", wire.PairingsOut,
-         query=("limit", "cursor")),
-    Call("post", "/api/pairings/approve", "Let in who got this code", wire.PairingOut,
-         wire.ApproveIn),
-    Call("delete", "/api/pairings/{id}", "Let them in no more", wire.PairingOut),
-    Call("get", "/api/status", "What runs and what waits", wire.StatusOut),
     Call("get", "/api/verify", "Check everything stored against the rules", Report),
-    Call("post", "/api/drain", "Finish what runs, take no more turns, exit", None, status=202,
-         query=("replaced",)),
-    Call("post", "/api/restart", "Drain, then start again", None, status=202),
-    Call("get", "/api/tokens", "API tokens", wire.TokensOut, query=("limit", "cursor")),
-    Call("post", "/api/tokens", "Make a token for a principal; shown once", wire.TokenOut,
-         wire.TokenIn, 201),
-    Call("delete", "/api/tokens/{id}", "Revoke a token", wire.TokenOut),
     Call("post", "/v1/chat/completions", "OpenAI-compatible chat completions", None),
     Call("post", "/v1/responses", "OpenAI-compatible responses", None),
     Call("get", "/v1/responses/{id}", "One response, finished or not", None),
@@ -82,8 +59,8 @@ CALLS: Final = (
     Call("get", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
     Call("post", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
     Call("put", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
-    Call("get", "/healthz", "Alive", None),
-    Call("get", "/readyz", "Ready to run turns", None),
+    Call("get", "/healthz", "Alive", wire.HealthOut),
+    Call("get", "/readyz", "A message would be accepted now", None),
     Call("get", "/metrics", "Prometheus metrics", None, media="text/plain"),
 )  # fmt: skip
 _EVENTS: Final = (Delta, ToolNews, OutcomeNews, StateNews)

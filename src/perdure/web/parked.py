@@ -1,57 +1,45 @@
 """Parts that could not be delivered, and letters that could not be taken: read, tried again,
 dropped. For operators."""
 
-from aiohttp import web
+from typing import Final
 
 from perdure.domain.ids import PartId
-from perdure.domain.records import LETTER
+from perdure.domain.records import LETTER, PartView
+from perdure.ports.principals import Principal
+from perdure.ports.wakes import Topic
 from perdure.web import wire
-from perdure.web.access import operator_of
-from perdure.web.answers import body_of, json_response
-from perdure.web.native import cursor_page, next_of
-from perdure.web.records import part_out
-from perdure.web.services import Services
+from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+
+CAREFULLY: Final = wire.ReplayIn()
 
 
-class ParkedApi:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    def routes(self) -> list[web.RouteDef]:
-        return [
-            web.get("/api/parked", self.parked),
-            web.get("/api/parked/{id}", self.part),
-            web.post("/api/parked/{id}/replay", self.replay),
-            web.delete("/api/parked/{id}", self.drop),
-        ]
-
-    async def parked(self, request: web.Request) -> web.Response:
-        operator_of(request)
-        asked = cursor_page(request)
-        parts = await self._services.parked.page(asked)
-        more = next_of(parts, asked, lambda each: (each.at, each.id))
-        out = wire.ParkedOut(parked=[part_out(part) for part in parts], next=more)
-        return json_response(out)
-
-    async def part(self, request: web.Request) -> web.Response:
-        operator_of(request)
-        return json_response(part_out(await self._services.parked.part(_named(request))))
-
-    async def replay(self, request: web.Request) -> web.Response:
-        operator_of(request)
-        has_body = request.can_read_body
-        body = await body_of(request, wire.ReplayIn) if has_body else wire.ReplayIn()
-        asked = await self._services.parked.part(_named(request))
-        if asked.step == LETTER and asked.state == "parked":
-            await self._services.control.take_again(asked.adapter, asked.text)
-        part = await self._services.parked.replay(PartId(asked.id), force=body.force)
-        self._services.outbox_wake()
-        return json_response(part_out(part))
-
-    async def drop(self, request: web.Request) -> web.Response:
-        operator_of(request)
-        return json_response(part_out(await self._services.parked.drop(_named(request))))
+@endpoint("GET", "/api/parked", "Parts that could not be delivered", is_for_operators=True)
+async def parked(
+    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+) -> wire.ParkedOut:
+    asked = page_of(cursor, limit)
+    parts = await services.parked.page(asked)
+    more = next_of(parts, asked, lambda each: (each.at, each.id))
+    return wire.ParkedOut(parked=parts, next=more)
 
 
-def _named(request: web.Request) -> PartId:
-    return PartId(request.match_info["id"])
+@endpoint("GET", "/api/parked/{id}", "One such part", is_for_operators=True)
+async def part(services: OperatorServices, by: Principal, which: str) -> PartView:
+    return await services.parked.part(PartId(which))
+
+
+@endpoint("POST", "/api/parked/{id}/replay", "Send it after all", is_for_operators=True)
+async def replay(
+    services: OperatorServices, by: Principal, which: str, *, body: wire.ReplayIn = CAREFULLY
+) -> PartView:
+    asked = await services.parked.part(PartId(which))
+    if asked.step == LETTER and asked.state == "parked":
+        await services.control.take_again(asked.adapter, asked.text)
+    replayed = await services.parked.replay(PartId(which), force=body.force)
+    services.wakes.publish(Topic.OUTBOX)
+    return replayed
+
+
+@endpoint("DELETE", "/api/parked/{id}", "Take it off the list", is_for_operators=True)
+async def drop(services: OperatorServices, by: Principal, which: str) -> PartView:
+    return await services.parked.drop(PartId(which))

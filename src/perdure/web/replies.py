@@ -21,8 +21,10 @@ from perdure.domain.updates import Accepted
 from perdure.ports.gateway import Ended, Grown
 from perdure.web.answers import is_retryable, json_response, not_again, problem, status_of
 from perdure.web.events import KEEP_ALIVE, SSE_HEADERS
+from perdure.web.outlet import SLICE_BYTES, Outlet
 
 _NOT_THE_CALLERS: Final = 502
+_TOO_MANY: Final = 429
 _FAILURES: Final = {
     Outcome.FAILED: (_NOT_THE_CALLERS, "provider_failed", False),
     Outcome.REFUSED: (403, "refused", False),
@@ -45,6 +47,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     retryable: bool
     kind: str
+    retry_after_s: int = 0
 
     def body(self) -> dict[str, object]:
         error = {"code": self.code, "message": self.message, "retryable": self.retryable}
@@ -61,11 +64,13 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure
         status, code = _OWN_FAULT[ended.reason]
     if ended.reason == StopReason.BUDGET:
         status = 429
+    if _is_limited(ended):
+        status, code, retryable = _TOO_MANY, "rate_limit_exceeded", True
     message = (
         told(ended.outcome, ended.reason, ended.detail, audience)
         or f"the turn ended as {ended.outcome} ({ended.reason})"
     )
-    if status == _NOT_THE_CALLERS and turn:
+    if turn and (status == _NOT_THE_CALLERS or _is_limited(ended)):
         message = f"{sentence(message)}{where_to_look(ended.reason, turn, audience)}"
     return Failure(
         status=status,
@@ -73,7 +78,15 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure
         message=message,
         retryable=retryable,
         kind=ended.reason or code,
+        retry_after_s=ended.reach.retry_after_s,
     )
+
+
+def _is_limited(ended: Ended) -> bool:
+    """Whether the model's server takes no more requests for now: that is for the caller to wait
+    out. A server that refuses for good, as without credit, is none of the caller's business."""
+    is_passing = ended.outcome is Outcome.FAILED and ended.reason == StopReason.PROVIDER_ERROR
+    return is_passing and ended.reach.status == _TOO_MANY
 
 
 def failure_from(error: PerdureError) -> Failure:
@@ -169,6 +182,7 @@ class Answer:
             failure.message,
             retryable=failure.retryable,
             kind=failure.kind,
+            retry_after_s=failure.retry_after_s,
         )
         response.headers.update(self._headers)
         return response if self._has_key else not_again(response)
@@ -190,10 +204,8 @@ class Answer:
                     response = await self._begin(request, grown)
                     chunk = self._form.begin()
                 chunk += self._chunk(grown)
-                # What is there at one time leaves at one time: each write is a packet.
-                write = response.write_eof if grown.ended else response.write
                 with suppress(ConnectionResetError):  # the turn goes on without its listener
-                    await write(chunk)
+                    await _write(request, response, chunk, is_last=grown.ended is not None)
         except PerdureError as error:
             failure = failure_from(error)
             if response is None:
@@ -221,6 +233,18 @@ class Answer:
         response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
         await response.prepare(request)
         return response
+
+
+async def _write(
+    request: web.Request, response: web.StreamResponse, chunk: bytes, *, is_last: bool
+) -> None:
+    """What is there at one time leaves at one time: each write is a packet."""
+    if is_last and len(chunk) <= SLICE_BYTES:
+        await response.write_eof(chunk)
+        return
+    await Outlet(request).write(chunk)
+    if is_last:
+        await response.write_eof()
 
 
 class _Stream(web.StreamResponse):

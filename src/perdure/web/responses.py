@@ -17,7 +17,7 @@ from aiohttp import web
 
 from perdure.domain.attachments import as_fetched, places_of
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import Attachment, TurnQueued
+from perdure.domain.events import Attachment, Recorded, TurnQueued
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.records import TurnView
 from perdure.domain.transcript import reply_text
@@ -30,6 +30,7 @@ from perdure.web.access import PRINCIPAL
 from perdure.web.answers import body_of, json_response
 from perdure.web.audiences import audience_of
 from perdure.web.calls import Call, Calls, is_answered, named_conversation
+from perdure.web.long_reads import one_of_few
 from perdure.web.openai_wire import read
 from perdure.web.replies import calls_of, failure_of, headers_of, heard, outcome_header
 from perdure.web.responses_events import IN_PROGRESS, Events, Head
@@ -60,6 +61,7 @@ class Before(NamedTuple):
 
 class Found(NamedTuple):
     explanation: Explanation
+    exchange: list[Recorded]
     turn: TurnView
     queued: TurnQueued
     snapshot: Snapshot
@@ -74,7 +76,7 @@ class ResponsesApi:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/v1/responses", self.create),
-            web.get("/v1/responses/{id}", self.retrieve),
+            web.get("/v1/responses/{id}", one_of_few(self.retrieve)),
         ]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
@@ -151,7 +153,7 @@ class ResponsesApi:
         queued = found.queued
         text, ended = await self._heard(found)
         earlier: list[Json] = msgspec.json.decode(queued.context) if queued.context else []
-        attachments = as_fetched(queued, places_of(found.explanation.events))
+        attachments = as_fetched(queued, places_of(found.exchange))
         pictures = [url for each in attachments if (url := await self._url(each))]
         return [*earlier, *exchange(queued.text, pictures, text, calls_of(ended))]
 
@@ -186,9 +188,9 @@ class ResponsesApi:
             turn=turn,
             message=found.message,
         )
-        events = [recorded.event for recorded in explanation.events]
-        queued = next(event for event in events if isinstance(event, TurnQueued))
-        return Found(explanation, found, queued, snapshot, accepted)
+        asked = await self._services.conversations.exchange(turn)
+        queued = next(each.event for each in asked if isinstance(each.event, TurnQueued))
+        return Found(explanation, asked, found, queued, snapshot, accepted)
 
     async def retrieve(self, request: web.Request) -> web.Response:
         if request.query.get("stream") == "true":
@@ -211,7 +213,7 @@ class ResponsesApi:
             status = "queued" if turn.state == State.QUEUED else IN_PROGRESS
             return json_response(form.under_way(_so_far(found), status=status), headers=headers)
         text, ended = await self._heard(found)
-        failure = failure_of(ended, audience_of(request), found.accepted.turn)
+        failure = failure_of(ended, audience_of(request[PRINCIPAL]), found.accepted.turn)
         body = form.failed(text, ended, failure) if failure else form.whole(text, ended)
         return json_response(body, headers={**headers, **outcome_header(ended)})
 
@@ -234,7 +236,7 @@ def _response_id(accepted: Accepted | None) -> str:
 def _so_far(found: Found) -> str:
     """What watchers have been told of a turn that has not ended."""
     running = found.snapshot.running
-    texts = [reply_text(found.explanation.events)]
+    texts = [reply_text(found.exchange)]
     if running is not None and running.turn == found.accepted.turn:
         texts.append(running.text)
     return "\n\n".join(text for text in texts if text.strip())

@@ -1,39 +1,50 @@
 """Puts the surfaces together into one aiohttp application."""
 
-from aiohttp import web
+from typing import Final
 
-from perdure.web import openapi, pages
+from aiohttp import web, web_response
+
+from perdure.web import openapi, pages, routes
 from perdure.web.access import Access
 from perdure.web.answers import errors_as_json
+from perdure.web.attending import attended
+from perdure.web.callers import Callers
 from perdure.web.events import EventsApi
 from perdure.web.health import HealthApi
 from perdure.web.hooks import HooksApi
+from perdure.web.long_reads import LONG_READS, LongReads
 from perdure.web.media import MediaApi
-from perdure.web.native import NativeApi
 from perdure.web.openai import OpenAiApi
-from perdure.web.pairings import PairingsApi
-from perdure.web.parked import ParkedApi
-from perdure.web.places import PlacesApi
-from perdure.web.records import RecordsApi
 from perdure.web.responses import ResponsesApi
 from perdure.web.services import Services
 from perdure.web.tally import Tally
+from perdure.web.verifying import VerifyApi
+
+SERVER: Final = "Perdure"
+# Else each answer, also one to a request that cannot be read, tells the library and its version.
+web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
+
+
+async def _guard(_: web.Request, response: web.StreamResponse) -> None:
+    """Let no browser guess what an answer is, and nobody on the way keep it."""
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers.setdefault("Cache-Control", "no-store")
 
 
 def application(services: Services, tally: Tally) -> web.Application:
-    access = Access(services.principals, services.clock)
-    native = NativeApi(services)
+    callers = Callers(proxies=services.proxies, hosts=services.hosts)
+    access = Access(
+        services.principals, services.condition, services.clock, callers, gate=services.gate
+    )
     app = web.Application(
         client_max_size=services.body_bytes_max,
-        middlewares=[errors_as_json, access.middleware],
+        middlewares=[attended, errors_as_json, access.middleware],
     )
-    app.add_routes(native.routes())
+    app[LONG_READS] = LongReads()
+    app.add_routes(routes.routes(services, access))
     app.add_routes(MediaApi(services).routes())
-    app.add_routes(EventsApi(services, native).routes())
-    app.add_routes(RecordsApi(services, access).routes())
-    app.add_routes(PlacesApi(services).routes())
-    app.add_routes(PairingsApi(services).routes())
-    app.add_routes(ParkedApi(services).routes())
+    app.add_routes(EventsApi(services).routes())
+    app.add_routes(VerifyApi(services).routes())
     app.add_routes(OpenAiApi(services).routes())
     app.add_routes(ResponsesApi(services).routes())
     app.add_routes(HooksApi(services.hooks).routes())
@@ -46,4 +57,7 @@ def application(services: Services, tally: Tally) -> web.Application:
         services.watchers.close()
 
     app.on_shutdown.append(leave)
+    app.on_response_prepare.append(_guard)
+    if services.is_shared:
+        app.cleanup_ctx.append(access.watch_others)
     return app

@@ -5,18 +5,18 @@ from types import MappingProxyType
 
 import msgspec
 
-from perdure.domain.address import AddressForm
 from perdure.domain.outcomes import Busy
-from perdure.ports.access import Access
+from perdure.ports.adapter import HookRequest, HookResponse
 from perdure.ports.clock import Clock
-from perdure.ports.entropy import Entropy
+from perdure.ports.condition import StoreCondition
 from perdure.ports.gateway import Control, Door, Report, Watchers
-from perdure.ports.history import Archive, Conversations, Diagnostics
+from perdure.ports.history import Counts
 from perdure.ports.media import MediaLibrary
-from perdure.ports.parked import Parked
-from perdure.ports.places import Places
-from perdure.ports.principals import Principals
-from perdure.web.hooks import Hook
+from perdure.ports.quotas import Gate
+from perdure.web.asking import SharedQuestion
+from perdure.web.endpoints import OperatorServices
+
+Hook = Callable[[HookRequest], Awaitable[HookResponse]]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,25 +26,25 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
+class Services(OperatorServices, frozen=True, kw_only=True):
+    """Holds what a running node has for its surfaces, besides what endpoints always have."""
+
     door: Door
-    watchers: Watchers
     control: Control
-    conversations: Conversations
-    archive: Archive
-    diagnostics: Diagnostics
-    principals: Principals
-    access: Access
-    places: Places
-    parked: Parked
-    outbox_wake: Callable[[], None]
+    watchers: Watchers
+    condition: StoreCondition
+    counts: SharedQuestion[Counts]
     media: MediaLibrary
     clock: Clock
-    entropy: Entropy
     info: NodeInfo
     verify: Callable[[], Awaitable[Report]]
     busy: Busy
     body_bytes_max: int
+    gate: Gate
     # By the name of the adapter.
     hooks: Mapping[str, Hook] = MappingProxyType({})
-    forms: Mapping[str, AddressForm] = MappingProxyType({})
+    # Networks of proxies that are believed, and names that are ours.
+    proxies: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    # Whether other nodes write to the same store.
+    is_shared: bool = False

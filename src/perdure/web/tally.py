@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from perdure.domain.errands import errand_of
 from perdure.domain.events import AttemptInterrupted, Recorded, TurnQueued, TurnSettled
 from perdure.domain.ids import TurnId
 
@@ -16,11 +15,16 @@ class Tally:
         self.settled: Counter[tuple[str, str]] = Counter()
         self.interrupted: Counter[str] = Counter()
         self.tokens: Counter[tuple[str, str]] = Counter()
+        self.standstills = 0
         self._errands: set[TurnId] = set()
+
+    def stood_still(self) -> None:
+        """The event loop did not go on for a second."""
+        self.standstills += 1
 
     def observe(self, recorded: Recorded) -> None:
         match recorded.event:
-            case TurnQueued(turn=turn, kind=kind) if errand_of(kind):
+            case TurnQueued(turn=turn, kind=kind) if kind.is_errand:
                 self._errands.add(turn)
             case TurnQueued():
                 self.accepted += 1

@@ -2,7 +2,16 @@
 
 import msgspec
 
-from perdure.domain.transcript import Entry
+from perdure.domain.events import Attachment
+from perdure.domain.options import Options
+from perdure.domain.records import PartView, SessionView, TurnView
+from perdure.domain.transcript import Entry, Running
+from perdure.ports.access import PairingView
+from perdure.ports.audit import Mark
+from perdure.ports.gateway import AgentView
+from perdure.ports.history import Arrival, Hit
+from perdure.ports.places import PlaceView
+from perdure.ports.principals import TokenView
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,6 +31,8 @@ class AmendIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageOut(msgspec.Struct, omit_defaults=True):
+    """Says what became of a message, of all that `Accepted` tells the engine."""
+
     message: str
     session: str
     turn: str | None
@@ -33,6 +44,8 @@ class MessageOut(msgspec.Struct, omit_defaults=True):
 
 
 class ConversationOut(msgspec.Struct, omit_defaults=True):
+    """Shows a `ConversationView` flat, without whose it is and where it is kept."""
+
     name: str
     session: str
     state: str
@@ -51,6 +64,8 @@ class ConversationsOut(msgspec.Struct):
 
 
 class CommandOut(msgspec.Struct):
+    """Shows of a `Command` what people read, without how it is parsed."""
+
     name: str
     usage: str
     help: str
@@ -67,111 +82,81 @@ class TranscriptOut(msgspec.Struct):
     next: str | None
 
 
-class TurnOut(msgspec.Struct):
-    id: str
-    session: str
-    state: str
-    outcome: str | None
-    reason: str
-    detail: str
-    attempts: int
-    parent: str | None
-    message: str
-    queued_at: int
-    started_at: int | None
-    settled_at: int | None
-
-
-class SessionOut(msgspec.Struct):
-    id: str
-    conversation: str
-    state: str
-    title: str
-    parent: str | None
-    live: bool
-    events: int
-    opened_at: int
-    active_at: int
-
-
 class SessionsOut(msgspec.Struct):
-    sessions: list[SessionOut]
+    sessions: list[SessionView]
     next: str | None
 
 
 class EventOut(msgspec.Struct):
+    """Carries a `Recorded` with its event as it is stored: by its kind, in a body that says its
+    version."""
+
     seq: int
     at: int
     kind: str
     body: msgspec.Raw
 
 
-class PartialOut(msgspec.Struct):
-    """What was shown of a message that is not in the journal yet."""
-
-    turn: str
-    message: str
-    text: str
-    at: int
-
-
 class JournalOut(msgspec.Struct):
     session: str
     events: list[EventOut]
     next: str | None
-    partial: PartialOut | None = None
-
-
-class HitOut(msgspec.Struct):
-    conversation: str
-    session: str
-    turn: str | None
-    message: str
-    role: str
-    text: str
-    at: int
+    partial: Running | None = None
 
 
 class SearchOut(msgspec.Struct):
-    hits: list[HitOut]
+    hits: list[Hit]
     next: str | None
 
 
 class MediaOut(msgspec.Struct):
+    """Shows a `Media` without the digest by which its bytes are kept."""
+
     id: str
     mime: str
     name: str
     size: int
 
 
+class SoundIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Sessions that were found sound, and where they stood then: `[id, last event, epoch]` each."""
+
+    sound: list[Mark]
+
+
 class TokenIn(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
-class TokenOut(msgspec.Struct, omit_defaults=True):
-    id: str
-    principal: str
-    role: str
-    created_at: int
-    revoked_at: int | None
-    token: str = ""
-
-
 class TokensOut(msgspec.Struct):
-    tokens: list[TokenOut]
+    tokens: list[TokenView]
     next: str | None = None
 
 
-class AgentOut(msgspec.Struct):
-    name: str
-    kind: str
-
-
 class AdapterOut(msgspec.Struct):
+    """Shows a `PlatformView` without how long it has been silent: `health` is what that means."""
+
     name: str
     account: str
     health: str
     error: str
+
+
+class StoreOut(msgspec.Struct, frozen=True):
+    """`reason` says why the store does not take messages; it is empty while `is_up`."""
+
+    is_up: bool = True
+    reason: str = ""
+
+
+class HealthOut(msgspec.Struct):
+    """`reason` says why the status is not `serving`."""
+
+    status: str
+    version: str
+    adapters: dict[str, str]
+    store: StoreOut = StoreOut()
+    reason: str = ""
 
 
 class StatusOut(msgspec.Struct):
@@ -182,32 +167,17 @@ class StatusOut(msgspec.Struct):
     started_at: int
     principal: str
     role: str
-    agents: list[AgentOut]
+    agents: list[AgentView]
     turns: dict[str, int]
     outbox: dict[str, int]
     adapters: list[AdapterOut] = []
-
-
-class PartOut(msgspec.Struct):
-    id: str
-    message: str
-    turn: str | None
-    part: int
-    adapter: str
-    state: str
-    attempts: int
-    receipt: str
-    error: str
-    text: str
-    step: str = "post"
-    address: str = ""
-    at: int = 0
-    choices: tuple[str, ...] = ()
-    media: str | None = None
+    store: StoreOut = StoreOut()
+    # Since the start, by the kind of quota.
+    refused: dict[str, int] = {}
 
 
 class ParkedOut(msgspec.Struct):
-    parked: list[PartOut]
+    parked: list[PartView]
     next: str | None = None
 
 
@@ -222,6 +192,8 @@ class SendIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class SendOut(msgspec.Struct):
+    """Shows a `Sent` flat, without what only the engine needs to know of it."""
+
     message: str
     turn: str | None
     conversation: str
@@ -229,35 +201,13 @@ class SendOut(msgspec.Struct):
     duplicate: bool
 
 
-class PlaceOut(msgspec.Struct, omit_defaults=True):
-    adapter: str
-    address: str
-    label: str
-    kind: str
-    active_at: int
-    linked: str = ""
-
-
 class PlacesOut(msgspec.Struct):
-    places: list[PlaceOut]
+    places: list[PlaceView]
     next: str | None
 
 
-class PairingOut(msgspec.Struct):
-    id: str
-    adapter: str
-    account: str
-    sender: str
-    name: str
-    place: str
-    state: str
-    asked_at: int
-    expires_at: int
-    decided_at: int | None
-
-
 class PairingsOut(msgspec.Struct):
-    pairings: list[PairingOut]
+    pairings: list[PairingView]
     next: str | None = None
 
 
@@ -265,25 +215,54 @@ class ApproveIn(msgspec.Struct, forbid_unknown_fields=True):
     code: str
 
 
-class ArrivalOut(msgspec.Struct):
-    adapter: str
-    account: str
-    external_id: str
+class BlockOut(msgspec.Struct, omit_defaults=True):
+    """A piece of a message to the model. A note is derived again, for notes are `stored` nowhere:
+    it may read differently from what was sent."""
+
     kind: str
-    at: int
+    text: str = ""
+    call: str = ""
+    name: str = ""
+    arguments: str = ""
+    is_error: bool = False
+    file: Attachment | None = None
+    stored: bool = True
+
+
+class AskedMessageOut(msgspec.Struct):
+    role: str
+    blocks: list[BlockOut]
+
+
+class RequestOut(msgspec.Struct, omit_defaults=True):
+    """The last request of a turn, made again. `missing` names the texts that are kept no more;
+    `encoded` are the messages as the agent's wire has them, or null if that agent is not there."""
+
+    agent: str
+    instructions: str
+    memory: str
+    tools: str
+    context: str
+    options: Options
+    messages: list[AskedMessageOut]
+    encoded: msgspec.Raw
+    missing: list[str] = []
 
 
 class ExplanationOut(msgspec.Struct):
+    """Shows an `Explanation` with its events as they are stored."""
+
     conversation: str
-    updates: list[ArrivalOut]
-    turn: TurnOut | None
+    updates: tuple[Arrival, ...]
+    turn: TurnView | None
     events: list[EventOut]
-    parts: list[PartOut]
+    parts: tuple[PartView, ...]
     command: str = ""
     reply: str = ""
     refused: str = ""
-    partial: PartialOut | None = None
+    partial: Running | None = None
     left: str = ""
+    request: RequestOut | None = None
 
 
 class ProblemOut(msgspec.Struct):

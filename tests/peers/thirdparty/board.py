@@ -7,29 +7,32 @@ from itertools import count
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from perdure.domain.address import Address
 from perdure.ports.adapter import Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 
 TOKEN = "a-bots-token"  # it opens this board alone
 
 
 class Board:
-    """`events` are offered until later ones are asked for."""
+    """`events` are offered until later ones are asked for. `refusals` are what the next requests
+    are answered with: a status, and for how long to wait."""
 
     def __init__(self) -> None:
         self.url = ""
         self.events: list[dict[str, Any]] = []
         self.notes: dict[str, dict[str, str]] = {}
         self.polls = 0
+        self.refusals: list[tuple[int, int]] = []
         self._numbers = count(1)
         self._news = asyncio.Event()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Board"]:
-        app = web.Application()
+        app = web.Application(middlewares=[self._refuse])
         app.add_routes(
             [
                 web.get("/me", self._me),
@@ -54,6 +57,13 @@ class Board:
         self.events.append({"number": number, "id": name, **event})
         self._news.set()
         return name
+
+    @web.middleware
+    async def _refuse(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self.refusals:
+            return await handler(request)
+        status, seconds = self.refusals.pop(0)
+        return web.Response(status=status, headers={"Retry-After": str(seconds)})
 
     async def _me(self, request: web.Request) -> web.Response:
         if request.headers["Authorization"] != f"Bearer {TOKEN}":
@@ -145,6 +155,12 @@ class BoardCase(AdapterCase):
 
     def impostor(self) -> Platform:
         return self._impostor
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        self._board.refusals.append((429, seconds))
+
+    def refuse_rendering(self) -> None:
+        self._board.refusals.append((422, 0))
 
     async def ready(self) -> None:
         await self.until(lambda: self._board.polls > 0, "the first question")

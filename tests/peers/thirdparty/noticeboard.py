@@ -4,7 +4,8 @@ A board is asked for what is new. It offers every event until it is asked for th
 nothing is kept here: if we die with an event in hand, it comes again.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Final, TypeVar, assert_never
 
 import aiohttp
@@ -15,6 +16,7 @@ from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import GONE, Capabilities, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 from perdure.ports.adapter import (
     Delete,
@@ -27,7 +29,10 @@ from perdure.ports.adapter import (
     Post,
     Preview,
     React,
+    Reading,
     Receipt,
+    Sought,
+    Unrenderable,
     Unsupported,
     Upload,
 )
@@ -68,7 +73,7 @@ class Event(msgspec.Struct, frozen=True):
     board: str
     person: str
     text: str = ""
-    kind: str = "message"
+    kind: UpdateKind = UpdateKind.MESSAGE
     about: str = ""
     is_private: bool = False
     calls_us: bool = False
@@ -78,7 +83,7 @@ class Note(msgspec.Struct, frozen=True):
     id: str
 
 
-def arrival_of(event: Event) -> Arrival:
+def envelope_of(event: Event) -> Arrival:
     return Arrival(
         kind=event.kind,
         external_id=event.id,
@@ -86,9 +91,12 @@ def arrival_of(event: Event) -> Arrival:
         place=event.board,
         place_kind=PlaceKind.PRIVATE if event.is_private else PlaceKind.GROUP,
         sender=Sender(id=event.person),
-        text=event.text,
         is_addressed=event.calls_us,
     )
+
+
+async def whole_of(event: Event) -> Arrival:
+    return msgspec.structs.replace(envelope_of(event), text=event.text)
 
 
 def rendered(text: str) -> str:
@@ -128,12 +136,16 @@ class Noticeboard:
                 await self._take(event, inlet)
 
     async def _take(self, event: Event, inlet: Inlet) -> None:
-        try:
-            await inlet.take(arrival_of(event))
-        except Rejected:
-            pass  # it can never be taken, and the person was told
-        except Ambiguous as error:
-            raise Transient(error.message) from error
+        payload = msgspec.json.encode(event)
+        reading = Reading(whole=partial(whole_of, event), payload=payload)
+        async with inlet.handling(event.id, payload) as may_read:
+            try:
+                if may_read:
+                    await inlet.take(envelope_of(event), reading)
+            except Rejected:
+                pass  # it can never be taken, and the person was told
+            except Ambiguous as error:
+                raise Transient(error.message) from error
         # Asking for what comes after it is the acknowledgement, so not before it is taken.
         self._taken = event.number
 
@@ -173,7 +185,7 @@ class Noticeboard:
         except NotFound:
             return  # gone already, as it should be
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise Permanent("a board cannot be asked for a key; send it again under the same one")
 
     async def typing(self, address: Address) -> None:
@@ -208,20 +220,24 @@ class Noticeboard:
                 method, self._url + path, data=data, timeout=limit
             ) as response:
                 if response.status >= 400:
-                    raise refused(response.status)
+                    raise refused(response.status, response.headers)
                 return msgspec.json.decode(await response.read(), type=answer)
         except (aiohttp.ClientError, OSError) as error:
             raise translated(error, is_repeatable=is_repeatable) from error
 
 
-def refused(status: int) -> Transient | Permanent | NotFound:
+def refused(
+    status: int, headers: Mapping[str, str]
+) -> Transient | Permanent | NotFound | Unrenderable:
     match status:
         case 401:
             return Permanent("the board does not know us; set token in [adapters.noticeboard]")
         case 404:
             return NotFound("the note is gone from the board")
+        case 422:
+            return Unrenderable("the board cannot show the note as it is written")
         case 429:
-            return Transient("the board is busy", retry_after_s=5)
+            return Transient("the board is busy", retry_after_s=float(headers["Retry-After"]))
         case _ if status >= 500:
             return Transient(f"the board answered {status}; it is tried again")
         case _:

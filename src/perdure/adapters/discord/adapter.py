@@ -15,6 +15,7 @@ from perdure.adapters.discord import render
 from perdure.adapters.discord.archive import Archive
 from perdure.adapters.discord.bodies import CHOICES_MAX
 from perdure.adapters.discord.effects import Effects
+from perdure.adapters.discord.finding import Finding
 from perdure.adapters.discord.gateway import Link
 from perdure.adapters.discord.hearing import Hearing
 from perdure.adapters.discord.manifest import NAME, DiscordSettings
@@ -23,10 +24,10 @@ from perdure.adapters.discord.payloads import Gateway, Ready, Unread, User, even
 from perdure.adapters.discord.wire import Request, Rest, path
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
-from perdure.domain.errors import PerdureError, Permanent, Transient
-from perdure.domain.ids import PartId
+from perdure.domain.errors import PerdureError, Transient
 from perdure.domain.markdown.units import Unit
 from perdure.ports.adapter import (
+    ACCOUNT_WAIT,
     Effect,
     HookRequest,
     HookResponse,
@@ -34,6 +35,7 @@ from perdure.ports.adapter import (
     Platform,
     Preview,
     Receipt,
+    Sought,
     Unsupported,
 )
 from perdure.ports.manifest import Around
@@ -42,6 +44,7 @@ from perdure.ports.settings import AdapterSettings
 CAPABILITIES: Final = Capabilities(
     takes_key=True,
     key_s=120,
+    can_find=True,
     can_edit=True,
     can_delete=True,
     can_react=True,
@@ -69,6 +72,7 @@ class Discord:
         self._clock = around.clock
         self._rest = Rest(token=settings.token, api_url=settings.api_url)
         self._effects = Effects(self._rest, around.clock, cdn_url=settings.cdn_url)
+        self._finding = Finding(self._rest)
         self._archive = Archive(self._rest, around.clock)
         self._memory = Memory(around.folder)
         self._link: Link | None = None
@@ -86,8 +90,10 @@ class Discord:
     async def perform(self, effect: Effect) -> Receipt:
         return await self._effects.perform(effect)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
-        raise Permanent("Discord cannot be asked for a key; it only remembers it for some minutes")
+    async def find(self, sought: Sought) -> Receipt | None:
+        if not self._account:
+            raise Transient("Discord is not connected yet; connect comes first")
+        return await self._finding.find(sought, self._account)
 
     async def preview(self, preview: Preview) -> str:
         if preview.streaming is not Streaming.EDIT:
@@ -165,6 +171,8 @@ class Discord:
         try:
             await self._effects.offer_commands(application)
         except PerdureError as error:
+            if error.code == ACCOUNT_WAIT:
+                raise
             # Commands work as plain text all the same.
             log.warning("commands_not_offered", error=str(error))
         else:

@@ -1,6 +1,7 @@
 """What Discord can be asked about the time before a session: messages, members, channels.
 
-Nobody waits for these answers but the line behind them, so a rate limit is waited out here.
+Nobody waits for these answers but the line behind them, so a rate limit is waited out here. One
+that holds for the whole account is raised: all else has to keep it too.
 """
 
 from typing import Final, TypeVar
@@ -8,6 +9,7 @@ from typing import Final, TypeVar
 from perdure.adapters.discord.payloads import Channel, Member, Message
 from perdure.adapters.discord.wire import Request, Rest, path
 from perdure.domain.errors import NotFound, Transient
+from perdure.ports.adapter import ACCOUNT_WAIT
 from perdure.ports.clock import Clock
 
 MISSED_MAX: Final = 200
@@ -58,7 +60,7 @@ class Archive:
             try:
                 return await self._rest.ask(request, kind)
             except Transient as error:
-                if error.retry_after_s is None:
+                if error.retry_after_s is None or error.code == ACCOUNT_WAIT:
                     raise
                 await self._clock.sleep(error.retry_after_s)
         return await self._rest.ask(request, kind)

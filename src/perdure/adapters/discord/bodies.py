@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from perdure.adapters.discord.inbound import button_id
-from perdure.adapters.discord.render import render
+from perdure.adapters.discord.render import plain, render
 from perdure.domain.commands import Command, Takes, open_to
 
 LABEL_MAX: Final = 80
@@ -108,19 +108,35 @@ def nonce_of(key: str) -> str:
     return str(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]))
 
 
+def spellings(text: str) -> tuple[str, ...]:
+    """Every content that stands for a text: rendered, and letter by letter."""
+    return (render(text), plain(text)) if text.strip() else ("",)
+
+
 def new_message(
-    text: str, *, key: str, reply_to: str = "", choices: tuple[str, ...] = ()
+    text: str,
+    *,
+    key: str,
+    reply_to: str = "",
+    choices: tuple[str, ...] = (),
+    is_plain: bool = False,
 ) -> NewMessage:
     return NewMessage(
-        content=render(text) if text.strip() else "",
+        content=_content(text, is_plain=is_plain) if text.strip() else "",
         nonce=nonce_of(key),
         components=_rows(choices) or UNSET,
         message_reference=Reference(message_id=reply_to) if reply_to else UNSET,
     )
 
 
-def changed_message(text: str, *, choices: tuple[str, ...] = ()) -> ChangedMessage:
-    return ChangedMessage(content=render(text), components=_rows(choices))
+def changed_message(
+    text: str, *, choices: tuple[str, ...] = (), is_plain: bool = False
+) -> ChangedMessage:
+    return ChangedMessage(content=_content(text, is_plain=is_plain), components=_rows(choices))
+
+
+def _content(text: str, *, is_plain: bool) -> str:
+    return plain(text) if is_plain else render(text)
 
 
 def _rows(choices: tuple[str, ...]) -> tuple[Row, ...]:

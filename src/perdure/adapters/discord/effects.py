@@ -1,8 +1,11 @@
 """What is done on Discord, one effect at a time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import assert_never
 from urllib.parse import quote
+
+import msgspec
 
 from perdure.adapters.discord.bodies import (
     CLICK_TAKEN,
@@ -17,11 +20,23 @@ from perdure.adapters.discord.bodies import (
 from perdure.adapters.discord.forums import Forums, name_of
 from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
-from perdure.adapters.discord.wire import NOT_FOR_MESSAGES, File, Request, Rest, path
+from perdure.adapters.discord.render import plain
+from perdure.adapters.discord.wire import NO_CHANNEL, NOT_FOR_MESSAGES, File, Request, Rest, path
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent
-from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    ThreadGone,
+    Unrenderable,
+    Upload,
+)
 from perdure.ports.clock import Clock
 
 
@@ -42,8 +57,11 @@ class Effects:
             case Upload():
                 return Receipt(external_id=await self._upload(effect))
             case Edit():
-                body = changed_message(effect.text, choices=effect.choices)
-                await self._change(effect.receipt, body)
+                body = changed_message(
+                    effect.text, choices=effect.choices, is_plain=effect.is_plain
+                )
+                with _telling_of_rendering(is_plain=effect.is_plain):
+                    await self._change(effect.receipt, body)
                 return Receipt(external_id=effect.receipt)
             case Delete():
                 await self._delete(effect.receipt)
@@ -117,12 +135,15 @@ class Effects:
             key=post.key,
             reply_to=_answered(post.reply_to, post.address),
             choices=post.choices,
+            is_plain=post.is_plain,
         )
-        shown = await self._send(post, body, name=name_of(post.text))
+        with _telling_of_rendering(is_plain=post.is_plain):
+            shown = await self._send(post, body, name=name_of(post.text))
         receipt = external_id(shown.channel_id, shown.id)
         if _words(shown.content) != _words(body.content):
             # The key was used before, for less text: Discord shows that and took nothing new.
-            await self._change(receipt, changed_message(post.text, choices=post.choices))
+            whole = changed_message(post.text, choices=post.choices, is_plain=post.is_plain)
+            await self._change(receipt, whole)
         return receipt
 
     async def _upload(self, upload: Upload) -> str:
@@ -130,7 +151,14 @@ class Effects:
             upload.caption, key=upload.key, reply_to=_answered(upload.reply_to, upload.address)
         )
         file = File(name=upload.name, mime=upload.mime, data=upload.data)
-        shown = await self._send(upload, body, file, name=name_of(upload.caption, upload.name))
+        name = name_of(upload.caption, upload.name)
+        try:
+            shown = await self._send(upload, body, file, name=name)
+        except Unrenderable:
+            # Nothing was shown, so the same words may follow letter by letter.
+            content = plain(upload.caption)
+            body = msgspec.structs.replace(body, content=content)
+            shown = await self._send(upload, body, file, name=name)
         return external_id(shown.channel_id, shown.id)
 
     async def _send(
@@ -140,9 +168,11 @@ class Effects:
         try:
             if not self._forums.is_known(channel):
                 return await self._message_into(channel, body, file)
-        except NotFound as error:
-            raise Permanent(f"{error}; the channel is gone, so drop this part") from error
-        except Permanent as error:
+        except (NotFound, Permanent) as error:
+            if error.code == NO_CHANNEL and channel == effect.address.thread:
+                raise ThreadGone(f"{error}; the thread is deleted or closed") from error
+            if isinstance(error, NotFound):
+                raise Permanent(f"{error}; the channel is gone, so drop this part") from error
             if error.code != NOT_FOR_MESSAGES or not await self._forums.finds(channel):
                 raise
         return await self._forums.open(
@@ -205,6 +235,17 @@ class Effects:
         where = path("channels", channel, "messages", message)
         request = Request(verb="Discord, reading a message", method="GET", path=where)
         return await self._rest.ask(request, Message)
+
+
+@contextmanager
+def _telling_of_rendering(*, is_plain: bool) -> Iterator[None]:
+    """What is plain already has no simpler form."""
+    try:
+        yield
+    except Unrenderable as error:
+        if not is_plain:
+            raise
+        raise Permanent(error.message) from error
 
 
 def _goes_to(effect: Post | Upload) -> str:

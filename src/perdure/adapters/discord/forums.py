@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from perdure.adapters.discord.bodies import Mentions, NewMessage, Row, Shown
 from perdure.adapters.discord.payloads import Channel, Message
-from perdure.adapters.discord.wire import File, Request, Rest, path
+from perdure.adapters.discord.wire import File, Request, Rest, made_ms, path
 from perdure.domain.errors import NotFound
 from perdure.ports.clock import Clock
 
@@ -20,7 +20,6 @@ NAME_MAX: Final = 100
 # A post of ours with the same words that is younger than this is the one that was tried before.
 TRIED_S: Final = 3_600
 _KINDS: Final = frozenset({15, 16})  # forum, media
-_EPOCH_MS: Final = 1_420_070_400_000
 _MARKS: Final = "#>*_~`-|= \t"
 
 
@@ -88,7 +87,7 @@ class Forums:
         oldest_ms = self._clock.now_ms() - TRIED_S * 1000
         for thread in sorted(threads, key=lambda each: int(each.id), reverse=True):
             is_alike = (thread.parent_id, thread.name) == (channel, post.name)
-            if is_alike and _opened_ms(thread.id) > oldest_ms:
+            if is_alike and made_ms(thread.id) > oldest_ms:
                 shown = await self._first(thread.id, post.message)
                 if shown is not None:
                     return shown
@@ -118,8 +117,3 @@ def name_of(text: str, otherwise: str = "") -> str:
     lines = (" ".join(line.strip(_MARKS).split()) for line in text.splitlines())
     name = next(filter(None, lines), "") or " ".join(otherwise.split()) or "Post"
     return name if len(name) <= NAME_MAX else name[: NAME_MAX - 1].rstrip() + "…"
-
-
-def _opened_ms(thread: str) -> int:
-    """When Discord made an id."""
-    return (int(thread) >> 22) + _EPOCH_MS

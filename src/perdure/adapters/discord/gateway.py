@@ -21,6 +21,7 @@ from perdure.adapters.discord.inbound import Place
 from perdure.adapters.discord.wire import translated
 from perdure.domain.errors import Transient
 from perdure.domain.secret import Secret
+from perdure.ports.time_limits import time_limit
 
 HANDSHAKE_TIMEOUT_S: Final = 30
 CLOSE_TIMEOUT_S: Final = 2
@@ -124,7 +125,7 @@ class Link(discord.Client):
 
     async def _converse(self, url: yarl.URL) -> None:
         try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            async with time_limit(HANDSHAKE_TIMEOUT_S):
                 self.ws = await DiscordWebSocket.from_client(
                     self, initial=True, **{"gateway": url, **self._past}
                 )

@@ -17,7 +17,9 @@ from perdure.adapters.discord.inbound import (
     Place,
     arrival_of,
     deletion_of,
+    envelope_of,
     external_id,
+    interaction_envelope,
     interaction_of,
 )
 from perdure.adapters.discord.memory import Memory
@@ -36,7 +38,7 @@ from perdure.adapters.discord.payloads import (
 )
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Rejected, Transient
-from perdure.ports.adapter import Inlet
+from perdure.ports.adapter import ACCOUNT_WAIT, Inlet, Reading
 
 _THREADS: Final = frozenset({10, 11, 12})
 
@@ -101,21 +103,44 @@ class Hearing:
     async def _take_message(
         self, message: Message, inlet: Inlet, *, only_addressed: bool = False
     ) -> None:
-        place = await self._place(message.channel_id, message.guild_id, message.member)
-        arrival = arrival_of(message, account=self._account, place=place)
-        if message.author.id == self._account:
-            self._senders.add(external_id(message.channel_id, message.id), Sender(id=self._account))
-        if arrival is not None and (arrival.is_addressed or not only_addressed):
-            await _hand_over(arrival, inlet)
-            self._senders.add(arrival.external_id, arrival.sender)
+        name = external_id(message.channel_id, message.id)
+        payload = msgspec.json.encode(message)
+        async with inlet.handling(name, payload) as may_read:
+            if may_read:
+                await self._handle(message, payload, inlet, only_addressed=only_addressed)
         # If we die before this is written, the message is offered again, which changes nothing.
         self._cursors.advance(message.channel_id, message.id, is_direct=not message.guild_id)
 
+    async def _handle(
+        self, message: Message, payload: bytes, inlet: Inlet, *, only_addressed: bool
+    ) -> None:
+        if message.author.id == self._account:
+            self._senders.add(external_id(message.channel_id, message.id), Sender(id=self._account))
+        envelope = await self._offer(message, payload, inlet, only_addressed=only_addressed)
+        if envelope is not None:
+            self._senders.add(envelope.external_id, envelope.sender)
+
+    async def _offer(
+        self, message: Message, payload: bytes, inlet: Inlet, *, only_addressed: bool = False
+    ) -> Arrival | None:
+        """Hand over a message or its edit. Returns its envelope; None if it is not for us."""
+        place = await self._place(message.channel_id, message.guild_id, message.member)
+        envelope = envelope_of(message, account=self._account, place=place)
+        if envelope is None or (only_addressed and not envelope.is_addressed):
+            return None
+
+        async def whole() -> Arrival | None:
+            return arrival_of(message, account=self._account, place=place)
+
+        await _hand_over(envelope, inlet, Reading(whole=whole, payload=payload))
+        return envelope
+
     async def _take_change(self, changed: Changed, inlet: Inlet) -> None:
-        place = await self._place(changed.channel_id, changed.guild_id, changed.member)
-        arrival = arrival_of(changed, account=self._account, place=place)
-        if arrival is not None:
-            await _hand_over(arrival, inlet)
+        name = f"{external_id(changed.channel_id, changed.id)}/edit"
+        payload = msgspec.json.encode(changed)
+        async with inlet.handling(name, payload) as may_read:
+            if may_read:
+                await self._offer(changed, payload, inlet)
 
     async def _take_deletion(self, deleted: Deleted, inlet: Inlet) -> None:
         sender = self._senders.of(external_id(deleted.channel_id, deleted.id))
@@ -131,13 +156,21 @@ class Hearing:
             interaction.member,
             told=interaction.channel,
         )
-        arrival = interaction_of(interaction, place=place)
-        if arrival is None:
+        envelope = interaction_envelope(interaction, place=place)
+        if envelope is None:
             return
-        await _hand_over(arrival, inlet)
+
+        async def whole() -> Arrival | None:
+            return interaction_of(interaction, place=place)
+
+        # Whoever has its token can answer in the bot's name for a while.
+        kept = msgspec.structs.replace(interaction, token="")
+        await _hand_over(envelope, inlet, Reading(whole=whole, payload=msgspec.json.encode(kept)))
         try:
             await self._effects.acknowledge(interaction)
         except PerdureError as error:
+            if error.code == ACCOUNT_WAIT:
+                raise  # it is offered again, once the wait is over
             # It is taken all the same; the person only sees that Discord heard nothing from us.
             log.warning("interaction_not_acknowledged", error=str(error))
 
@@ -181,9 +214,9 @@ class Hearing:
         )
 
 
-async def _hand_over(arrival: Arrival, inlet: Inlet) -> None:
+async def _hand_over(arrival: Arrival, inlet: Inlet, reading: Reading | None = None) -> None:
     try:
-        await inlet.take(arrival)
+        await inlet.take(arrival, reading)
     except Rejected:
         # It can never be taken, and the person was told.
         return

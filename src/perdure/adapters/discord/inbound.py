@@ -3,6 +3,9 @@
 Threads and forum posts are channels of their own on Discord: their parent is the place, they are
 the thread. Ids of messages are unique everywhere, but acting on one takes its channel as well, so
 an external id is `channel/message`.
+
+Of everything there is an envelope, which reads none of the text but whom it mentions, and the whole
+arrival, which is made once its sender may speak.
 """
 
 import re
@@ -22,9 +25,9 @@ from perdure.adapters.discord.payloads import (
     User,
 )
 from perdure.domain import stickers
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.forwards import Forward
-from perdure.domain.updates import DELETE, EDIT
+from perdure.domain.kinds import UpdateKind
 
 # Of the many types of messages only these were written by somebody; the rest tell of joins, pins
 # and boosts.
@@ -36,6 +39,7 @@ _CLICK: Final = 3
 STICKER: Final = "sticker/"
 _PICTURES: Final = {1: "png", 2: "png", 4: "gif"}
 _CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
+_MENTION: Final = re.compile(r"<@!?([^<>]+)>")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,41 +78,55 @@ def sender_of(user: User, member: Member | None, place: Place, *, is_bot: bool) 
     )
 
 
-def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | None:
-    """A message, or its edit; None if nobody wrote it, or we did."""
+def envelope_of(message: Message, *, account: str, place: Place) -> Arrival | None:
+    """Return what the decision about a message, or its edit, needs; None if nobody wrote it, or we
+    did."""
     if message.author.id == account or message.type not in _WRITTEN:
         return None
     is_edit = isinstance(message, Changed)
     if is_edit and message.edited_timestamp is None:
         return None
     own_id = external_id(message.channel_id, message.id)
-    quoted = message.referenced_message
     is_bot = message.author.bot or message.webhook_id is not None
-    arrival = Arrival(
+    envelope = Arrival(
         external_id=own_id,
         place=place.place,
         place_kind=place.kind,
         sender=sender_of(message.author, message.member, place, is_bot=is_bot),
         thread=place.thread,
+        is_addressed=_is_addressed(message, account=account, place=place),
+    )
+    if not is_edit:
+        return envelope
+    # A later change that is no edit repeats the timestamp, and so the id: it is the same event.
+    return msgspec.structs.replace(
+        envelope,
+        kind=UpdateKind.EDIT,
+        external_id=f"{own_id}/{message.edited_timestamp}",
+        target=own_id,
+    )
+
+
+def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | None:
+    """Return the whole arrival; None where there is no envelope."""
+    envelope = envelope_of(message, account=account, place=place)
+    if envelope is None:
+        return None
+    quoted = message.referenced_message
+    return msgspec.structs.replace(
+        envelope,
         label=place.label,
         text=_text(message, account=account, place=place),
-        is_addressed=_is_addressed(message, account=account, place=place),
         files=_files(message),
         quote=quoted.content if quoted else "",
         forwards=tuple(_forward(each.message) for each in message.message_snapshots),
-    )
-    if not is_edit:
-        return arrival
-    # A later change that is no edit repeats the timestamp, and so the id: it is the same event.
-    return msgspec.structs.replace(
-        arrival, kind=EDIT, external_id=f"{own_id}/{message.edited_timestamp}", target=own_id
     )
 
 
 def deletion_of(deleted: Deleted, *, place: Place, sender: Sender) -> Arrival:
     target = external_id(deleted.channel_id, deleted.id)
     return Arrival(
-        kind=DELETE,
+        kind=UpdateKind.DELETE,
         external_id=f"{target}/deleted",
         place=place.place,
         place_kind=place.kind,
@@ -119,11 +137,11 @@ def deletion_of(deleted: Deleted, *, place: Place, sender: Sender) -> Arrival:
     )
 
 
-def interaction_of(interaction: Interaction, *, place: Place) -> Arrival | None:
-    """A command from the menu, or a click on a button, as what it says."""
+def interaction_envelope(interaction: Interaction, *, place: Place) -> Arrival | None:
+    """Return what the decision about a command from the menu, or about a click, needs."""
     user = interaction.user or (interaction.member.user if interaction.member else None)
-    text = _said(interaction)
-    if user is None or not text:
+    is_said = interaction.data is not None and interaction.type in {_COMMAND, _CLICK}
+    if user is None or not is_said:
         return None
     return Arrival(
         # The letter keeps it apart from messages, which can be replied to.
@@ -132,10 +150,16 @@ def interaction_of(interaction: Interaction, *, place: Place) -> Arrival | None:
         place_kind=place.kind,
         sender=sender_of(user, interaction.member, place, is_bot=user.bot),
         thread=place.thread,
-        label=place.label,
-        text=text,
         is_addressed=True,
     )
+
+
+def interaction_of(interaction: Interaction, *, place: Place) -> Arrival | None:
+    """A command from the menu, or a click on a button, as what it says."""
+    envelope, text = interaction_envelope(interaction, place=place), _said(interaction)
+    if envelope is None or not text:
+        return None
+    return msgspec.structs.replace(envelope, label=place.label, text=text)
 
 
 def is_click(interaction: Interaction) -> bool:
@@ -162,29 +186,24 @@ def _said(interaction: Interaction) -> str:
 def _is_addressed(message: Message, *, account: str, place: Place) -> bool:
     quoted = message.referenced_message
     return (
-        _mention(account).search(message.content) is not None
+        account in _MENTION.findall(message.content[:SCANNED_MAX])
         or (quoted is not None and quoted.author.id == account)
         or (place.own_role != "" and place.own_role in message.mention_roles)
         or place.opener == account
     )
 
 
-def _mention(user: str) -> re.Pattern[str]:
-    return re.compile(rf"<@!?{re.escape(user)}>")
-
-
 def _text(message: Message, *, account: str, place: Place) -> str:
     """What was written, without the mention of the bot, and with people and emoji by name."""
-    text = _mention(account).sub("", message.content)
+    text = message.content.replace(f"<@{account}>", "").replace(f"<@!{account}>", "")
     if place.own_role:
         text = text.replace(f"<@&{place.own_role}>", "")
     return _words(text, message)
 
 
 def _words(text: str, message: Message | Forwarded) -> str:
-    for user in message.mentions:
-        name = f"@{user.global_name or user.username}"
-        text = _mention(user.id).sub(lambda _, name=name: name, text)  # type: ignore[misc]
+    names = {user.id: f"@{user.global_name or user.username}" for user in message.mentions}
+    text = _MENTION.sub(lambda found: names.get(found[1], found[0]), text)
     return _CUSTOM_EMOJI.sub(r"\1", text).strip()
 
 

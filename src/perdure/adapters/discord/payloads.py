@@ -227,10 +227,11 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of an answer that is no success."""
+    """The body of an answer that is no success; `is_foreign` if it is none of Discord's."""
 
     code: int = 0
     message: str = ""
     retry_after: float | None = None
     is_global: bool = msgspec.field(name="global", default=False)
     errors: msgspec.Raw = msgspec.Raw(b"")
+    is_foreign: bool = False

@@ -57,6 +57,13 @@ def render(text: str) -> str:
     return _blocks(parse(text)) or _text(text.strip())
 
 
+def plain(text: str) -> str:
+    """The text letter by letter, every sign that means something there made a mere sign. One that
+    has no room for that is given as it was written."""
+    shown = _lines(_text(text))
+    return shown if len(shown) <= TEXT_MAX else _GROUP.sub(f"@{_GAP}", text)
+
+
 def size(text: str) -> int:
     return len(render(text))
 

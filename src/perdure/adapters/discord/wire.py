@@ -17,7 +17,8 @@ import msgspec
 from perdure.adapters.discord.payloads import Refusal
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.ports.adapter import ACCOUNT_WAIT, Unrenderable
+from perdure.ports.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10
 CALL_TIMEOUT_S: Final = 30
@@ -55,6 +56,13 @@ _ADVICE: Final[Mapping[int, str]] = {
 # The codes of a refusal to put a message into a channel of this kind, and what we call it.
 _NOT_FOR_MESSAGES: Final = frozenset({50008, 50024})
 NOT_FOR_MESSAGES: Final = "not_for_messages"
+# The codes of a refusal because a channel or thread is deleted, or a thread is closed for good.
+_NO_CHANNEL: Final = frozenset({10003, 50083})
+NO_CHANNEL: Final = "no_channel"
+_INVALID_FORM: Final = 50035
+_EMPTY: Final = 50006
+_RENDERED: Final = frozenset({"content", "embeds"})
+_EPOCH_MS: Final = 1_420_070_400_000
 
 # A name goes into a header as it is.
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f"\\/]')
@@ -85,6 +93,16 @@ def path(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="@") for part in parts)
 
 
+def made_ms(snowflake: str) -> int:
+    """When Discord made an id."""
+    return (int(snowflake) >> 22) + _EPOCH_MS
+
+
+def safe_name(name: str) -> str:
+    """What a file is called on its way."""
+    return _UNSAFE.sub("_", name)[:NAME_MAX] or "file"
+
+
 def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> PerdureError:
     """What a failure of aiohttp or discord.py means to us."""
     if isinstance(error, discord.ConnectionClosed):
@@ -101,24 +119,60 @@ def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> Pe
     return Ambiguous(words)
 
 
-def refused(request: Request, status: int, retry_after: str, body: bytes) -> PerdureError:
+def refused(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> PerdureError:
     """What an answer that is no success means to us."""
     refusal = _refusal(body)
     words = f"{request.verb}: {status} {refusal.code} {refusal.message}".rstrip()
     if status == 429:
-        wait_s = refusal.retry_after if refusal.retry_after is not None else _seconds(retry_after)
-        code = ACCOUNT_WAIT if refusal.is_global else "rate_limited"
-        return Transient(words, code=code, retry_after_s=wait_s)
+        code = ACCOUNT_WAIT if _is_for_all(refusal, headers) else "rate_limited"
+        return Transient(words, code=code, retry_after_s=_wait_s(refusal, headers))
     if status == 401:
         return Permanent(_SIGN_IN_ADVICE)
     if status == 404:
-        return NotFound(words)
+        return NotFound(words, code=NO_CHANNEL if refusal.code in _NO_CHANNEL else None)
     if status >= 500:
         return Transient(words) if request.is_repeatable else Ambiguous(words)
     advice = _ADVICE.get(refusal.code)
     detail = bytes(refusal.errors).decode("utf-8", "replace")[:500]
+    said = "; ".join(part for part in (words, detail, advice) if part)
+    if _is_about_rendering(refusal):
+        return Unrenderable(said)
     code = NOT_FOR_MESSAGES if refusal.code in _NOT_FOR_MESSAGES else ""
-    return Permanent("; ".join(part for part in (words, detail, advice) if part), code=code)
+    return Permanent(said, code=NO_CHANNEL if refusal.code in _NO_CHANNEL else code)
+
+
+def _is_about_rendering(refusal: Refusal) -> bool:
+    """Whether it is the written form that is refused. The first message of a post has one too."""
+    if refusal.code == _EMPTY:
+        return True
+    if refusal.code != _INVALID_FORM:
+        return False
+    fields = _fields(refusal.errors)
+    named = {*fields, *_fields(fields.get("message", msgspec.Raw()))}
+    return not named.isdisjoint(_RENDERED) or any(each in refusal.message for each in _RENDERED)
+
+
+def _fields(errors: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(errors, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _is_for_all(refusal: Refusal, headers: Mapping[str, str]) -> bool:
+    """Whether a wait holds for the whole account. A page in the place of an answer comes from what
+    stands before Discord, which counts by where we are."""
+    is_marked = headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
+    return refusal.is_global or is_marked or refusal.is_foreign
+
+
+def _wait_s(refusal: Refusal, headers: Mapping[str, str]) -> float | None:
+    if refusal.retry_after is not None:
+        return refusal.retry_after
+    try:
+        return float(headers.get("Retry-After", ""))
+    except ValueError:
+        return None
 
 
 def _refusal(body: bytes) -> Refusal:
@@ -126,14 +180,7 @@ def _refusal(body: bytes) -> Refusal:
         return msgspec.json.decode(body, type=Refusal)
     except msgspec.DecodeError:
         # Not Discord but something before it, which answers with a page.
-        return Refusal(message=body[:200].decode("utf-8", "replace"))
-
-
-def _seconds(retry_after: str) -> float | None:
-    try:
-        return float(retry_after)
-    except ValueError:
-        return None
+        return Refusal(message=body[:200].decode("utf-8", "replace"), is_foreign=True)
 
 
 class Rest:
@@ -170,20 +217,23 @@ class Rest:
     async def call(self, request: Request) -> bytes:
         seconds = CALL_TIMEOUT_S if request.file is None else FILE_TIMEOUT_S
         try:
-            async with self.session.request(
-                request.method,
-                self._base + request.path,
-                params=request.query,
-                data=_data(request),
-                headers=self._headers(request),
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_S),
-                allow_redirects=False,
-            ) as response:
+            async with (
+                time_limit(seconds),
+                self.session.request(
+                    request.method,
+                    self._base + request.path,
+                    params=request.query,
+                    data=_data(request),
+                    headers=self._headers(request),
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+                    allow_redirects=False,
+                ) as response,
+            ):
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise translated(error, request.verb, is_repeatable=request.is_repeatable) from error
         if response.status >= 300:
-            raise refused(request, response.status, response.headers.get("Retry-After", ""), body)
+            raise refused(request, response.status, response.headers, body)
         return body
 
     async def download(self, url: str) -> AsyncIterator[bytes]:
@@ -192,7 +242,10 @@ class Rest:
         try:
             async with self.session.get(url, timeout=timeout) as response:
                 if response.status >= 500 or response.status == 429:
-                    raise Transient(f"Discord's file store answered {response.status}")
+                    raise Transient(
+                        f"Discord's file store answered {response.status}",
+                        retry_after_s=_wait_s(Refusal(), response.headers),
+                    )
                 if response.status != 200:
                     raise Permanent(
                         f"Discord's file store answered {response.status}: the file is gone; "
@@ -223,7 +276,7 @@ def _data(request: Request) -> bytes | aiohttp.FormData | None:
     form.add_field(
         "files[0]",
         request.file.data,
-        filename=_UNSAFE.sub("_", request.file.name)[:NAME_MAX] or "file",
+        filename=safe_name(request.file.name),
         content_type=request.file.mime or "application/octet-stream",
     )
     return form

@@ -14,13 +14,21 @@ from perdure.adapters.matrix.manifest import ENCRYPTION_EXTRA, NAME, MatrixSetti
 from perdure.adapters.matrix.marks import Marks
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.adapters.matrix.signing_in import WhoAmI, sign_in
-from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
+from perdure.adapters.matrix.wire import (
+    CLIENT,
+    SIGNED_OUT,
+    UNKNOWN_RELATION,
+    Wire,
+    room_path,
+    segment,
+)
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE, Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import Unit
 from perdure.ports.adapter import (
+    ACCOUNT_WAIT,
     Delete,
     Edit,
     Effect,
@@ -31,6 +39,9 @@ from perdure.ports.adapter import (
     Preview,
     React,
     Receipt,
+    Sought,
+    ThreadGone,
+    Unrenderable,
     Unsupported,
     Upload,
 )
@@ -41,6 +52,8 @@ if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
 
 TYPING_MS: Final = 30_000
+# How a server says that an event is not in a form that it takes.
+_FORM_REFUSED: Final = frozenset({"M_BAD_JSON", "M_INVALID_PARAM"})
 CAPABILITIES: Final = Capabilities(
     takes_key=True,
     can_edit=True,
@@ -161,7 +174,7 @@ class Matrix:
                     assert_never(effect)
         return Receipt(external_id=receipt)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise Permanent("A homeserver cannot be asked by key; send it again under the same one.")
 
     async def preview(self, preview: Preview) -> str:
@@ -181,26 +194,53 @@ class Matrix:
         self._typing.add(address.place)
 
     async def _post(self, post: Post) -> str:
-        receipt = await self._say(post.address, post.text, key=post.key, reply_to=post.reply_to)
         await self._stop_typing(post.address)
-        return receipt
+        return await self._say(
+            post.address,
+            post.text,
+            key=post.key,
+            reply_to=post.reply_to,
+            is_plain=post.is_plain,
+        )
 
-    async def _say(self, address: Address, text: str, *, key: PartId, reply_to: str) -> str:
-        content = render.message(text, thread=address.thread, reply_to=reply_to)
-        return await self._put(address.place, content, key, is_repeatable=False)
+    async def _say(
+        self,
+        address: Address,
+        text: str,
+        *,
+        key: PartId,
+        reply_to: str,
+        is_plain: bool = False,
+    ) -> str:
+        content = render.message(text, thread=address.thread, reply_to=reply_to, is_plain=is_plain)
+        return await self._put_into(address, content, key)
+
+    async def _put_into(self, address: Address, content: render.Words, key: PartId) -> str:
+        """Send something new. Where its thread is unknown, that has a name of its own."""
+        try:
+            return await self._put(address.place, content, key, is_repeatable=False)
+        except NotFound as error:
+            if error.code != UNKNOWN_RELATION or not address.thread:
+                raise
+            raise ThreadGone(
+                f"{error.message} What the thread began with is not there, so nothing can stand "
+                "in it."
+            ) from error
 
     async def _edit(self, edit: Edit) -> str:
         """A server takes an edit of what was deleted, and shows it to nobody: so it is asked."""
         path = room_path(edit.address.place, f"event/{segment(edit.receipt)}")
         if not (await self._wire.call("GET", path, answer=_Seen)).content:
             raise NotFound("The message was deleted.")
-        await self._replace(edit.address, edit.receipt, edit.text)
         await self._stop_typing(edit.address)
+        await self._replace(edit.address, edit.receipt, edit.text, is_plain=edit.is_plain)
         return edit.receipt
 
-    async def _replace(self, address: Address, receipt: str, text: str) -> None:
+    async def _replace(
+        self, address: Address, receipt: str, text: str, *, is_plain: bool = False
+    ) -> None:
         # A name of its own: under the key of the message the server would take it for the message.
-        content = render.edit(text, of=receipt)
+        content = render.edit(text, of=receipt, is_plain=is_plain)
         await self._put(address.place, content, self._nonce(), is_repeatable=True)
 
     async def _delete(self, delete: Delete) -> None:
@@ -219,27 +259,41 @@ class Matrix:
             data, keys = seal_file(upload.data)
             mime = "application/octet-stream"
         url = await files.store(self._wire, data, mime=mime, name="" if keys else upload.name)
-        content = render.file_message(
-            render.Attached(name=upload.name, mime=upload.mime, size=len(upload.data), url=url),
-            keys=keys,
-            caption=upload.caption,
-            relates_to=render.relation(thread=upload.address.thread, reply_to=upload.reply_to),
-        )
-        receipt = await self._put(room, content, upload.key, is_repeatable=False)
-        await self._stop_typing(upload.address)
-        return receipt
+        file = render.Attached(name=upload.name, mime=upload.mime, size=len(upload.data), url=url)
 
-    async def _put(self, room: str, content: object, key: str, *, is_repeatable: bool) -> str:
+        def content(*, is_plain: bool) -> render.FileMessage:
+            return render.file_message(
+                file,
+                keys=keys,
+                caption=upload.caption,
+                relates_to=render.relation(thread=upload.address.thread, reply_to=upload.reply_to),
+                is_plain=is_plain,
+            )
+
+        await self._stop_typing(upload.address)
+        try:
+            return await self._put_into(upload.address, content(is_plain=False), upload.key)
+        except Unrenderable:
+            # Nothing was shown, so the same words may follow without their form.
+            return await self._put_into(upload.address, content(is_plain=True), upload.key)
+
+    async def _put(self, room: str, words: render.Words, key: str, *, is_repeatable: bool) -> str:
         """Send an event. The server keeps `key` with the device: the same one again is the same
         event."""
         kind = MESSAGE
+        content: object = words
         if await self._is_encrypted(room):
             assert self._vault is not None
-            kind, content = await self._vault.seal(room, kind, content)
+            kind, content = await self._vault.seal(room, kind, words)
         path = room_path(room, f"send/{kind}/{segment(key)}")
-        sent = await self._wire.call(
-            "PUT", path, body=content, answer=_Sent, is_repeatable=is_repeatable
-        )
+        try:
+            sent = await self._wire.call(
+                "PUT", path, body=content, answer=_Sent, is_repeatable=is_repeatable
+            )
+        except Permanent as error:
+            if error.code not in _FORM_REFUSED or not render.has_form(words):
+                raise
+            raise Unrenderable(error.message) from error
         return sent.event_id
 
     async def _is_encrypted(self, room: str) -> bool:
@@ -262,11 +316,16 @@ class Matrix:
         return True
 
     async def _stop_typing(self, address: Address) -> None:
-        """A courtesy: without it people would see us typing for some seconds more."""
-        if address.place in self._typing:
-            self._typing.discard(address.place)
-            with contextlib.suppress(PerdureError):
-                await self._tell_typing(address.place, {"typing": False})
+        """A courtesy: without it people would see us typing for some seconds more. It comes before
+        the words, which a wait that the server names for this holds up as well."""
+        if address.place not in self._typing:
+            return
+        try:
+            await self._tell_typing(address.place, {"typing": False})
+        except PerdureError as error:
+            if error.code == ACCOUNT_WAIT:
+                raise
+        self._typing.discard(address.place)
 
     async def _tell_typing(self, room: str, state: Mapping[str, object]) -> None:
         path = room_path(room, f"typing/{segment(self._rooms.me)}")

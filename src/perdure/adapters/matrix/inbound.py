@@ -2,14 +2,17 @@
 
 An edit says nothing of the thread it belongs to, a reply nothing of whom it answers; `asks_about`
 names the earlier event that has to be known first.
+
+Of every event there is an envelope, which reads none of the text but whom it speaks to, and what is
+`understood` of it once its sender may speak.
 """
 
 import re
-from hashlib import sha256
 from typing import Final
 
 import msgspec
 
+from perdure.adapters.matrix.attachments import files_of, has_file
 from perdure.adapters.matrix.events import (
     ENCRYPTED,
     MESSAGE,
@@ -18,22 +21,19 @@ from perdure.adapters.matrix.events import (
     STICKER,
     THREAD,
     Event,
-    FileFacts,
     ForwardedFacts,
     MessageContent,
     RedactionContent,
     Relation,
     decoded,
 )
+from perdure.adapters.matrix.mentions import is_called, is_spoken_of, unaddressed
 from perdure.adapters.matrix.rooms import localpart
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.attachments import PICTURES
+from perdure.domain.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
 from perdure.domain.commands import given
 from perdure.domain.forwards import Forward, Origin
-from perdure.domain.stickers import Sticker
-from perdure.domain.updates import DELETE, EDIT
+from perdure.domain.kinds import UpdateKind
 
-_FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 _NOTICE: Final = "m.notice"
 # Requests of other machines that travel as messages.
 _NOT_SAID: Final = "m.key.verification."
@@ -43,25 +43,18 @@ _PILL: Final = re.compile(r"https://matrix\.to/#/(@[^\"'?>]+)", re.IGNORECASE)
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier event. Of one that was taken away only its author is left. `forward` says whose
-    words it passed on, if it did."""
+    words it passed on, if it did. `is_reply`: its text may begin with what it answers."""
 
     author: str
     text: str = ""
     thread: str = ""
     is_message: bool = True
     forward: Forward | None = None
-
-
-class _Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's own words, or those that they passed on."""
-
-    text: str = ""
-    is_named: bool = False
-    forwards: tuple[Forward, ...] = ()
+    is_reply: bool = False
 
     @property
-    def words(self) -> str:
-        return self.text or "".join(forward.text for forward in self.forwards)
+    def own_words(self) -> str:
+        return _without_quote(self.text, is_reply=self.is_reply)[0]
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +80,20 @@ def asks_about(event: Event) -> str:
     return _replied_to(relation)
 
 
-def understood(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
-    """None for what is no word to anybody: reactions, joins, our own messages."""
+def needs_known(event: Event, scene: Scene) -> bool:
+    """Say whether the decision about an event depends on the one that it speaks of: who wrote what
+    was taken away, and in a group whether it is the bot who is answered."""
+    if event.type == REDACTION:
+        return True
+    relation = _relation(event)
+    if relation is None or relation.rel_type == REPLACE or scene.kind is PlaceKind.PRIVATE:
+        return False
+    return bool(_replied_to(relation))
+
+
+def envelope_of(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
+    """Return what the decision about an event needs; None for what is no word to anybody:
+    reactions, joins, our own messages."""
     if event.sender == scene.me or not event.event_id:
         return None
     if event.type == REDACTION:
@@ -100,6 +105,24 @@ def understood(event: Event, scene: Scene, known: Known | None) -> Arrival | Non
     if relation.rel_type == REPLACE:
         return _edit(event, content, scene, known)
     return _message(event, content, scene, known)
+
+
+def understood(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
+    """Return the whole arrival; None where there is no envelope, or an edit is not its author's."""
+    envelope = envelope_of(event, scene, known)
+    if envelope is None:
+        return None
+    arrival = msgspec.structs.replace(envelope, label=scene.label)
+    content = _content(event)
+    if content is None or arrival.kind == UpdateKind.DELETE:
+        return arrival
+    if arrival.kind == UpdateKind.EDIT:
+        return _edited(arrival, content, scene, known)
+    text, quoted = _words(event, content)
+    if known is not None and _replied_to(content.relates_to or Relation()):
+        quoted = known
+    arrival = _saying(arrival, text, content, scene, _forward(content))
+    return msgspec.structs.replace(arrival, files=files_of(event, content), quote=quoted.own_words)
 
 
 def is_malformed(event: Event) -> bool:
@@ -117,10 +140,11 @@ def remembered(event: Event, newest: Event | None = None) -> Known:
     words = (edited and edited.new_content) or content
     return Known(
         author=event.sender,
-        text=_without_quote(words.body, relation)[0] if words else "",
+        text=words.body if words else "",
         thread=_thread(relation),
         is_message=content is not None and relation.rel_type != REPLACE,
         forward=_forward(content) if content else None,
+        is_reply=relation.in_reply_to is not None,
     )
 
 
@@ -131,60 +155,51 @@ def looked_up(event: Event, newest: Event | None = None) -> Known:
     return msgspec.structs.replace(known, is_message=known.is_message or is_redacted)
 
 
-def _message(
-    event: Event, content: MessageContent, scene: Scene, known: Known | None
-) -> Arrival | None:
+def _message(event: Event, content: MessageContent, scene: Scene, known: Known | None) -> Arrival:
     relation = content.relates_to or Relation()
-    body, quoted = _without_quote(content.body, relation)
-    files = _files(event, content)
-    text = body
-    if files and (content.filename is None or content.filename == content.body):
-        text = ""
-    answers_us = quoted.author == scene.me
-    if known is not None and _replied_to(relation):
-        answers_us = known.author == scene.me
-        quoted = known
-    said = _said(text, content, scene, _forward(content))
-    if not said.words and not files and not said.is_named:
-        return None
+    text, quoted = _words(event, content)
+    answered = known.author if known is not None and _replied_to(relation) else quoted.author
+    is_named = _forward(content) is None and _is_named(text, content, scene)
     return Arrival(
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
         sender=_sender(event, scene, is_bot=content.msgtype == _NOTICE),
         thread=_thread(relation),
-        label=scene.label,
-        text=said.text,
-        is_addressed=said.is_named or answers_us,
-        files=files,
-        quote=quoted.text,
-        forwards=said.forwards,
+        is_addressed=is_named or answered == scene.me,
     )
 
 
 def _edit(
     event: Event, content: MessageContent, scene: Scene, known: Known | None
 ) -> Arrival | None:
-    """Anybody can send an edit of anybody's message; only the author's counts."""
+    """Anybody can send an edit of anybody's message; only the author's counts. Where the message is
+    not known yet, its author and its thread are found when the edit is read."""
     relation, words = content.relates_to, content.new_content
-    if relation is None or words is None or known is None:
+    if relation is None or words is None:
         return None
-    if known.author != event.sender or not known.is_message:
+    if known is not None and (known.author != event.sender or not known.is_message):
         return None
-    said = _said(words.body, content, scene, known.forward)
+    is_forward = known is not None and known.forward is not None
     return Arrival(
-        kind=EDIT,
+        kind=UpdateKind.EDIT,
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
         sender=_sender(event, scene, is_bot=words.msgtype == _NOTICE),
-        thread=known.thread,
-        label=scene.label,
-        text=said.text,
-        is_addressed=said.is_named,
+        thread=known.thread if known is not None else "",
+        is_addressed=not is_forward and _is_named(words.body, content, scene),
         target=relation.event_id,
-        forwards=said.forwards,
     )
+
+
+def _edited(
+    envelope: Arrival, content: MessageContent, scene: Scene, known: Known | None
+) -> Arrival | None:
+    """Return what an edit says now; None where nobody can tell whose message it changes."""
+    if content.new_content is None or known is None:
+        return None
+    return _saying(envelope, content.new_content.body, content, scene, known.forward)
 
 
 def _deletion(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
@@ -196,13 +211,12 @@ def _deletion(event: Event, scene: Scene, known: Known | None) -> Arrival | None
     if known.author != event.sender:
         sender = Sender(id=known.author, name=localpart(known.author))
     return Arrival(
-        kind=DELETE,
+        kind=UpdateKind.DELETE,
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
         sender=sender,
         thread=known.thread,
-        label=scene.label,
         target=_redacted(event),
     )
 
@@ -243,9 +257,17 @@ def _sender(event: Event, scene: Scene, *, is_bot: bool = False) -> Sender:
     return Sender(id=event.sender, name=scene.sender_name, is_bot=is_bot)
 
 
-def _without_quote(body: str, relation: Relation) -> tuple[str, Known]:
+def _words(event: Event, content: MessageContent) -> tuple[str, Known]:
+    """Return a person's own words as they came, and what they say that they answer."""
+    relation = content.relates_to or Relation()
+    body, quoted = _without_quote(content.body, is_reply=relation.in_reply_to is not None)
+    is_only_name = content.filename is None or content.filename == content.body
+    return "" if has_file(event, content) and is_only_name else body, quoted
+
+
+def _without_quote(body: str, *, is_reply: bool) -> tuple[str, Known]:
     """Older clients put the message they answer before their own words, each line after `> `."""
-    opening = _QUOTED.match(body) if relation.in_reply_to is not None else None
+    opening = _QUOTED.match(body) if is_reply else None
     if opening is None:
         return body, Known(author="")
     lines = body.split("\n")
@@ -256,12 +278,20 @@ def _without_quote(body: str, relation: Relation) -> tuple[str, Known]:
     return said, Known(author=opening["author"] or "", text="\n".join([first, *rest]))
 
 
-def _said(text: str, content: MessageContent, scene: Scene, forward: Forward | None) -> _Said:
-    """A forward is a copy, whose words speak to whomever they were first written to."""
+def _saying(
+    arrival: Arrival,
+    text: str,
+    content: MessageContent,
+    scene: Scene,
+    forward: Forward | None,
+) -> Arrival:
+    """Return an arrival with a person's own words, or with those that they passed on. A forward is
+    a copy, whose words speak to whomever they were first written to."""
     if forward is not None:
-        return _Said(forwards=(msgspec.structs.replace(forward, text=text),))
-    text, is_named = _without_mention(text, content, scene)
-    return _Said(text=_command(text), is_named=is_named)
+        passed_on = msgspec.structs.replace(forward, text=text)
+        return msgspec.structs.replace(arrival, forwards=(passed_on,))
+    said = _without_mention(text, content, scene)
+    return msgspec.structs.replace(arrival, text=_command(said))
 
 
 def _forward(content: MessageContent) -> Forward | None:
@@ -274,36 +304,33 @@ def _forward(content: MessageContent) -> Forward | None:
     return Forward(origin=Origin.PERSON, name=author) if author else Forward()
 
 
-def _without_mention(text: str, content: MessageContent, scene: Scene) -> tuple[str, bool]:
-    """The words without the bot's name at either end, and whether it is meant at all."""
-    words = content.new_content or content
-    mentions = words.mentions or content.mentions
-    names = "|".join(re.escape(name) for name in _names(scene))
-    opening = re.compile(rf"\A\s*(?:@?(?:{names})\s*[:,]|@(?:{names})(?!\w))\s*", re.IGNORECASE)
-    closing = re.compile(rf"\s*[,]?\s*@(?:{names})\s*([.!?]*)\s*\Z", re.IGNORECASE)
-    is_named = _is_mentioned(text, content, scene, names)
-    if mentions is not None and scene.me in mentions.user_ids:
-        is_named = True
-        # A pill leaves only the name in the text, with nothing around it.
-        opening = re.compile(rf"\A\s*@?(?:{names})(?!\w)\s*[:,]?\s*", re.IGNORECASE)
-        closing = re.compile(rf"\s*[,]?\s*(?<!\w)@?(?:{names})\s*([.!?]*)\s*\Z", re.IGNORECASE)
-    if not is_named:
-        return text, False
-    return closing.sub(r"\1", opening.sub("", text, count=1), count=1), True
+def _without_mention(text: str, content: MessageContent, scene: Scene) -> str:
+    """Return the words without the bot's name at either end, if it is meant at all."""
+    if not _is_named(text, content, scene):
+        return text
+    return unaddressed(text, _names(scene), is_pilled=_is_pilled(content, scene))
 
 
-def _is_mentioned(text: str, content: MessageContent, scene: Scene, names: str) -> bool:
+def _is_named(text: str, content: MessageContent, scene: Scene) -> bool:
+    return _is_pilled(content, scene) or _is_mentioned(text[:SCANNED_MAX], content, scene)
+
+
+def _is_pilled(content: MessageContent, scene: Scene) -> bool:
+    """A pill leaves only the name in the text, with nothing around it."""
+    mentions = (content.new_content or content).mentions or content.mentions
+    return mentions is not None and scene.me in mentions.user_ids
+
+
+def _is_mentioned(text: str, content: MessageContent, scene: Scene) -> bool:
     """By a pill, by `@name`, or by its name before a colon. A client that tells of mentions has
     told of none: then a name inside a sentence only speaks about the bot."""
-    html = (content.new_content or content).formatted_body or ""
-    if any(user.casefold() == scene.me.casefold() for user in _PILL.findall(html)):
+    html, names = (content.new_content or content).formatted_body or "", _names(scene)
+    pilled = _PILL.findall(html[:SCANNED_MAX])
+    if any(user.casefold() == scene.me.casefold() for user in pilled):
         return True
-    if re.search(rf"(?<!\w)@(?:{names})(?!\w)", text, re.IGNORECASE):
+    if is_called(text, names) or is_spoken_of(text, [f"@{name}" for name in names]):
         return True
-    if re.match(rf"\s*(?:{names})\s*[:,]", text, re.IGNORECASE):
-        return True
-    is_untold = content.mentions is None
-    return is_untold and bool(re.search(rf"(?<!\w)(?:{names})(?!\w)", text, re.IGNORECASE))
+    return content.mentions is None and is_spoken_of(text, names)
 
 
 def _names(scene: Scene) -> list[str]:
@@ -320,45 +347,3 @@ def _command(text: str) -> str:
         if found is not None and found.command is not None:
             return slashed
     return text
-
-
-def _files(event: Event, content: MessageContent) -> tuple[FileReference, ...]:
-    if content.msgtype not in _FILES and event.type != STICKER:
-        return ()
-    reference = content.url or ""
-    if content.file is not None:
-        reference = msgspec.json.encode(content.file).decode()
-    if not reference:
-        return ()
-    facts = decoded(content.info, FileFacts) or FileFacts()
-    if event.type == STICKER:
-        return (_sticker(content, reference, facts),)
-    return (
-        FileReference(
-            reference=reference,
-            mime=facts.mimetype,
-            name=content.filename or content.body,
-            size=max(facts.size, 0),
-            is_voice=bool(bytes(content.voice)),
-        ),
-    )
-
-
-def _sticker(content: MessageContent, reference: str, facts: FileFacts) -> FileReference:
-    """A sticker is known by the address of its bytes, which never change there. What opens sealed
-    bytes is part of the id: who has only the address is not told what they show."""
-    is_sealed = content.file is not None
-    picture, mime = reference, facts.mimetype
-    if mime and mime not in PICTURES:
-        # A sticker that moves may be of a kind that no model sees.
-        picture, mime = facts.thumbnail_url, ""
-    return FileReference(
-        reference=picture,
-        mime=mime,
-        name=f"sticker {content.body}".rstrip(),
-        size=max(facts.size, 0) if picture == reference else 0,
-        sticker=Sticker(
-            id=sha256(reference.encode()).hexdigest() if is_sealed else reference,
-            name=content.body,
-        ),
-    )

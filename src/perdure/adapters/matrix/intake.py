@@ -21,7 +21,7 @@ from perdure.adapters.matrix.reading import Reader
 from perdure.adapters.matrix.rooms import DIRECT, Room, Rooms
 from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected
-from perdure.ports.adapter import Inlet
+from perdure.ports.adapter import ACCOUNT_WAIT, Inlet
 from perdure.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -179,11 +179,17 @@ class Intake:
         if is_malformed(event) and event.sender != self._rooms.me:
             await inlet.spoil(event.event_id, bytes(raw).decode(), "its content is malformed")
             return
-        arrival = await self._reader.arrival(room, event)
-        if arrival is None:
+        payload = bytes(raw)
+        async with inlet.handling(event.event_id, payload) as may_read:
+            if may_read:
+                await self._handle(room, event, payload, inlet)
+
+    async def _handle(self, room: Room, event: Event, payload: bytes, inlet: Inlet) -> None:
+        offer = await self._reader.offer(room, event, payload)
+        if offer is None:
             return
         try:
-            await inlet.take(arrival)
+            await inlet.take(*offer)
         except Rejected as error:
             _log.info("a message was refused", event_id=event.event_id, reason=error.code)
         self._read[room.id] = event.event_id
@@ -258,13 +264,16 @@ class Intake:
             self._kept_at_s = now_s
 
     async def _mark_read(self) -> None:
-        """So that people see that it arrived. Nothing hangs on it."""
+        """So that people see that it arrived. Nothing hangs on it but the wait that a server may
+        name, which is the caller's to keep."""
         read, self._read = self._read, {}
         for room, event in read.items():
             path = room_path(room, f"receipt/m.read/{segment(event)}")
             try:
                 await self._wire.call("POST", path, body={}, answer=msgspec.Raw)
             except PerdureError as error:
+                if error.code == ACCOUNT_WAIT:
+                    raise
                 _log.debug("not marked as read", room=room, reason=error.code)
 
 

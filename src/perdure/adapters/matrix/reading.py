@@ -1,6 +1,7 @@
 """Understanding single events: opening encrypted ones, and knowing what they speak of."""
 
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,12 +12,15 @@ from perdure.adapters.matrix.inbound import (
     Known,
     Scene,
     asks_about,
+    envelope_of,
     looked_up,
+    needs_known,
     remembered,
     understood,
 )
 from perdure.adapters.matrix.rooms import Room, Rooms
 from perdure.domain.arrivals import Arrival
+from perdure.ports.adapter import Reading
 
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
@@ -44,9 +48,28 @@ class Reader:
         inside = self._vault.open(room, raw)
         return event if inside is None else _unsealed(event, decoded(inside, Event))
 
-    async def arrival(self, room: Room, event: Event) -> Arrival | None:
-        known = await self._about(room.id, asks_about(event))
-        scene = Scene(
+    async def offer(
+        self, room: Room, event: Event, payload: bytes
+    ) -> tuple[Arrival, Reading] | None:
+        """Return an event's envelope and how it is read; None for what is no word to anybody. The
+        server is asked about an earlier event only where the decision depends on it."""
+        scene = self._scene(room, event)
+        about = asks_about(event)
+        known = self._known.get(about)
+        if known is None and needs_known(event, scene):
+            known = await self._about(room.id, about)
+        self._remember(event.event_id, remembered(event))
+        envelope = envelope_of(event, scene, known)
+        if envelope is None:
+            return None
+        return envelope, Reading(whole=partial(self._whole, event, scene), payload=payload)
+
+    async def _whole(self, event: Event, scene: Scene) -> Arrival | None:
+        known = await self._about(scene.place, asks_about(event))
+        return understood(event, scene, known)
+
+    def _scene(self, room: Room, event: Event) -> Scene:
+        return Scene(
             place=room.id,
             kind=self._rooms.kind(room),
             label=room.label(),
@@ -54,8 +77,6 @@ class Reader:
             my_names=(self._my_name, room.names.get(self._rooms.me, "")),
             sender_name=room.name_of(event.sender),
         )
-        self._remember(event.event_id, remembered(event))
-        return understood(event, scene, known)
 
     async def _about(self, room: str, event_id: str) -> Known | None:
         if not event_id:

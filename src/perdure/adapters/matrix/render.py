@@ -73,22 +73,28 @@ class ReactionContent(msgspec.Struct, frozen=True):
     relates_to: Relates = field(name="m.relates_to")
 
 
-def message(text: str, *, thread: str = "", reply_to: str = "") -> Message:
-    body, html = _rendered(text)
+def message(text: str, *, thread: str = "", reply_to: str = "", is_plain: bool = False) -> Message:
+    body, html = (text, "") if is_plain else _rendered(text)
     return Message(
         msgtype="m.text",
         body=body,
-        format=HTML,
+        format=HTML if html else "",
         formatted_body=html,
         mentions=Nobody(),
         relates_to=relation(thread=thread, reply_to=reply_to),
     )
 
 
-def edit(text: str, *, of: str) -> Message:
+def edit(text: str, *, of: str, is_plain: bool = False) -> Message:
     """The star tells clients without edits what this is."""
-    body, html = _rendered(text)
-    words = Words(msgtype="m.text", body=body, format=HTML, formatted_body=html, mentions=Nobody())
+    body, html = (text, "") if is_plain else _rendered(text)
+    words = Words(
+        msgtype="m.text",
+        body=body,
+        format=HTML if html else "",
+        formatted_body=html,
+        mentions=Nobody(),
+    )
     return Message(
         msgtype="m.text",
         body=f"* {body}",
@@ -96,6 +102,12 @@ def edit(text: str, *, of: str) -> Message:
         new_content=words,
         relates_to=Relates(rel_type=REPLACE, event_id=of),
     )
+
+
+def has_form(words: Words) -> bool:
+    """Whether it carries HTML, in itself or in what it changes a message to."""
+    inner = words.new_content if isinstance(words, Message) else None
+    return bool(words.formatted_body or (inner and inner.formatted_body))
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +125,11 @@ def file_message(
     keys: Mapping[str, object] | None,
     caption: str,
     relates_to: Relates | None,
+    is_plain: bool = False,
 ) -> FileMessage:
     """`keys` open the file where it is sealed. Without a caption its name stands there alone."""
-    body, html = _rendered(caption) if caption.strip() else (file.name, "")
+    plain = (caption if caption.strip() else file.name, "")
+    body, html = plain if is_plain or not caption.strip() else _rendered(caption)
     return FileMessage(
         msgtype=_file_kind(file.mime),
         body=body,

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
 from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.ports.time_limits import time_limit
 
 CONNECT_S: Final = 10.0
 REQUEST_S: Final = 30.0
@@ -25,7 +26,13 @@ CLIENT: Final = "/_matrix/client/v3"
 SIGNED_OUT: Final = "signed_out"
 TOO_LARGE: Final = "too_large"
 FORBIDDEN: Final = "forbidden"
-UNKNOWN_RELATION: Final = "Can't send relation to unknown event"
+UNKNOWN_RELATION: Final = "unknown_relation"
+# What servers say where there is nothing that an edit, a mark or a thread could be of.
+_NO_RELATION: Final = (
+    "Can't send relation to unknown event",
+    "Relations must be in the same room",
+    "Cannot start threads from an event with a relation",
+)
 _NOT_SIGNED_IN: Final = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
 
 Answer = TypeVar("Answer")
@@ -95,15 +102,21 @@ class Wire:
         """A response that the server meant as success, its body still to be read."""
         if self._http is None or self._http.closed:
             raise Transient("The connection to the homeserver is closed; it is opened again soon.")
+        limits = limits or aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
         try:
-            async with self._http.request(
-                method,
-                self._base + path,
-                data=data,
-                params=query,
-                headers={**(headers or {}), **self._authorization()},
-                timeout=limits or aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S),
-            ) as response:
+            async with (
+                time_limit(limits.total),
+                self._http.request(
+                    method,
+                    self._base + path,
+                    data=data,
+                    params=query,
+                    headers={**(headers or {}), **self._authorization()},
+                    timeout=aiohttp.ClientTimeout(
+                        total=None, sock_connect=limits.sock_connect, sock_read=limits.sock_read
+                    ),
+                ) as response,
+            ):
                 if response.status >= 400:
                     body = await response.read()
                     raise refused(
@@ -169,8 +182,8 @@ def _never(status: int, errcode: str, words: str) -> PerdureError:
             "and password, in [adapters.matrix].",
             code=SIGNED_OUT,
         )
-    if UNKNOWN_RELATION in words:
-        return NotFound(f"What it speaks of is not in the room ({words}).")
+    if any(each in words for each in _NO_RELATION):
+        return NotFound(f"What it speaks of is not in the room ({words}).", code=UNKNOWN_RELATION)
     if errcode == "M_TOO_LARGE" or status == 413:
         return Permanent(f"It is too large for the homeserver ({words}).", code=TOO_LARGE)
     if errcode == "M_FORBIDDEN" or status == 403:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.slack.finding import Finding
-from perdure.adapters.slack.hearing import Hearing
+from perdure.adapters.slack.hearing import Hearing, Offer
 from perdure.adapters.slack.hooks import Hooks
 from perdure.adapters.slack.inbound import BY_ID, Bot
 from perdure.adapters.slack.manifest import NAME, SlackSettings
@@ -19,10 +19,8 @@ from perdure.adapters.slack.socket_mode import Socket
 from perdure.adapters.slack.streams import Streams
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent, Transient
-from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import Unit
 from perdure.ports.adapter import (
     Effect,
@@ -32,6 +30,7 @@ from perdure.ports.adapter import (
     Platform,
     Preview,
     Receipt,
+    Sought,
 )
 from perdure.ports.manifest import Around
 from perdure.ports.settings import AdapterSettings
@@ -74,7 +73,12 @@ class Slack:
     def __init__(self, settings: SlackSettings, around: Around) -> None:
         self._settings = settings
         self._clock = around.clock
-        self._wire = Wire(settings.api_url, token=settings.token, app_token=settings.app_token)
+        self._wire = Wire(
+            settings.api_url,
+            token=settings.token,
+            app_token=settings.app_token,
+            clock=around.clock,
+        )
         messages = Messages(self._wire)
         streams = Streams(self._wire, messages)
         self._sending = Sending(self._wire, messages, streams)
@@ -111,10 +115,10 @@ class Slack:
             await self._clock.sleep(PROBE_S)
             await self._wire.ask("auth.test", {}, _Identity)
 
-    async def _heard(self, envelope: Envelope) -> Arrival | None:
+    def _heard(self, envelope: Envelope) -> Offer | None:
         match envelope.type:
             case "events_api":
-                return await self._hearing.callback(envelope.payload, self._known())
+                return self._hearing.callback(envelope.payload, self._known())
             case "slash_commands":
                 return self._hearing.command(envelope.payload)
             case "interactive":
@@ -128,8 +132,8 @@ class Slack:
     async def perform(self, effect: Effect) -> Receipt:
         return await self._sending.perform(effect, user=self._known().user)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
-        return await self._finding.find(key, address, self._known())
+    async def find(self, sought: Sought) -> Receipt | None:
+        return await self._finding.find(sought, self._known())
 
     async def preview(self, preview: Preview) -> str:
         return await self._sending.preview(preview, team=self._known().team)
@@ -154,7 +158,7 @@ class Slack:
 
     def _known(self) -> Bot:
         if self._bot is None:
-            raise Transient("Slack has not been reached since the start; it is tried again")
+            raise Transient("Slack has not been reached since the start")
         return self._bot
 
     async def close(self) -> None:

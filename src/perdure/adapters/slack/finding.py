@@ -1,31 +1,31 @@
-"""Whether a part is already to be seen: asked of Slack's history, by the key it was posted under.
+"""Whether a part is already to be seen: asked of Slack's history.
 
-Three traces tell: the metadata of a post, the name of a file, and a stream of ours that never ended
-(its key is only put down when it ends). No trace means that it never arrived, as long as the
-history shows that this server keeps metadata at all.
+The key that a part was sent under proves it: it stands in the metadata of a post and in the name of
+a file. A stream has no key until it ends, and some servers keep none; there a part is proven by its
+author, its exact text and its time, if exactly one message fits that no other part owns. What may
+be the part without proof is told as a doubt. Only where nothing can be it, it never arrived.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
 
 from perdure.adapters.slack.inbound import Bot
+from perdure.adapters.slack.likeness import Shown, is_of_another, is_possible, is_proven
 from perdure.adapters.slack.messages import key_of
 from perdure.adapters.slack.names import MessageName, file_receipt, is_marked
-from perdure.adapters.slack.payloads import Message
 from perdure.adapters.slack.refusals import Refused
 from perdure.adapters.slack.wire import Params, Wire
-from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous
-from perdure.domain.ids import PartId
-from perdure.ports.adapter import Receipt
+from perdure.ports.adapter import Receipt, Sought
 from perdure.ports.clock import Clock
 
 LOOK_BACK_S: Final = 7 * 24 * 3600
 PAGE: Final = 200
 PAGES_MAX: Final = 10
-_UNENDED: Final = frozenset({"in_progress", "errored"})
+_NAMED_MAX: Final = 3
+_THREAD_GONE: Final = "thread_not_found"
 
 
 class _Next(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Next(msgspec.Struct, frozen=True):
 
 
 class _Page(msgspec.Struct, frozen=True):
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Shown, ...] = ()
     response_metadata: _Next | None = None
 
     @property
@@ -46,29 +46,21 @@ class Finding:
         self._wire = wire
         self._clock = clock
 
-    async def find(self, key: PartId, address: Address, bot: Bot) -> Receipt | None:
-        keeps_metadata, is_foreign = False, False
-        lost: list[Message] = []
-        async for message in self._own(address, bot):
-            found = _receipt(message, key, address.place)
-            if found:
+    async def find(self, sought: Sought, bot: Bot) -> Receipt | None:
+        keyless: list[Shown] = []
+        keeps_keys = False
+        async for message in self._own(sought, bot):
+            if found := _by_key(message, sought):
                 return Receipt(external_id=found)
             if key_of(message):
-                keeps_metadata = True
-            elif message.streaming_state in _UNENDED:
-                lost.append(message)
-            elif not message.files:
-                is_foreign = True
-        if len(lost) == 1:
-            return Receipt(external_id=MessageName(address.place, lost[0].ts).external_id)
-        if lost or (is_foreign and not keeps_metadata):
-            raise Ambiguous(
-                "Slack's history does not tell whether the message is there; look into the channel"
-            )
-        return None
+                keeps_keys = True
+            elif not is_of_another(message, sought):
+                keyless.append(message)
+        return _by_likeness(keyless, sought, keeps_keys=keeps_keys)
 
-    async def _own(self, address: Address, bot: Bot) -> AsyncIterator[Message]:
+    async def _own(self, sought: Sought, bot: Bot) -> AsyncIterator[Shown]:
         """What the bot has lately shown there."""
+        address = sought.address
         method = "conversations.replies" if address.thread else "conversations.history"
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -87,20 +79,56 @@ class Finding:
             cursor = page.cursor
             if not cursor:
                 return
-        raise Ambiguous("too much was written there since; look into the channel")
+        raise Ambiguous(
+            f"too much was written in {address.place} since to find the message there; "
+            "look into the channel"
+        )
 
     async def _page(self, method: str, params: Params) -> _Page:
         try:
             return await self._wire.ask(method, params, _Page)
         except Refused as refused:
+            if refused.error == _THREAD_GONE:
+                # Nobody sees anything below a message that is not there.
+                return _Page()
             # Not being allowed to look says nothing about what is there.
-            raise Ambiguous(refused.message) from refused
+            raise Ambiguous(
+                f"{refused.message}; so nobody knows whether the message is there: look into the "
+                "channel"
+            ) from refused
 
 
-def _receipt(message: Message, key: PartId, channel: str) -> str:
-    if key_of(message) == key:
+def _by_key(message: Shown, sought: Sought) -> str:
+    channel = sought.address.place
+    if key_of(message) == sought.key:
         return MessageName(channel, message.ts).external_id
     for file in message.files or ():
-        if is_marked(file.name or "", key):
+        if is_marked(file.name or "", sought.key):
             return file_receipt(channel, file.id)
     return ""
+
+
+def _by_likeness(keyless: Sequence[Shown], sought: Sought, *, keeps_keys: bool) -> Receipt | None:
+    proven = [each for each in keyless if is_proven(each, sought)]
+    if len(proven) == 1:
+        return Receipt(external_id=_receipt(proven[0], sought))
+    possible = proven or [
+        each for each in keyless if is_possible(each, sought, keeps_keys=keeps_keys)
+    ]
+    if not possible:
+        return None
+    names = ", ".join(
+        MessageName(sought.address.place, each.ts).external_id for each in possible[:_NAMED_MAX]
+    )
+    raise Ambiguous(
+        f"Slack shows what may be this message ({names}), but its key is not there, and text and "
+        "time do not prove it; look into the channel, and replay it if it is missing"
+    )
+
+
+def _receipt(message: Shown, sought: Sought) -> str:
+    channel = sought.address.place
+    for file in message.files or ():
+        if sought.name in (file.title, file.name):
+            return file_receipt(channel, file.id)
+    return MessageName(channel, message.ts).external_id

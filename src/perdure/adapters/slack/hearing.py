@@ -1,19 +1,31 @@
-"""What Slack tells us, as arrivals: the same for what comes over our connection and to our hook.
+"""What Slack tells us, as envelopes and how to read them: the same for what comes over our
+connection and to our hook.
 
 Something that cannot be read will not be readable the next time either: whoever brought it puts it
 aside, for a person to look at.
 """
 
 import hashlib
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, people_in
+from perdure.adapters.slack.inbound import (
+    Bot,
+    click_envelope,
+    command_envelope,
+    envelope_of,
+    of_click,
+    of_command,
+    of_event,
+    people_in,
+)
 from perdure.adapters.slack.payloads import Callback, Click, Command, Event, Typed
 from perdure.adapters.slack.people import People
 from perdure.adapters.slack.streams import Streams
 from perdure.domain.arrivals import Arrival
+from perdure.ports.adapter import Reading
 
 _MESSAGES: Final = frozenset({"message", "app_mention"})
 _CLICKS: Final = "block_actions"
@@ -28,8 +40,19 @@ class Unreadable(Exception):
 
     @property
     def name(self) -> str:
-        """The same at every delivery."""
-        return f"unread/{hashlib.sha256(self.payload.encode()).hexdigest()[:32]}"
+        return name_of(self.payload.encode())
+
+
+def name_of(payload: bytes) -> str:
+    """Return a name for what came, the same at every delivery."""
+    return f"unread/{hashlib.sha256(payload).hexdigest()[:32]}"
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Holds what the inlet is offered. Nobody's name is asked for before the inlet reads it."""
+
+    envelope: Arrival
+    reading: Reading
 
 
 class Hearing:
@@ -37,36 +60,61 @@ class Hearing:
         self._people = people
         self._streams = streams
 
-    async def callback(self, raw: msgspec.Raw, bot: Bot) -> Arrival | None:
+    def callback(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
         try:
-            return await self.event(msgspec.json.decode(raw, type=Callback).event, bot)
+            return self.event(msgspec.json.decode(raw, type=Callback).event, bot)
         except msgspec.DecodeError as error:
             raise Unreadable(bytes(raw), str(error)) from error
 
-    async def event(self, raw: msgspec.Raw, bot: Bot) -> Arrival | None:
+    def event(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
         try:
             if msgspec.json.decode(raw, type=Typed).type not in _MESSAGES:
                 return None
             event = msgspec.json.decode(raw, type=Event)
         except msgspec.DecodeError as error:
             raise Unreadable(bytes(raw), str(error)) from error
-        # Most of what is said in a channel is not for us, and costs no question.
-        if of_event(event, bot, {}) is None:
+        envelope = envelope_of(event, bot)
+        if envelope is None:
             return None
         self._streams.heard(event)
+        reading = Reading(
+            whole=partial(self._whole, event, bot),
+            name=partial(self._name, envelope),
+            payload=bytes(raw),
+        )
+        return Offer(envelope, reading)
+
+    async def _whole(self, event: Event, bot: Bot) -> Arrival | None:
         others = [each for each in people_in(event) if each != bot.user]
         return of_event(event, bot, {bot.user: bot.name, **await self._people.names(others)})
 
-    def command(self, raw: msgspec.Raw | bytes) -> Arrival | None:
+    async def _name(self, envelope: Arrival) -> str:
+        sender = envelope.sender
+        return sender.name or (await self._people.names([sender.id])).get(sender.id, "")
+
+    def command(self, raw: msgspec.Raw | bytes) -> Offer:
         try:
-            return of_command(msgspec.json.decode(raw, type=Command))
+            command = msgspec.json.decode(raw, type=Command)
         except msgspec.DecodeError as error:
             raise Unreadable(bytes(raw), str(error)) from error
 
-    def interaction(self, raw: msgspec.Raw | bytes) -> Arrival | None:
+        async def whole() -> Arrival:
+            return of_command(command)
+
+        return Offer(command_envelope(command), Reading(whole=whole, payload=bytes(raw)))
+
+    def interaction(self, raw: msgspec.Raw | bytes) -> Offer | None:
         try:
             if msgspec.json.decode(raw, type=Typed).type != _CLICKS:
                 return None
-            return of_click(msgspec.json.decode(raw, type=Click))
+            click = msgspec.json.decode(raw, type=Click)
         except msgspec.DecodeError as error:
             raise Unreadable(bytes(raw), str(error)) from error
+        envelope = click_envelope(click)
+        if envelope is None:
+            return None
+
+        async def whole() -> Arrival | None:
+            return of_click(click)
+
+        return Offer(envelope, Reading(whole=whole, payload=bytes(raw)))

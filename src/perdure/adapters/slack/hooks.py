@@ -11,10 +11,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from perdure.adapters.slack.hearing import Hearing, Unreadable
+from perdure.adapters.slack.hearing import Hearing, Offer, Unreadable, name_of
 from perdure.adapters.slack.inbound import Bot
 from perdure.adapters.slack.payloads import Callback
-from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.domain.secret import Secret
 from perdure.ports.adapter import HookRequest, HookResponse, Inlet
@@ -40,7 +39,7 @@ def is_genuine(secret: Secret, headers: Mapping[str, str], body: bytes, *, now_m
     if abs(now_ms / 1000 - int(timestamp)) > AGE_S_MAX:
         return False
     expected = signature(secret.reveal(), timestamp, body).encode()
-    return hmac.compare_digest(expected, headers.get(_SIGNATURE, "").encode())
+    return hmac.compare_digest(expected, headers.get(_SIGNATURE, "").encode(errors="replace"))
 
 
 class Hooks:
@@ -60,6 +59,10 @@ class Hooks:
                 "clock of this machine",
             )
         inlet.alive()
+        async with inlet.handling(name_of(request.body), request.body) as may_read:
+            return await self._read(request, inlet, bot) if may_read else _OK
+
+    async def _read(self, request: HookRequest, inlet: Inlet, bot: Bot | None) -> HookResponse:
         try:
             if request.headers.get("content-type", "").partition(";")[0].strip() == _FORM:
                 return await self._hand_over(self._form(request.body), inlet)
@@ -78,7 +81,7 @@ class Hooks:
         if bot is None:
             # Who we are is known once we have connected; Slack sends it again.
             return _refusal(503, "the gateway is still starting")
-        return await self._hand_over(await self._hearing.event(callback.event, bot), inlet)
+        return await self._hand_over(self._hearing.event(callback.event, bot), inlet)
 
     async def _put_aside(self, unread: Unreadable, inlet: Inlet) -> HookResponse:
         try:
@@ -87,7 +90,7 @@ class Hooks:
             return _refusal(503, error.message)
         return _OK
 
-    def _form(self, body: bytes) -> Arrival | None:
+    def _form(self, body: bytes) -> Offer | None:
         fields = {
             name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()
         }
@@ -95,11 +98,11 @@ class Hooks:
             return self._hearing.interaction(fields["payload"].encode())
         return self._hearing.command(msgspec.json.encode(fields))
 
-    async def _hand_over(self, arrival: Arrival | None, inlet: Inlet) -> HookResponse:
-        if arrival is None:
+    async def _hand_over(self, offer: Offer | None, inlet: Inlet) -> HookResponse:
+        if offer is None:
             return _OK
         try:
-            await inlet.take(arrival)
+            await inlet.take(offer.envelope, offer.reading)
         except Rejected:
             return _OK
         except (Transient, Ambiguous) as error:

@@ -3,6 +3,9 @@
 A mention in a channel comes twice, as a message and as a mention; both become the same arrival. In
 a channel, whoever addresses the bot outside a thread begins one: the conversation lives below that
 message. In private a thread is only what the person made one.
+
+Of everything there is an envelope, which reads none of the text but whom it mentions, and the whole
+arrival, which is made once its sender may speak.
 """
 
 from collections.abc import Mapping
@@ -22,10 +25,10 @@ from perdure.adapters.slack.payloads import (
 )
 from perdure.adapters.slack.reading import mentioned, read
 from perdure.adapters.slack.render import ACTION
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.commands import given
 from perdure.domain.forwards import Forward, Origin
-from perdure.domain.updates import DELETE, EDIT
+from perdure.domain.kinds import UpdateKind
 
 # What people write. Other kinds tell of joining, of topics, of pins.
 _WRITTEN: Final = frozenset(
@@ -62,19 +65,39 @@ def people_in(event: Event) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in ids if each))
 
 
-def of_event(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
-    """None for what no person did, or did not do to us."""
+def envelope_of(event: Event, bot: Bot) -> Arrival | None:
+    """Return what the decision about an event needs; None for what no person did, or did not do to
+    us."""
     match event.subtype:
         case "message_changed":
-            return _changed(event, bot, names)
+            return _changed(event, bot)
         case "message_deleted" if event.previous_message is not None:
-            return _deleted(event, event.previous_message, event.deleted_ts or "", bot, names)
+            return _deleted(event, event.previous_message, event.deleted_ts or "", bot)
         case _:
-            return _written(event, bot, names)
+            return _written(event, bot)
 
 
-def _written(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
-    sender = _sender(event, bot, names)
+def of_event(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+    """Return the whole arrival; None where there is no envelope."""
+    envelope = envelope_of(event, bot)
+    if envelope is None:
+        return None
+    known = envelope.sender
+    sender = msgspec.structs.replace(known, name=known.name or names.get(known.id, ""))
+    if envelope.kind == UpdateKind.DELETE:
+        return msgspec.structs.replace(envelope, sender=sender)
+    said = event.message if envelope.kind == UpdateKind.EDIT and event.message else event
+    return msgspec.structs.replace(
+        envelope,
+        sender=sender,
+        text=read(said.text or "", bot=bot.user, names=names),
+        files=_files(said) if envelope.kind == UpdateKind.MESSAGE else (),
+        forwards=_forwards(said, names),
+    )
+
+
+def _written(event: Event, bot: Bot) -> Arrival | None:
+    sender = _sender(event, bot)
     if event.subtype not in _WRITTEN or sender is None or not event.ts:
         return None
     return Arrival(
@@ -83,26 +106,23 @@ def _written(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None
         place_kind=_kind(event.channel),
         sender=sender,
         thread=_thread(event, event.channel, bot),
-        text=read(event.text or "", bot=bot.user, names=names),
         is_addressed=_is_addressed(event, bot) or event.type == "app_mention",
-        files=_files(event),
-        forwards=_forwards(event, names),
     )
 
 
-def _changed(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+def _changed(event: Event, bot: Bot) -> Arrival | None:
     now, before = event.message, event.previous_message
     if now is None:
         return None
     if now.subtype == _TOMBSTONE:
-        return _deleted(event, before or now, now.ts, bot, names)
-    sender = _sender(now, bot, names)
+        return _deleted(event, before or now, now.ts, bot)
+    sender = _sender(now, bot)
     # Previews of links and growing threads change a message too, but nobody edited it.
     if sender is None or now.edited is None or (before and before.edited == now.edited):
         return None
     target = MessageName(event.channel, now.ts).external_id
     return Arrival(
-        kind=EDIT,
+        kind=UpdateKind.EDIT,
         external_id=f"{target}/{now.edited.ts}",
         target=target,
         place=event.channel,
@@ -110,22 +130,18 @@ def _changed(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None
         sender=sender,
         # Where the conversation of the message is: an edit does not move it.
         thread=_thread(before or now, event.channel, bot),
-        text=read(now.text or "", bot=bot.user, names=names),
         is_addressed=_is_addressed(now, bot),
-        forwards=_forwards(now, names),
     )
 
 
-def _deleted(
-    event: Event, before: Message, ts: str, bot: Bot, names: Mapping[str, str]
-) -> Arrival | None:
+def _deleted(event: Event, before: Message, ts: str, bot: Bot) -> Arrival | None:
     """Slack does not tell who deleted it; for us it was whoever wrote it."""
-    sender = _sender(before, bot, names)
+    sender = _sender(before, bot)
     if sender is None or not ts:
         return None
     target = MessageName(event.channel, ts).external_id
     return Arrival(
-        kind=DELETE,
+        kind=UpdateKind.DELETE,
         external_id=f"{target}/deleted",
         target=target,
         place=event.channel,
@@ -136,27 +152,30 @@ def _deleted(
     )
 
 
+def command_envelope(command: Command) -> Arrival:
+    """Return what the decision about a slash command needs."""
+    return Arrival(
+        external_id=f"{command.channel_id}/command/{command.trigger_id}",
+        place=command.channel_id,
+        place_kind=_kind(command.channel_id),
+        sender=Sender(id=command.user_id, name=command.user_name),
+        is_addressed=True,
+    )
+
+
 def of_command(command: Command) -> Arrival:
     """`/stop` is our command; `/perdure stop` is one too, and `/perdure hello` is a message."""
     words = f"{command.command} {command.text}".strip()
     if not _is_ours(words):
         words = command.text.strip() or "/help"
         words = f"/{words}" if _is_ours(f"/{words}") else words
-    return Arrival(
-        external_id=f"{command.channel_id}/command/{command.trigger_id}",
-        place=command.channel_id,
-        place_kind=_kind(command.channel_id),
-        sender=Sender(id=command.user_id, name=command.user_name),
-        text=words,
-        is_addressed=True,
-    )
+    return msgspec.structs.replace(command_envelope(command), text=words)
 
 
-def of_click(click: Click) -> Arrival | None:
-    """The first of our own buttons; there is never more than one."""
-    ours = (action for action in click.actions if action.action_id.startswith(ACTION))
-    action: Action | None = next(ours, None)
-    if action is None or click.channel is None or not action.value:
+def click_envelope(click: Click) -> Arrival | None:
+    """Return what the decision about a click needs; None where the button is not ours."""
+    action = _action(click)
+    if action is None or click.channel is None:
         return None
     channel, message = click.channel.id, click.message or Message()
     is_reply = bool(message.thread_ts) and message.thread_ts != message.ts
@@ -166,9 +185,22 @@ def of_click(click: Click) -> Arrival | None:
         place_kind=_kind(channel),
         sender=Sender(id=click.user.id, name=click.user.name or ""),
         thread=(message.thread_ts or "") if is_reply else "",
-        text=action.value,
         is_addressed=True,
     )
+
+
+def of_click(click: Click) -> Arrival | None:
+    """Return a click as a message of the button's word."""
+    envelope, action = click_envelope(click), _action(click)
+    if envelope is None or action is None:
+        return None
+    return msgspec.structs.replace(envelope, text=action.value or "")
+
+
+def _action(click: Click) -> Action | None:
+    """Return the first of our own buttons; there is never more than one."""
+    ours = (each for each in click.actions if each.action_id.startswith(ACTION) and each.value)
+    return next(ours, None)
 
 
 def _is_ours(words: str) -> bool:
@@ -180,13 +212,13 @@ def _kind(channel: str) -> PlaceKind:
     return PlaceKind.PRIVATE if is_private(channel) else PlaceKind.GROUP
 
 
-def _sender(message: Message, bot: Bot, names: Mapping[str, str]) -> Sender | None:
-    """None for ourselves: what the bot says is not news to it."""
+def _sender(message: Message, bot: Bot) -> Sender | None:
+    """None for ourselves: what the bot says is not news to it. Of a person Slack tells the id; what
+    they are called has to be asked for."""
     if message.user == bot.user or (message.bot_id and message.bot_id == bot.bot_id):
         return None
     if message.user:
-        name = names.get(message.user, "")
-        return Sender(id=message.user, name=name, is_bot=bool(message.bot_id))
+        return Sender(id=message.user, is_bot=bool(message.bot_id))
     if message.bot_id:
         return Sender(id=message.bot_id, name=message.username or "", is_bot=True)
     return None
@@ -200,7 +232,7 @@ def _thread(message: Message, channel: str, bot: Bot) -> str:
 
 
 def _mentions(message: Message, bot: Bot) -> bool:
-    return bot.user in mentioned(message.text or "")
+    return bot.user in mentioned((message.text or "")[:SCANNED_MAX])
 
 
 def _is_addressed(message: Message, bot: Bot) -> bool:

@@ -10,20 +10,18 @@ import msgspec
 
 from perdure.adapters.slack.names import MessageName
 from perdure.adapters.slack.payloads import Message, Metadata
-from perdure.adapters.slack.refusals import Refused
-from perdure.adapters.slack.render import Content, content, plainer_content
+from perdure.adapters.slack.refusals import Refused, is_of_rendering, is_of_thread
+from perdure.adapters.slack.render import Writing, forms
 from perdure.adapters.slack.wire import Nothing, Params, Wire
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
+from perdure.ports.adapter import ThreadGone, Unrenderable
 
 PART: Final = "perdure_part"
 _KEY: Final = "key"
 
 _MISSING: Final = frozenset({"message_not_found", "thread_not_found"})
-_BLOCKS_REFUSED: Final = frozenset(
-    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "unsupported_block_type"}
-)
 _METADATA_REFUSED: Final = frozenset(
     {
         "invalid_metadata_format",
@@ -59,29 +57,35 @@ class Messages:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    async def post(
-        self, key: PartId, address: Address, text: str, choices: tuple[str, ...] = ()
-    ) -> MessageName:
+    async def post(self, key: PartId, address: Address, writing: Writing) -> MessageName:
         params: Params = {
             "channel": address.place,
             "thread_ts": address.thread,
             "metadata": metadata_of(key),
+            "mrkdwn": False if writing.is_plain else None,
             "unfurl_links": False,
             "unfurl_media": False,
         }
         try:
-            shown = await self._show(self._post, params, text, choices)
+            shown = await self._post_first(params, writing)
+        except Refused as refused:
+            if address.thread and is_of_thread(refused):
+                raise ThreadGone(refused.message) from refused
+            raise
+        return MessageName(shown.channel or address.place, shown.ts)
+
+    async def _post_first(self, params: Params, writing: Writing) -> _Shown:
+        try:
+            return await self._show(self._post, params, writing)
         except Refused as refused:
             if refused.error not in _METADATA_REFUSED:
                 raise
-            plain = {name: value for name, value in params.items() if name != "metadata"}
-            shown = await self._show(self._post, plain, text, choices)
-        return MessageName(shown.channel or address.place, shown.ts)
+        return await self._show(self._post, {**params, "metadata": None}, writing)
 
-    async def replace(self, name: MessageName, text: str, choices: tuple[str, ...] = ()) -> None:
+    async def replace(self, name: MessageName, writing: Writing) -> None:
         params = {"channel": name.channel, "ts": name.ts}
         try:
-            await self._show(self._update, params, text, choices)
+            await self._show(self._update, params, writing)
         except Refused as refused:
             if refused.error in _MISSING:
                 raise NotFound("the message to change is gone from Slack") from refused
@@ -107,26 +111,21 @@ class Messages:
         return next((each for each in page.messages if each.ts == name.ts), None)
 
     async def _show(
-        self,
-        call: Callable[[Params], Awaitable[_Shown]],
-        params: Params,
-        text: str,
-        choices: tuple[str, ...],
+        self, call: Callable[[Params], Awaitable[_Shown]], params: Params, writing: Writing
     ) -> _Shown:
-        try:
-            return await call({**params, **_fields(content(text, choices))})
-        except Refused as refused:
-            if refused.error not in _BLOCKS_REFUSED:
-                raise
-        # Nothing was shown: the server does not know the block for markdown.
-        return await call({**params, **_fields(plainer_content(text, choices))})
+        why = ""
+        for form in forms(writing):
+            try:
+                return await call({**params, "text": form.text, "blocks": form.blocks})
+            except Refused as refused:
+                if not is_of_rendering(refused):
+                    raise
+                # Nothing was shown: the server does not know such blocks.
+                why = refused.message
+        raise Unrenderable(why)
 
     async def _post(self, params: Params) -> _Shown:
         return await self._wire.send("chat.postMessage", params, _Shown)
 
     async def _update(self, params: Params) -> _Shown:
         return await self._wire.ask("chat.update", params, _Shown)
-
-
-def _fields(shown: Content) -> Params:
-    return {"text": shown.text, "blocks": shown.blocks}

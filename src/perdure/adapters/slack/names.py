@@ -14,6 +14,7 @@ from perdure.domain.ids import PartId
 _MESSAGE: Final = re.compile(r"([^/]+)/(\d+\.\d+)\Z")
 _FILE: Final = re.compile(r"([^/]+)/(F[A-Z0-9]+)\Z")
 _KEY_DIGITS: Final = 10
+_MARK: Final = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}")
 
 
 class MessageName(msgspec.Struct, frozen=True):
@@ -55,6 +56,11 @@ def marked(name: str, key: PartId) -> str:
 
 def is_marked(name: str, key: PartId) -> bool:
     return _mark(key) in name.split(".")
+
+
+def has_mark(name: str) -> bool:
+    """Whether a file's name tells of some part."""
+    return any(_MARK.fullmatch(piece) for piece in name.split("."))
 
 
 def _mark(key: PartId) -> str:

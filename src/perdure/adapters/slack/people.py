@@ -1,6 +1,5 @@
 """What people are called. A name is only shown, so not knowing it never stops a message."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -11,6 +10,7 @@ from perdure.adapters.slack.recent import Recent
 from perdure.adapters.slack.refusals import Refused
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.errors import PerdureError
+from perdure.ports.time_limits import time_limit
 
 KEPT_MAX: Final = 1_000
 ASKED_MAX: Final = 8
@@ -40,9 +40,9 @@ class People:
 
     async def names(self, ids: Sequence[str]) -> dict[str, str]:
         unknown = [each for each in ids if each not in self._names][:ASKED_MAX]
-        # Whoever could not be asked now is asked with their next message.
+        # Whoever could not be asked now is asked with a later message, once Slack's wait is over.
         with suppress(PerdureError, TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with time_limit(PATIENCE_S):
                 for each in unknown:
                     self._names[each] = await self._ask(each)
         return {each: self._names[each] for each in ids if each in self._names}

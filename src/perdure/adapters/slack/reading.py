@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_PERSON: Final = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
+_PERSON: Final = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
 _TOKEN: Final = re.compile(r"<([^<>\n]+)>")
 _SCHEME: Final = re.compile(r"(?:https?://|mailto:|tel:)")
 
@@ -26,9 +26,31 @@ def read(text: str, *, bot: str, names: Mapping[str, str]) -> str:
 
 def _unaddressed(text: str, bot: str) -> str:
     """A mention inside a sentence is part of what is said, and stays."""
-    mention = rf"<@{re.escape(bot)}(?:\|[^>]*)?>"
-    text = re.sub(rf"\A\s*(?:{mention}[\s,:]*)+", "", text)
-    return re.sub(rf"(?:\s*{mention})+\s*\Z", "", text).strip()
+    text = text.strip()
+    start, end = 0, len(text)
+    while behind := _behind_mention(text, start, bot):
+        start = behind
+        while start < end and (text[start].isspace() or text[start] in ",:"):
+            start += 1
+    while end > start and text[end - 1] == ">":
+        begin = text.rfind("<", start, end)
+        if begin < 0 or _behind_mention(text, begin, bot) != end:
+            break
+        end = begin
+        while end > start and text[end - 1].isspace():
+            end -= 1
+    return text[start:end]
+
+
+def _behind_mention(text: str, at: int, user: str) -> int:
+    """Return where the mention of somebody that begins here ends; 0 if none begins."""
+    opening = f"<@{user}"
+    if not text.startswith(opening, at):
+        return 0
+    end = text.find(">", at)
+    label = text[at + len(opening) : end]
+    is_whole = end > 0 and (not label or (label[0] == "|" and "<" not in label))
+    return end + 1 if is_whole else 0
 
 
 def _shown(token: str, names: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ Slack answers most refusals with status 200 and one word. Those that callers act
 `Refused`; all others only need to be told to a person.
 """
 
+import math
 from typing import Final
 
 import msgspec
@@ -24,12 +25,22 @@ _TOKEN_REFUSED: Final = frozenset(
         "token_revoked",
     }
 )
-_BY_CHANNEL: Final = "chat.postMessage"
+BY_CHANNEL: Final = "chat.postMessage"
 _LIMITED: Final = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 # The request never reached what it asks for.
 _LATER: Final = frozenset({"request_timeout", "service_unavailable", "team_added_to_org"})
 # Slack says of these that part of it may have been done.
 _BROKEN: Final = frozenset({"fatal_error", "internal_error"})
+# What a thread begins with is gone, was never there, or cannot be answered.
+_THREAD_REFUSED: Final = frozenset(
+    {
+        "cannot_reply_to_message",
+        "invalid_thread_ts",
+        "restricted_action_non_threadable_channel",
+        "thread_not_found",
+    }
+)
+_RENDERING_REFUSED: Final = ("invalid_blocks", "invalid_markdown", "msg_blocks_too_long")
 _PLACES: Final = {
     "channel_not_found": "there is no such channel for the bot; invite it with /invite",
     "not_in_channel": "the bot is not in that channel; invite it with /invite",
@@ -63,20 +74,35 @@ def refusal(
     error, status, retry_after_s = said.error, said.status, said.retry_after_s
     words = f"Slack refused {method} ({error or status})"
     if status == 429 or error in _LIMITED:
-        wait = f" in {retry_after_s:.0f} s" if retry_after_s else " later"
-        return Transient(
-            f"Slack takes no more calls of {method} now; it is tried again{wait}",
-            # Posts are counted by channel, every other method for the whole app.
-            code=None if method == _BY_CHANNEL else ACCOUNT_WAIT,
-            retry_after_s=retry_after_s,
-        )
+        return limited(method, retry_after_s)
     if error in _LATER:
-        return Transient(f"{words}; it is tried again", retry_after_s=retry_after_s)
+        return Transient(f"{words}: it is not at work now", retry_after_s=retry_after_s)
     if status >= 500 or error in _BROKEN:
         if is_repeatable:
-            return Transient(f"{words}; it is tried again", retry_after_s=retry_after_s)
+            return Transient(f"{words}: it has a fault of its own", retry_after_s=retry_after_s)
         return Ambiguous(f"{words} and may have done it; look into the channel")
     return Refused(f"{words}; {_advice(error, said.needed, token_key)}", error=error)
+
+
+def is_of_thread(refused: Refused) -> bool:
+    return refused.error in _THREAD_REFUSED
+
+
+def is_of_rendering(refused: Refused) -> bool:
+    """Whether Slack refuses how a text is written, not what it says or how long it is."""
+    error = refused.error
+    return error.startswith(_RENDERING_REFUSED) or error == "unsupported_block_type"
+
+
+def limited(method: str, wait_s: float | None) -> Transient:
+    """Say that Slack takes no more calls of a method for a while."""
+    wait = f" and asked to wait {math.ceil(wait_s)} s" if wait_s else ""
+    return Transient(
+        f"Slack took no more calls of {method}{wait}",
+        # Posts are counted by channel, every other method for the whole app.
+        code=None if method == BY_CHANNEL else ACCOUNT_WAIT,
+        retry_after_s=wait_s,
+    )
 
 
 def _advice(error: str, needed: str, token_key: str) -> str:

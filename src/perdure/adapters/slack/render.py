@@ -4,6 +4,7 @@ Slack reads markdown itself, in a block of its own, so a text goes out as it is.
 address people is broken.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -31,6 +32,14 @@ class Words(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     text: str
 
 
+class Letters(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+    """A piece of text in which nothing is read as a mark, a mention or an emoji."""
+
+    text: str
+    kind: str = "plain_text"
+    emoji: bool = False
+
+
 class Button(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     text: Words
     action_id: str
@@ -44,7 +53,7 @@ class Markdown(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 class Section(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    text: Words
+    text: Words | Letters
     kind: str = "section"
 
 
@@ -61,6 +70,25 @@ class Content(msgspec.Struct, frozen=True):
 
     text: str
     blocks: tuple[Block, ...]
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """What a message is to say. `is_plain`: letter by letter, without any formatting."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    is_plain: bool = False
+
+
+def forms(writing: Writing) -> Iterator[Content]:
+    """Yield the forms in which a text can be sent: each for a server that refuses those before."""
+    text, choices = writing.text, writing.choices
+    if writing.is_plain:
+        yield plain_content(text, choices)
+        yield bare_content(text, choices)
+    else:
+        yield content(text, choices)
+        yield plainer_content(text, choices)
 
 
 def markdown(text: str) -> str:
@@ -80,6 +108,17 @@ def plainer_content(text: str, choices: tuple[str, ...] = ()) -> Content:
     pieces = split(text, size=lambda piece: len(mrkdwn(piece)), limit=_SECTION_MAX)
     sections = tuple(Section(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
     return Content(_fallback(text), (*sections, *buttons(choices)))
+
+
+def plain_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    sections = tuple(Section(Letters(piece)) for piece in _pieces(unaddressed(text)))
+    return Content(_cut_escaped(text), (*sections, *buttons(choices)))
+
+
+def bare_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    """Without any block, so without buttons: the words to choose from are named."""
+    named = f"\n\n(Answer: {' / '.join(choices)})" if choices else ""
+    return Content(escaped(text + named), ())
 
 
 def caption(text: str) -> str:
@@ -106,7 +145,24 @@ def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
 
 def _fallback(text: str) -> str:
     shown = mrkdwn(cut(text, Unit.CHARS, _FALLBACK_MAX))
+    # If so much was escaped: better no marks than a mark cut in two.
+    return shown if len(shown) <= _FALLBACK_MAX else _cut_escaped(text)
+
+
+def _cut_escaped(text: str) -> str:
+    shown = escaped(cut(text, Unit.CHARS, _FALLBACK_MAX))
     if len(shown) <= _FALLBACK_MAX:
         return shown
-    # So much was escaped: better no marks than a mark cut in two.
     return escaped(cut(text, Unit.CHARS, _FALLBACK_MAX // len("&amp;")))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Divide a text into what fits into sections, at the ends of lines where there are any."""
+    while len(text) > _SECTION_MAX:
+        piece = cut(text, Unit.CHARS, _SECTION_MAX) or text[:_SECTION_MAX]
+        lines, line_end, _ = piece.rpartition("\n")
+        piece = lines + line_end if lines.strip() else piece
+        yield piece
+        text = text[len(piece) :]
+    if text:
+        yield text

@@ -8,13 +8,23 @@ from perdure.adapters.slack.emoji import name_of
 from perdure.adapters.slack.messages import Messages
 from perdure.adapters.slack.names import MessageName, file_of, file_receipt, marked, message_of
 from perdure.adapters.slack.recent import Recent
-from perdure.adapters.slack.refusals import Refused
-from perdure.adapters.slack.render import caption
+from perdure.adapters.slack.refusals import Refused, is_of_thread
+from perdure.adapters.slack.render import Writing, caption
 from perdure.adapters.slack.streams import Streams
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.delivery import GONE, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
-from perdure.ports.adapter import Delete, Edit, Effect, Post, Preview, React, Receipt, Upload
+from perdure.ports.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    Preview,
+    React,
+    Receipt,
+    ThreadGone,
+    Upload,
+)
 
 STILL_MAX: Final = 1_000
 _STREAMING: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
@@ -39,9 +49,8 @@ class Sending:
     async def perform(self, effect: Effect, *, user: str) -> Receipt:
         match effect:
             case Post():
-                shown = await self._messages.post(
-                    effect.key, effect.address, effect.text, effect.choices
-                )
+                writing = Writing(effect.text, effect.choices, effect.is_plain)
+                shown = await self._messages.post(effect.key, effect.address, writing)
                 return Receipt(external_id=shown.external_id)
             case Edit():
                 await self._edit(effect)
@@ -68,7 +77,7 @@ class Sending:
         )
         if not (is_grown and await self._append(preview, name)):
             self._still[preview.receipt] = True
-            await self._replace(name, preview.text)
+            await self._replace(name, Writing(preview.text))
         return preview.receipt
 
     async def _begin(self, preview: Preview, team: str) -> str:
@@ -76,7 +85,7 @@ class Sending:
             begun = await self._streams.begin(preview, team=team)
             if begun is not None:
                 return begun.external_id
-        posted = await self._messages.post(preview.key, preview.address, preview.text)
+        posted = await self._messages.post(preview.key, preview.address, Writing(preview.text))
         self._still[posted.external_id] = True
         return posted.external_id
 
@@ -90,24 +99,28 @@ class Sending:
 
     async def _edit(self, edit: Edit) -> None:
         name = _named(edit.receipt)
-        is_grown = edit.receipt not in self._still and _has_grown(edit.shown, edit.text)
+        is_grown = (
+            not edit.is_plain
+            and edit.receipt not in self._still
+            and _has_grown(edit.shown, edit.text)
+        )
         if is_grown and await self._streams.end(
             name, shown=edit.shown, text=edit.text, choices=edit.choices, key=edit.key
         ):
             # If we die before this is known, the edit is repeated, finds no stream and replaces.
             self._still[edit.receipt] = True
             return
-        await self._replace(name, edit.text, edit.choices)
+        await self._replace(name, Writing(edit.text, edit.choices, edit.is_plain))
 
-    async def _replace(self, name: MessageName, text: str, choices: tuple[str, ...] = ()) -> None:
+    async def _replace(self, name: MessageName, writing: Writing) -> None:
         try:
-            await self._messages.replace(name, text, choices)
+            await self._messages.replace(name, writing)
         except Refused as refused:
             if refused.error not in _STREAMING:
                 raise
             # A stream that was begun by a process now gone, or whose text is in doubt.
             await self._streams.end(name)
-            await self._messages.replace(name, text, choices)
+            await self._messages.replace(name, writing)
 
     async def _delete(self, receipt: str) -> None:
         if file := file_of(receipt):
@@ -140,7 +153,12 @@ class Sending:
             "thread_ts": upload.address.thread,
             "initial_comment": caption(upload.caption) if upload.caption else "",
         }
-        await self._wire.send("files.completeUploadExternal", params, Nothing)
+        try:
+            await self._wire.send("files.completeUploadExternal", params, Nothing)
+        except Refused as refused:
+            if upload.address.thread and is_of_thread(refused):
+                raise ThreadGone(refused.message) from refused
+            raise
         return file_receipt(channel, place.file_id)
 
     async def _mark(self, react: React, user: str) -> None:

@@ -4,21 +4,27 @@ An envelope is acknowledged once what is in it is durable. Slack asks us now and
 on a new connection, which is no failure; whatever was not acknowledged comes again there.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from perdure.adapters.slack.hearing import Unreadable
+from perdure.adapters.slack.hearing import Offer, Unreadable, name_of
 from perdure.adapters.slack.payloads import Envelope
 from perdure.adapters.slack.refusals import APP_TOKEN_KEY
-from perdure.adapters.slack.wire import CONNECT_TIMEOUT_S, FRAME_BYTES_MAX, Wire, translated
-from perdure.domain.arrivals import Arrival
+from perdure.adapters.slack.wire import (
+    CALL_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    FRAME_BYTES_MAX,
+    Wire,
+    translated,
+)
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.ports.adapter import Inlet
 from perdure.ports.clock import Clock
+from perdure.ports.time_limits import time_limit
 
 # The connection is asked for a sign of life after this long without one.
 SILENCE_S: Final = 20.0
@@ -32,7 +38,7 @@ _ENDED: Final = frozenset(
 )
 _WHAT: Final = "the connection for events"
 
-Hear = Callable[[Envelope], Awaitable[Arrival | None]]
+Hear = Callable[[Envelope], Offer | None]
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -62,14 +68,20 @@ class Socket:
                 raise Transient("Slack ends every connection at once; it is tried again later")
             await self.open()
 
-    def _connected(self) -> "AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]":
-        return self._wire.session.ws_connect(
-            self._url,
-            # Every sign of life is to be seen here.
-            autoping=False,
-            max_msg_size=FRAME_BYTES_MAX,
-            timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_TIMEOUT_S),
-        )
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        async with time_limit(CALL_TIMEOUT_S):
+            socket = await self._wire.session.ws_connect(
+                self._url,
+                # Every sign of life is to be seen here.
+                autoping=False,
+                max_msg_size=FRAME_BYTES_MAX,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_TIMEOUT_S),
+            )
+        try:
+            yield socket
+        finally:
+            await socket.close()
 
     async def _listen(self, inlet: Inlet) -> None:
         """Until Slack wants us to come back; raises when the connection is lost."""
@@ -115,23 +127,29 @@ class Socket:
                 raise Permanent("Socket Mode was switched off; switch it on in the app's settings")
             return True
         if envelope.envelope_id:
-            try:
-                arrival = await self._hear(envelope)
-            except Unreadable as error:
-                await inlet.spoil(error.name, error.payload, str(error))
-                arrival = None
-            if arrival is not None:
-                await self._hand_over(arrival, inlet)
+            payload = bytes(envelope.payload)
+            async with inlet.handling(name_of(payload), payload) as may_read:
+                if may_read:
+                    await self._read(envelope, inlet)
             # If we die before this line, Slack sends the envelope again, and nothing changes.
             await socket.send_json({"envelope_id": envelope.envelope_id})
         return False
 
-    async def _hand_over(self, arrival: Arrival, inlet: Inlet) -> None:
+    async def _read(self, envelope: Envelope, inlet: Inlet) -> None:
+        try:
+            offer = self._hear(envelope)
+        except Unreadable as error:
+            await inlet.spoil(error.name, error.payload, str(error))
+            return
+        if offer is not None:
+            await self._hand_over(offer, inlet)
+
+    async def _hand_over(self, offer: Offer, inlet: Inlet) -> None:
         """Slack sends an event again only a few times, and a command never: so it is offered here
         for a while before it is let go without an acknowledgement."""
         for pause_s in (*OFFERS_S, None):
             try:
-                await inlet.take(arrival)
+                await inlet.take(offer.envelope, offer.reading)
             except Rejected:
                 return
             except (Transient, Ambiguous) as error:

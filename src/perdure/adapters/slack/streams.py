@@ -13,11 +13,12 @@ from perdure.adapters.slack.messages import Messages, metadata_of
 from perdure.adapters.slack.names import MessageName, is_private, message_of
 from perdure.adapters.slack.payloads import Event, Message
 from perdure.adapters.slack.recent import Recent
-from perdure.adapters.slack.refusals import Refused
+from perdure.adapters.slack.refusals import Refused, is_of_rendering, is_of_thread
 from perdure.adapters.slack.render import buttons, markdown
 from perdure.adapters.slack.wire import Nothing, Wire
+from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.ids import PartId
-from perdure.ports.adapter import Preview, Unsupported
+from perdure.ports.adapter import Preview, ThreadGone, Unrenderable, Unsupported
 
 SPEAKERS_MAX: Final = 2_000
 UNKNOWN_METHOD: Final = "unknown_method"
@@ -25,6 +26,7 @@ UNKNOWN_METHOD: Final = "unknown_method"
 _ENDED: Final = frozenset(
     {"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict"}
 )
+_MISSING: Final = "message_not_found"
 
 
 class Speaker(msgspec.Struct, frozen=True):
@@ -67,6 +69,8 @@ class Streams:
         except Refused as refused:
             if refused.error == UNKNOWN_METHOD:
                 raise Unsupported("this Slack server knows no streams") from refused
+            if is_of_thread(refused):
+                raise ThreadGone(refused.message) from refused
             return None
         return MessageName(preview.address.place, begun.ts)
 
@@ -82,7 +86,7 @@ class Streams:
         except Refused as refused:
             if refused.error in _ENDED:
                 return False
-            raise
+            raise _told(refused) from refused
         return True
 
     async def end(
@@ -108,7 +112,7 @@ class Streams:
         except Refused as refused:
             if refused.error in _ENDED or refused.error == UNKNOWN_METHOD:
                 return False
-            raise
+            raise _told(refused) from refused
         return True
 
     async def _speaker(self, preview: Preview) -> Speaker | None:
@@ -122,6 +126,12 @@ class Streams:
             message = await self._messages.read(answered)
             known = _speaker(message) if message is not None and message.user else None
         return known
+
+
+def _told(refused: Refused) -> PerdureError:
+    if refused.error == _MISSING:
+        return NotFound("the message to change is gone from Slack")
+    return Unrenderable(refused.message) if is_of_rendering(refused) else refused
 
 
 def _speaker(message: Message) -> Speaker:

@@ -16,10 +16,13 @@ import msgspec
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from perdure.adapters.slack.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, refusal
+from perdure.adapters.slack.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, limited, refusal
+from perdure.adapters.slack.waits import Waits
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
+from perdure.ports.clock import Clock
 from perdure.ports.media import FOR_SENDER
+from perdure.ports.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0
@@ -44,11 +47,12 @@ class Nothing(msgspec.Struct, frozen=True):
 class Wire:
     """One app at one server."""
 
-    def __init__(self, url: str, *, token: Secret, app_token: Secret | None) -> None:
+    def __init__(self, url: str, *, token: Secret, app_token: Secret | None, clock: Clock) -> None:
         self._url = url if url.endswith("/") else f"{url}/"
         self._tokens = {TOKEN_KEY: token, APP_TOKEN_KEY: app_token}
         self._clients: dict[str, AsyncWebClient] = {}
         self._session: aiohttp.ClientSession | None = None
+        self._waits = Waits(clock)
 
     async def ask(
         self, method: str, params: Params, kind: type[Answer], *, token_key: str = TOKEN_KEY
@@ -69,13 +73,18 @@ class Wire:
         token_key: str,
         is_repeatable: bool,
     ) -> Answer:
+        channel = params.get("channel")
+        if (left_s := self._waits.left_s(method, channel)) > 0:
+            raise limited(method, left_s)
         try:
-            response = await self._client(token_key).api_call(method, data=_form(params))
+            async with time_limit(CALL_TIMEOUT_S):
+                response = await self._client(token_key).api_call(method, data=_form(params))
         # The library takes any answer of status 200 for an object, and trips over text.
         except (SlackClientError, aiohttp.ClientError, OSError, AttributeError) as error:
-            raise translated(
-                error, method, token_key=token_key, is_repeatable=is_repeatable
-            ) from None
+            told = translated(error, method, token_key=token_key, is_repeatable=is_repeatable)
+            if isinstance(told, Transient) and told.retry_after_s:
+                self._waits.keep(method, channel, told.retry_after_s)
+            raise told from None
         try:
             return msgspec.convert(response.data, kind)
         except msgspec.ValidationError:
@@ -102,7 +111,7 @@ class Wire:
         if self._session is None or self._session.closed:
             self._clients.clear()
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=True,
             )
@@ -110,16 +119,20 @@ class Wire:
 
     async def put(self, url: str, data: bytes) -> None:
         """Bring the bytes of a file to where Slack wants them. Nobody sees them yet."""
-        timeout = aiohttp.ClientTimeout(total=TRANSFER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         try:
-            async with self.session.post(url, data=data, timeout=timeout) as response:
-                status = response.status
+            async with (
+                time_limit(TRANSFER_TIMEOUT_S),
+                self.session.post(url, data=data) as response,
+            ):
+                status, wait_s = response.status, _wait_s(response.headers)
         except (aiohttp.ClientError, OSError) as error:
             raise translated(error, "the upload of a file", is_repeatable=True) from None
         if 400 <= status < 500 and status != 429:
             raise Permanent(f"Slack does not take the bytes of the file ({status}); is it too big?")
         if status != 200:
-            raise Transient(f"Slack did not take the bytes of the file ({status}); tried again")
+            raise Transient(
+                f"Slack did not take the bytes of the file ({status})", retry_after_s=wait_s
+            )
 
     async def get(self, url: str) -> AsyncIterator[bytes]:
         """The bytes of a file. The token is shown to Slack alone."""
@@ -172,9 +185,9 @@ def _check_file(response: aiohttp.ClientResponse, url: str) -> None:
             "OAuth & Permissions and install it again"
         )
     if response.status == 429 or response.status >= 500:
-        wait = _seconds(response.headers.get("Retry-After"))
         raise Transient(
-            f"Slack does not hand out the file now ({response.status})", retry_after_s=wait
+            f"Slack does not hand out the file now ({response.status})",
+            retry_after_s=_wait_s(response.headers),
         )
     if response.status != 200:
         raise Permanent(f"Slack does not hand out the file ({response.status}); send it again")
@@ -198,7 +211,10 @@ def translated(
                 "[adapters.slack]"
             )
         case aiohttp.WSServerHandshakeError():
-            return Transient(f"Slack does not open {what} ({error.status}); it is tried again")
+            return Transient(
+                f"Slack does not open {what} now ({error.status})",
+                retry_after_s=_wait_s(error.headers or {}),
+            )
         case aiohttp.InvalidURL():
             return Permanent("api_url in [adapters.slack] is no address; correct it")
         case TimeoutError():
@@ -223,16 +239,17 @@ def _refused(
         error=str(body.get("error", "")),
         status=int(status),
         needed=str(body.get("needed", "")),
-        retry_after_s=_seconds(response.headers.get("Retry-After")),
+        retry_after_s=_wait_s(response.headers),
     )
     return refusal(what, said, token_key=token_key, is_repeatable=is_repeatable)
 
 
 def _lost(words: str, is_repeatable: bool) -> PerdureError:  # noqa: FBT001
     if is_repeatable:
-        return Transient(f"{words}; it is tried again")
+        return Transient(words)
     return Ambiguous(f"{words}, so it may have been shown; look into the channel")
 
 
-def _seconds(value: str | None) -> float | None:
+def _wait_s(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After")
     return float(value) if value and value.isdecimal() else None

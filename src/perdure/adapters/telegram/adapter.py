@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.adapters.telegram.manifest import NAME, TelegramSettings
 from perdure.adapters.telegram.names import is_private
-from perdure.adapters.telegram.payloads import CHOICES_MAX
+from perdure.adapters.telegram.payloads import CHOICES_MAX, TEXT_MAX
 from perdure.adapters.telegram.receiving import Receiving
 from perdure.adapters.telegram.refusals import Refused
 from perdure.adapters.telegram.render import size
@@ -16,7 +16,6 @@ from perdure.adapters.telegram.wire import Api
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent
-from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import Unit
 from perdure.ports.adapter import (
     Effect,
@@ -26,6 +25,7 @@ from perdure.ports.adapter import (
     Platform,
     Preview,
     Receipt,
+    Sought,
 )
 from perdure.ports.manifest import Around
 from perdure.ports.media import FOR_SENDER
@@ -39,7 +39,7 @@ _GROUP: Final = Capabilities(
     can_delete=True,
     can_react=True,
     streaming=Streaming.EDIT,
-    text_max=4096,
+    text_max=TEXT_MAX,
     unit=Unit.UTF16,
     typing_s=5,
     choices_max=CHOICES_MAX,
@@ -88,7 +88,7 @@ class Telegram:
     async def perform(self, effect: Effect) -> Receipt:
         return await self._sending.perform(effect)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise Permanent("Telegram cannot be asked what it shows; look into the chat")
 
     async def preview(self, preview: Preview) -> str:

@@ -12,6 +12,29 @@ _WORDS: Final = ("summary", "text", "expression", "alternative_text", "caption",
 _PARTS: Final = ("blocks", "items", "cells")
 
 
+def is_said(message: Message) -> bool:
+    """Say whether a message brings anything at all, without looking at it: others tell of joining,
+    of titles, of pins."""
+    brought = (
+        message.text,
+        message.caption,
+        message.photo,
+        message.document,
+        message.voice,
+        message.audio,
+        message.video,
+        message.video_note,
+        message.animation,
+        message.sticker,
+        message.location,
+        message.contact,
+        message.poll,
+        message.dice,
+        message.checklist,
+    )
+    return any(brought) or message.story is not None or message.rich_message is not None
+
+
 def files_of(message: Message) -> tuple[FileReference, ...]:
     found: list[FileReference] = []
     if message.photo:
@@ -111,6 +134,11 @@ def rich_words(message: Message) -> str:
     if message.rich_message is None:
         return ""
     return "\n".join(_lines(message.rich_message))
+
+
+def first_words(message: Message) -> str:
+    """Return the first line of a rich message."""
+    return next(_lines(message.rich_message), "")
 
 
 def _lines(node: object) -> Iterator[str]:

@@ -3,6 +3,9 @@
 An update that is none of our business becomes None and is acknowledged like any other: service
 messages, what the bot itself wrote, a command that names another bot. Telegram tells bots of edits
 but never of deletions.
+
+Of every update there is an envelope, which reads none of the text but whom it speaks to, and the
+whole arrival, which is made once its sender may speak.
 """
 
 import hashlib
@@ -10,19 +13,26 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.telegram.contents import description, files_of, rich_words
+from perdure.adapters.telegram.contents import (
+    description,
+    files_of,
+    first_words,
+    is_said,
+    rich_words,
+)
 from perdure.adapters.telegram.names import message_name
-from perdure.adapters.telegram.reading import Reading, read
-from perdure.adapters.telegram.updates import Chat, Click, Message, Stop, Update, User
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.adapters.telegram.reading import Addressing, addressing, read
+from perdure.adapters.telegram.updates import Chat, Click, Entity, Message, Stop, Update, User
+from perdure.domain.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
 from perdure.domain.commands import given
 from perdure.domain.forwards import Forward, Origin
-from perdure.domain.updates import EDIT
+from perdure.domain.kinds import UpdateKind
 
 _NOBODY: Final = User(id=0)
 
 
-def arrival_of(update: Update, me: User) -> Arrival | None:
+def envelope_of(update: Update, me: User) -> Arrival | None:
+    """Return what the decision about an update needs; None where it is not for us."""
     if (message := update.message or update.channel_post) is not None:
         return _message(message, me)
     if (edited := update.edited_message or update.edited_channel_post) is not None:
@@ -34,77 +44,95 @@ def arrival_of(update: Update, me: User) -> Arrival | None:
     return None
 
 
-def _message(message: Message, me: User) -> Arrival | None:
+def arrival_of(update: Update, me: User) -> Arrival | None:
+    """Return the whole arrival; None where there is no envelope, or nothing in it."""
+    envelope = envelope_of(update, me)
+    if envelope is None:
+        return None
+    if update.callback_query is not None:
+        chat = update.callback_query.message
+        label = (chat.chat.name if chat else "") or envelope.sender.name
+        return msgspec.structs.replace(envelope, label=label, text=_word(update.callback_query))
+    if (stop := update.stopped_message_generation) is not None:
+        return msgspec.structs.replace(envelope, label=stop.chat.name, text="/stop")
+    posted = update.message or update.channel_post
+    edited = update.edited_message or update.edited_channel_post
+    message = posted or edited
+    return _read(envelope, message, me) if message is not None else None
+
+
+def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
     forward = _forward(message)
     # Whom forwarded words speak to is not whom they were passed on to, so no name is left out.
-    reading = _reading(message, me if forward is None else _NOBODY)
+    own_words = read(*_text(message), me if forward is None else _NOBODY)
+    said = "\n".join(filter(None, (own_words, description(message))))
     files = files_of(message)
-    said = "\n".join(filter(None, (reading.text, description(message))))
-    is_ours = message.sender is not None and message.sender.id == me.id
-    is_for_another = reading.is_for_another and forward is None
-    if is_ours or is_for_another or not (said or files):
+    if not (said or files):
         return None
-    arrival = _written(message, me, reading, said, files)
+    arrival = msgspec.structs.replace(
+        envelope,
+        label=message.chat.name or envelope.sender.name,
+        text="/help" if said == "/start" or said.startswith("/start ") else said,
+        files=files,
+        quote=_quote(message),
+    )
     if forward is None:
         return arrival
     # On Telegram a person adds no words of their own to a forward.
-    return msgspec.structs.replace(
-        arrival,
-        text="",
-        forwards=(msgspec.structs.replace(forward, text=said),),
-        is_addressed=_answers(message, me),
-    )
+    forwards = (msgspec.structs.replace(forward, text=said),)
+    return msgspec.structs.replace(arrival, text="", forwards=forwards)
 
 
-def _written(
-    message: Message, me: User, reading: Reading, said: str, files: tuple[FileReference, ...]
-) -> Arrival:
-    sender = _sender(message)
+def _message(message: Message, me: User) -> Arrival | None:
+    is_ours = message.sender is not None and message.sender.id == me.id
+    called = Addressing() if _is_forward(message) else _addressing(message, me)
+    if is_ours or called.is_for_another or not is_said(message):
+        return None
     return Arrival(
         external_id=message_name(message.chat.id, message.message_id),
         place=str(message.chat.id),
         place_kind=_place_kind(message.chat),
         thread=_thread(message),
-        label=message.chat.name or sender.name,
-        sender=sender,
-        text="/help" if said == "/start" or said.startswith("/start ") else said,
-        is_addressed=reading.is_for_us or _is_known_command(said) or _answers(message, me),
-        files=files,
+        sender=_sender(message),
+        is_addressed=called.is_for_us or _answers(message, me),
         album=message.media_group_id or "",
-        quote=_quote(message),
     )
 
 
+def _addressing(message: Message, me: User) -> Addressing:
+    """Return whom a person's own words speak to; a command that we know speaks to us."""
+    text, marks = _text(message)
+    called = addressing(text, marks, me)
+    is_known = _is_known_command((text or first_words(message))[:SCANNED_MAX])
+    return msgspec.structs.replace(called, is_for_us=called.is_for_us or is_known)
+
+
 def _edit(message: Message, me: User) -> Arrival | None:
-    arrival = _message(message, me)
+    envelope = _message(message, me)
     # A shared position that moves is edited all the time, by nobody.
-    if arrival is None or message.location is not None:
+    if envelope is None or message.location is not None:
         return None
     # Dates are whole seconds, and two edits may fall into one.
-    words = "\n".join([arrival.text, *(forward.text for forward in arrival.forwards)])
-    digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+    told = msgspec.structs.replace(message, reply_to_message=None)
+    digest = hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
     return msgspec.structs.replace(
-        arrival,
-        kind=EDIT,
-        external_id=f"{arrival.external_id}/edit/{message.edit_date or 0}/{digest}",
-        target=arrival.external_id,
+        envelope,
+        kind=UpdateKind.EDIT,
+        external_id=f"{envelope.external_id}/edit/{message.edit_date or 0}/{digest}",
+        target=envelope.external_id,
     )
 
 
 def _click(click: Click) -> Arrival | None:
     message = click.message
-    word = _word(click)
-    if message is None or not word:
+    if message is None or not click.data:
         return None
-    sender = _person(click.sender)
     return Arrival(
         external_id=f"{message.chat.id}/click/{click.id}",
         place=str(message.chat.id),
         place_kind=_place_kind(message.chat),
         thread=_thread(message),
-        label=message.chat.name or sender.name,
-        sender=sender,
-        text=word,
+        sender=_person(click.sender),
         is_addressed=True,
     )
 
@@ -128,9 +156,7 @@ def _stop(stop: Stop, update: int) -> Arrival:
         place=chat,
         place_kind=_place_kind(stop.chat),
         thread=str(stop.message_thread_id or ""),
-        label=stop.chat.name,
         sender=Sender(id=chat, name=stop.chat.name),
-        text="/stop",
         is_addressed=True,
     )
 
@@ -154,10 +180,15 @@ def _forward(message: Message) -> Forward | None:
     return Forward(name=name)
 
 
-def _reading(message: Message, me: User) -> Reading:
+def _is_forward(message: Message) -> bool:
+    return message.forward_origin is not None or message.forward_date is not None
+
+
+def _text(message: Message) -> tuple[str, tuple[Entity, ...]]:
+    """Return what was written, and what Telegram has marked in it."""
     if message.text:
-        return read(message.text, message.entities or (), me)
-    return read(message.caption or "", message.caption_entities or (), me)
+        return message.text, message.entities or ()
+    return message.caption or "", message.caption_entities or ()
 
 
 def _sender(message: Message) -> Sender:

@@ -6,7 +6,7 @@ from typing import Final
 
 from perdure.adapters.telegram.entities import Rendered
 from perdure.adapters.telegram.names import chat_of, draft_number, message_of
-from perdure.adapters.telegram.render import rendered
+from perdure.adapters.telegram.render import harmless, rendered
 from perdure.adapters.telegram.wire import Attachment, Params
 from perdure.domain.address import Address
 from perdure.domain.commands import open_to
@@ -15,6 +15,7 @@ from perdure.domain.markdown.units import Unit, cut, size_of
 from perdure.ports.adapter import Post, Preview, React, Upload
 
 CHOICES_MAX: Final = 12
+TEXT_MAX: Final = 4096
 PHOTO_BYTES_MAX: Final = 10 * 1024 * 1024
 PHOTOS: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
 _CAPTION_MAX: Final = 1024
@@ -40,6 +41,15 @@ def words(text: str) -> Params:
     if not shown.text:
         shown = Rendered(text)
     return {"text": shown.text, "entities": shown.marks, "link_preview_options": _NO_PREVIEW}
+
+
+def plain(text: str) -> Params:
+    """The text letter by letter, without marks. One that has no room for its signs is shown as it
+    reads once they are worked in."""
+    shown = harmless(text)
+    if size_of(shown, Unit.UTF16) > TEXT_MAX:
+        shown = rendered(text).text
+    return {"text": shown, "link_preview_options": _NO_PREVIEW}
 
 
 def rich(text: str) -> Params:
@@ -79,12 +89,13 @@ def reaction(react: React) -> Params:
     return {**message(react.external_id), "reaction": chosen}
 
 
-def upload(upload: Upload) -> Params:
-    caption = rendered(upload.caption)
+def upload(upload: Upload, *, is_plain: bool = False) -> Params:
+    caption = Rendered(harmless(upload.caption)) if is_plain else rendered(upload.caption)
     if caption.size > _CAPTION_MAX:
         shown = cut(caption.text, Unit.UTF16, _CAPTION_MAX - 1) + "…"
         caption = Rendered(shown)
-    more = {"caption": caption.text, "caption_entities": caption.marks} if caption.text else {}
+    marks = {} if is_plain else {"caption_entities": caption.marks}
+    more = {"caption": caption.text, **marks} if caption.text else {}
     return {**place(upload.address), **reply(upload.reply_to), **more}
 
 

@@ -10,37 +10,56 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.telegram.updates import Entity, User
+from perdure.domain.arrivals import SCANNED_MAX
 
 _CODEC: Final = "utf-16-le"
+# Telegram sends a hundred at most. Each takes a copy of the text.
+_MARKS_MAX: Final = 200
+# A command has 32 characters at most, and so has a name.
+_NAMED_MAX: Final = 128
+_NAMING: Final = frozenset({"mention", "text_mention", "bot_command"})
 _SPACE: Final = " ".encode(_CODEC)
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """`is_for_us`: it names the bot. `is_for_another`: it is a command that names another bot."""
+class Addressing(msgspec.Struct, frozen=True):
+    """Says whom a text speaks to. `is_for_us`: it names the bot. `is_for_another`: it is a command
+    that names another bot."""
 
-    text: str
     is_for_us: bool = False
     is_for_another: bool = False
 
 
-def read(text: str, entities: Sequence[Entity], me: User) -> Reading:
-    """The text without the bot's name, and with the addresses that hide behind words."""
+def addressing(text: str, entities: Sequence[Entity], me: User) -> Addressing:
+    """Return whom a text speaks to, without working anything into it. Of each mark no more is
+    looked at than a name is long."""
+    units = text[:SCANNED_MAX].encode(_CODEC, "surrogatepass")
+    is_for_us = is_for_another = False
+    for entity in entities[:_MARKS_MAX]:
+        if entity.type not in _NAMING:
+            continue
+        start = 2 * entity.offset
+        end = start + 2 * min(entity.length, _NAMED_MAX)
+        marked = units[start:end].decode(_CODEC, "replace")
+        shown = _shown(entity, marked, me)
+        is_for_us = is_for_us or shown not in (None, marked)
+        is_for_another = is_for_another or (shown is None and entity.offset == 0)
+    return Addressing(is_for_us, is_for_another)
+
+
+def read(text: str, entities: Sequence[Entity], me: User) -> str:
+    """Return the text without the bot's name, and with the addresses that hide behind words."""
     units = text.encode(_CODEC, "surrogatepass")
-    is_for_us = is_for_another = is_hailed = False
-    for entity in sorted(entities, key=lambda each: each.offset, reverse=True):
+    is_hailed = False
+    for entity in sorted(entities[:_MARKS_MAX], key=lambda each: each.offset, reverse=True):
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         marked = units[start:end].decode(_CODEC, "replace")
         shown = _shown(entity, marked, me)
-        if shown is None:
-            is_for_another = is_for_another or entity.offset == 0
-        elif shown != marked:
-            is_link = entity.type == "text_link"
-            is_for_us = is_for_us or not is_link
+        if shown is not None and shown != marked:
             is_hailed = is_hailed or (not shown and not units[:start].strip(b" \n\0"))
             end += 2 if not shown and units[end : end + 2] == _SPACE else 0
             units = units[:start] + shown.encode(_CODEC) + units[end:]
     said = units.decode(_CODEC, "replace").strip()
-    return Reading(said.lstrip(" ,:\n") if is_hailed else said, is_for_us, is_for_another)
+    return said.lstrip(" ,:\n") if is_hailed else said
 
 
 def _shown(entity: Entity, marked: str, me: User) -> str | None:

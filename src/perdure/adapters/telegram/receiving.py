@@ -12,13 +12,14 @@ import msgspec
 import structlog
 
 from perdure.adapters.telegram import payloads
-from perdure.adapters.telegram.inbound import arrival_of
+from perdure.adapters.telegram.inbound import arrival_of, envelope_of
 from perdure.adapters.telegram.manifest import TelegramSettings
-from perdure.adapters.telegram.refusals import Refused
+from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
 from perdure.adapters.telegram.updates import KINDS, Update, User
 from perdure.adapters.telegram.wire import Api, Params
+from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
-from perdure.ports.adapter import HookRequest, HookResponse, Inlet
+from perdure.ports.adapter import HookRequest, HookResponse, Inlet, Reading
 from perdure.ports.manifest import Around
 
 log = structlog.get_logger("telegram")
@@ -53,11 +54,14 @@ class Receiving:
         self._clock = around.clock
         self._hook_url = f"{around.hook_url.rstrip('/')}/{_PATH}" if around.hook_url else ""
         self._me: User | None = None
+        self._has_offered = False
         self._offset = 0
 
     async def connect(self) -> str:
         me = msgspec.json.decode(await self._api.ask("getMe"), type=User)
-        if self._me is None:
+        if not self._has_offered:
+            # Once: a server that has us wait for this every time must not keep us away for good.
+            self._has_offered = True
             await self._try("setMyCommands", payloads.commands())
         self._me = me
         if self._settings.mode == "webhook":
@@ -86,7 +90,7 @@ class Receiving:
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
         if self._settings.mode != "webhook":
             return _refused(404, "this bot asks for its updates; set mode = webhook to send them")
-        given = request.headers.get(_HEADER, "").encode()
+        given = request.headers.get(_HEADER, "").encode(errors="replace")
         if not hmac.compare_digest(given, self._hook_secret().encode()):
             return _refused(401, "the secret is not the one that was given to setWebhook")
         inlet.alive()
@@ -109,7 +113,14 @@ class Receiving:
         return _updates.decode(said)
 
     async def _take(self, raw: msgspec.Raw, inlet: Inlet, *, is_polled: bool = True) -> None:
-        assert self._me is not None, "connect comes first"
+        number = _number(raw)
+        async with inlet.handling(f"update/{number}", bytes(raw)) as may_read:
+            if may_read:
+                await self._handle(raw, inlet, is_polled=is_polled)
+            elif is_polled:
+                self._offset = max(self._offset, number + 1)
+
+    async def _handle(self, raw: msgspec.Raw, inlet: Inlet, *, is_polled: bool) -> None:
         try:
             update = _update.decode(raw)
         except msgspec.MsgspecError as error:
@@ -119,19 +130,30 @@ class Receiving:
             await inlet.spoil(f"update/{number}", bytes(raw).decode(errors="replace"), str(error))
             self._offset = max(self._offset, number + 1) if is_polled else self._offset
             return
-        arrival = arrival_of(update, self._me)
-        if arrival is not None:
-            try:
-                await inlet.take(arrival)
-            except Rejected as error:
-                log.info("an update was rejected", update=update.update_id, why=error.message)
-            except Ambiguous as error:
-                raise Transient(f"{error.message}; Telegram will offer it again") from error
+        await self._offer(update, bytes(raw), inlet)
         if is_polled:
             self._offset = update.update_id + 1
         if update.callback_query is not None:
             # Else the button shows that it waits, for a minute.
-            await self._try("answerCallbackQuery", {"callback_query_id": update.callback_query.id})
+            params = {"callback_query_id": update.callback_query.id}
+            await self._try("answerCallbackQuery", params, can_wait=is_polled)
+
+    async def _offer(self, update: Update, payload: bytes, inlet: Inlet) -> None:
+        me = self._me
+        assert me is not None, "connect comes first"
+        envelope = envelope_of(update, me)
+        if envelope is None:
+            return
+
+        async def whole() -> Arrival | None:
+            return arrival_of(update, me)
+
+        try:
+            await inlet.take(envelope, Reading(whole=whole, payload=payload))
+        except Rejected as error:
+            log.info("an update was rejected", update=update.update_id, why=error.message)
+        except Ambiguous as error:
+            raise Transient(f"{error.message}; Telegram will offer it again") from error
 
     async def _set_hook(self) -> None:
         if not self._hook_url:
@@ -172,10 +194,14 @@ class Receiving:
         token = self._settings.token.reveal().encode()
         return hmac.new(token, b"perdure hook", hashlib.sha256).hexdigest()
 
-    async def _try(self, method: str, params: Params) -> None:
+    async def _try(self, method: str, params: Params, *, can_wait: bool = True) -> None:
+        """Do what nothing depends on. A wait that the server names is raised where the caller can
+        keep it: who answers a hook cannot."""
         try:
             await self._api.ask(method, params)
         except (Refused, Transient) as error:
+            if error.code == RATE_LIMITED and can_wait:
+                raise
             log.info("left undone", method=method, why=error.message)
 
 

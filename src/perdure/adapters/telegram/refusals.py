@@ -1,18 +1,44 @@
 """What a Bot API server says when it does not do as asked, and what to do about it."""
 
-import re
 from typing import Final
 
 import msgspec
 
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 
+RATE_LIMITED: Final = "rate_limited"
 _SECTION: Final = "[adapters.telegram]"
 _WORDS_MAX: Final = 300
-_UNKNOWN: Final = re.compile(r"method.*not (found|supported)", re.IGNORECASE)
-_GONE: Final = re.compile(r"message (to (edit|delete|react) )?.*(not|n't) found", re.IGNORECASE)
-_SAME: Final = re.compile(r"message is not modified", re.IGNORECASE)
-_NO_CHAT: Final = re.compile(r"chat not found|peer_id_invalid|user is deactivated", re.IGNORECASE)
+_NOT_FOUND: Final = ("not found", "n't found")
+_SAME: Final = "message is not modified"
+_FIXED: Final = "message can't be edited"
+_INVALID_ID: Final = "message_id_invalid"
+_NO_CHAT: Final = ("chat not found", "peer_id_invalid", "user is deactivated")
+# What is said of a topic that was deleted, or that its group has closed.
+_NO_THREAD: Final = (
+    "thread not found",
+    "thread is closed",
+    "topic not found",
+    "topic is closed",
+    "topic_closed",
+    "topic_deleted",
+    "topic_id_invalid",
+    "topic_not_found",
+)
+# What is said of marks, of the form of a rich message, and of a text that is nothing but marks.
+_NO_RENDERING: Final = (
+    "can't parse message",
+    "can't parse caption",
+    "can't parse text",
+    "entities",
+    "entity",
+    "parse mode",
+    "parse_mode",
+    "rich message",
+    "rich_message",
+    "text is empty",
+    "text must be non-empty",
+)
 
 
 class Parameters(msgspec.Struct, frozen=True):
@@ -47,20 +73,49 @@ class Refused(Permanent):
 
     @property
     def is_unknown_method(self) -> bool:
-        return self.status in (404, 501) or _UNKNOWN.search(self.words) is not None
+        return self.status in (404, 501) or _is_unknown(self.words)
 
     @property
     def is_gone(self) -> bool:
-        return self.status == 400 and _GONE.search(self.words) is not None
+        """Tell whether the message that was spoken of is not there."""
+        said = self.words.casefold()
+        is_missing = "message" in said and _has_any(said, _NOT_FOUND)
+        is_bad = (is_missing or _INVALID_ID in said) and not self.is_thread_gone
+        return self.status == 400 and is_bad
 
     @property
     def is_unchanged(self) -> bool:
-        return self.status == 400 and _SAME.search(self.words) is not None
+        return self.status == 400 and _SAME in self.words.casefold()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Tell whether the message is there and not ours to change."""
+        return self.status == 400 and _FIXED in self.words.casefold()
+
+    @property
+    def is_thread_gone(self) -> bool:
+        return self.status == 400 and _has_any(self.words, _NO_THREAD)
+
+    @property
+    def is_about_rendering(self) -> bool:
+        """Tell whether the same words may be taken without marks."""
+        return self.status == 400 and _has_any(self.words, _NO_RENDERING)
 
     @property
     def is_about_content(self) -> bool:
         """Said of what was sent, so that something else may be taken in its place."""
-        return self.status == 400 and self.moved_to is None and not self.is_gone
+        is_elsewhere = self.moved_to is not None or self.is_gone or self.is_thread_gone
+        return self.status == 400 and not is_elsewhere
+
+
+def _has_any(words: str, sought: tuple[str, ...]) -> bool:
+    said = words.casefold()
+    return any(each in said for each in sought)
+
+
+def _is_unknown(words: str) -> bool:
+    _, found, rest = words.casefold().partition("method")
+    return bool(found) and _has_any(rest, ("not found", "not supported"))
 
 
 def refusal(method: str, status: int, answer: Answer, *, is_repeatable: bool) -> PerdureError:
@@ -69,7 +124,7 @@ def refusal(method: str, status: int, answer: Answer, *, is_repeatable: bool) ->
         wait_s = parameters.retry_after
         return Transient(
             f"{method}: Telegram takes no more for now; it is tried again later",
-            code="rate_limited",
+            code=RATE_LIMITED,
             retry_after_s=wait_s,
         )
     if status == 409:
@@ -78,7 +133,7 @@ def refusal(method: str, status: int, answer: Answer, *, is_repeatable: bool) ->
             "make a bot of its own for each with @BotFather",
             code="conflict",
         )
-    if status >= 500 and _UNKNOWN.search(answer.words) is None:
+    if status >= 500 and not _is_unknown(answer.words):
         words = f"{method}: Telegram failed ({status}: {answer.words})"
         if is_repeatable:
             return Transient(f"{words}; it is tried again later")
@@ -109,7 +164,7 @@ def _advice(status: int, words: str) -> str:
             return "the file is too large for Telegram; send it another way"
         case _ if 300 <= status < 400:
             return f"the server redirects, which is not followed; set api_url of {_SECTION}"
-        case _ if _NO_CHAT.search(words):
+        case _ if _has_any(words, _NO_CHAT):
             return f"no such chat ({words}); the person has to write to the bot first"
         case _:
             return f"Telegram refuses this ({words}); change what is sent, or send it by hand"

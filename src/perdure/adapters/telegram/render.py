@@ -59,6 +59,11 @@ def is_web(target: str) -> bool:
     return _WEB.match(target) is not None
 
 
+def harmless(text: str) -> str:
+    """The text with every word broken that would call people together."""
+    return GROUP_MENTION.sub(f"@{_UNSEEN}", text)
+
+
 def _blocks(pen: Pen, blocks: Sequence[Block], *, is_tight: bool = False) -> None:
     for number, block in enumerate(blocks):
         if number:
@@ -84,7 +89,7 @@ def _block(pen: Pen, block: Block) -> None:
         case Rule():
             pen.write("———")
         case RawHtml(text):
-            pen.write(_harmless(text.rstrip("\n")))
+            pen.write(harmless(text.rstrip("\n")))
         case _:
             assert_never(block)
 
@@ -134,7 +139,7 @@ def _inlines(pen: Pen, inlines: Sequence[Inline]) -> None:
 def _inline(pen: Pen, inline: Inline) -> None:
     match inline:
         case Text(text):
-            pen.write(_harmless(text))
+            pen.write(harmless(text))
         case Emphasis(children):
             _looks(pen, "italic", children)
         case Strong(children):
@@ -168,8 +173,4 @@ def _link(pen: Pen, target: str, children: Sequence[Inline]) -> None:
     # An address that may do something in the app is shown, so that it is seen before it is used.
     _inlines(pen, words)
     if target and words != (Text(target),) and words != (Text(target.removeprefix("mailto:")),):
-        pen.write(f" ({_harmless(target)})")
-
-
-def _harmless(text: str) -> str:
-    return GROUP_MENTION.sub(f"@{_UNSEEN}", text)
+        pen.write(f" ({harmless(target)})")

@@ -1,9 +1,13 @@
 """What goes out: each effect as one call, and the receipt that comes back.
 
-Rich messages are the one thing asked for twice. A server that refuses one has not shown it, so the
-same words may follow in the plain form; after an unanswered call nothing does.
+Three things are asked for twice, since a server that refuses has done nothing: what goes to a group
+that has moved follows it there, the words of a rich message follow in the plain form, and a caption
+follows without its marks. After an unanswered call nothing does.
 """
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, assert_never
 
 import msgspec
@@ -11,7 +15,7 @@ import structlog
 
 from perdure.adapters.telegram import payloads
 from perdure.adapters.telegram.names import message_name
-from perdure.adapters.telegram.refusals import Refused
+from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
 from perdure.adapters.telegram.rich import is_rich
 from perdure.adapters.telegram.wire import Api, Attachment, Params
 from perdure.domain.address import Address
@@ -25,6 +29,8 @@ from perdure.ports.adapter import (
     Preview,
     React,
     Receipt,
+    ThreadGone,
+    Unrenderable,
     Unsupported,
     Upload,
 )
@@ -52,15 +58,17 @@ class Sending:
 
     async def look_around(self) -> None:
         """Find out whether the server knows rich messages. An edit cannot tell: servers take what
-        they do not know for absent, and some then change nothing and call it done."""
+        they do not know for absent, and some then change nothing and call it done. A wait that the
+        server names is the caller's to keep."""
         if not self._wants_rich:
             return
         try:
             await self._api.ask("sendRichMessage")
         except Refused as refused:
             self._has_rich = refused.status == 400
-        except Transient:
-            return
+        except Transient as error:
+            if error.code == RATE_LIMITED:
+                raise
 
     async def perform(self, effect: Effect) -> Receipt:
         match effect:
@@ -68,14 +76,14 @@ class Sending:
                 return await self._post(effect)
             case Edit():
                 target = {**payloads.message(effect.receipt), **payloads.keyboard(effect.choices)}
-                await self._edit(target, effect.text)
+                await self._edit(target, effect.text, is_plain=effect.is_plain)
                 return Receipt(external_id=effect.receipt)
             case Delete():
                 return await self._delete(effect)
             case Upload():
                 return await self._upload(effect)
             case React():
-                await self._api.ask("setMessageReaction", payloads.reaction(effect))
+                await self._react(effect)
                 return Receipt(external_id=effect.external_id)
             case _:
                 assert_never(effect)
@@ -102,32 +110,36 @@ class Sending:
                 assert_never(preview.streaming)
 
     async def typing(self, address: Address) -> None:
-        await self._api.ask("sendChatAction", {**payloads.place(address), "action": "typing"})
+        await self._ask("sendChatAction", {**payloads.place(address), "action": "typing"})
 
     async def _post(self, post: Post) -> Receipt:
         around = payloads.post(post)
-        if self._is_rich(post.text):
+        if self._is_rich(post.text) and not post.is_plain:
             try:
                 params = {**around, **payloads.rich(post.text)}
                 return _receipt(await self._send("sendRichMessage", params))
             except Refused as refused:
                 self._give_up_rich(refused)
-        return _receipt(await self._send("sendMessage", {**around, **payloads.words(post.text)}))
+        params = {**around, **_content(post.text, is_plain=post.is_plain)}
+        with _telling_of_rendering(is_plain=post.is_plain):
+            return _receipt(await self._send("sendMessage", params))
 
-    async def _edit(self, target: Params, text: str) -> None:
+    async def _edit(self, target: Params, text: str, *, is_plain: bool = False) -> None:
         try:
-            if self._is_rich(text):
+            if self._is_rich(text) and not is_plain:
                 try:
-                    await self._api.ask("editMessageText", {**target, **payloads.rich(text)})
+                    await self._ask("editMessageText", {**target, **payloads.rich(text)})
                 except Refused as refused:
                     if refused.is_unchanged:
                         return
                     self._give_up_rich(refused)
                 else:
                     return
-            await self._api.ask("editMessageText", {**target, **payloads.words(text)})
+            params = {**target, **_content(text, is_plain=is_plain)}
+            with _telling_of_rendering(is_plain=is_plain):
+                await self._ask("editMessageText", params)
         except Refused as refused:
-            if refused.is_gone:
+            if refused.is_gone or refused.is_fixed:
                 raise NotFound("the message is no longer there; it is posted anew") from refused
             if not refused.is_unchanged:
                 raise
@@ -137,14 +149,15 @@ class Sending:
         if self._is_rich(preview.text):
             try:
                 params = {**around, **payloads.rich(preview.text)}
-                await self._api.ask("sendRichMessageDraft", params)
+                await self._ask("sendRichMessageDraft", params)
             except Refused as refused:
                 self._give_up_rich(refused)
             else:
                 return
         try:
             params = {**around, **payloads.draft_words(preview.text)}
-            await self._api.ask("sendMessageDraft", params)
+            with _telling_of_rendering():
+                await self._ask("sendMessageDraft", params)
         except Refused as refused:
             if refused.is_unknown_method or "draft" in refused.words.casefold():
                 raise Unsupported(f"no drafts here ({refused.words}); edit instead") from refused
@@ -152,21 +165,37 @@ class Sending:
 
     async def _delete(self, delete: Delete) -> Receipt:
         try:
-            await self._api.ask("deleteMessage", payloads.message(delete.receipt))
+            await self._ask("deleteMessage", payloads.message(delete.receipt))
         except Refused as refused:
             if not refused.is_gone:
                 raise
         return Receipt(external_id=GONE)
 
+    async def _react(self, react: React) -> None:
+        """What is gone bears no mark."""
+        try:
+            await self._ask("setMessageReaction", payloads.reaction(react))
+        except Refused as refused:
+            if not refused.is_gone:
+                raise
+
     async def _upload(self, upload: Upload) -> Receipt:
-        params = payloads.upload(upload)
+        try:
+            return await self._file(upload, payloads.upload(upload))
+        except Refused as refused:
+            if not refused.is_about_rendering:
+                raise
+            log.info("a caption was refused, sent without marks", words=refused.words)
+        return await self._file(upload, payloads.upload(upload, is_plain=True))
+
+    async def _file(self, upload: Upload, params: Params) -> Receipt:
         if payloads.is_photo(upload):
             try:
                 photo = payloads.attachment(upload, "photo")
                 return _receipt(await self._send("sendPhoto", params, photo))
             except Refused as refused:
                 # Too wide, too tall or not what its name says: as a file it is taken all the same.
-                if not refused.is_about_content:
+                if not refused.is_about_content or refused.is_about_rendering:
                     raise
         document = payloads.attachment(upload, "document")
         return _receipt(await self._send("sendDocument", params, document))
@@ -174,17 +203,37 @@ class Sending:
     async def _send(
         self, method: str, params: Params, attachment: Attachment | None = None
     ) -> msgspec.Raw:
+        """Show something new."""
+        return await self._followed(
+            partial(self._api.send, method, attachment=attachment), params, what=method
+        )
+
+    async def _ask(self, method: str, params: Params) -> msgspec.Raw:
+        """Do what may be done twice without harm."""
+        return await self._followed(partial(self._api.ask, method), params, what=method)
+
+    async def _followed(
+        self, call: Callable[[Params], Awaitable[msgspec.Raw]], params: Params, *, what: str
+    ) -> msgspec.Raw:
+        """Make a call in its chat, wherever that is by now. The refusal of a group that has moved
+        says where to, so a new process learns it again."""
         chat = params["chat_id"]
-        params = {**params, "chat_id": self._moves.get(chat, chat)}
         try:
-            return await self._api.send(method, params, attachment=attachment)
+            try:
+                return await call({**params, "chat_id": self._moves.get(chat, chat)})
+            except Refused as refused:
+                if refused.moved_to is None:
+                    raise
+                if chat in self._moves or len(self._moves) < _MOVES_MAX:
+                    self._moves[chat] = refused.moved_to
+                return await call({**params, "chat_id": refused.moved_to})
         except Refused as refused:
-            if refused.moved_to is None:
-                raise
-            if len(self._moves) < _MOVES_MAX:
-                self._moves[chat] = refused.moved_to
-            params = {**params, "chat_id": refused.moved_to}
-            return await self._api.send(method, params, attachment=attachment)
+            if "message_thread_id" in params and refused.is_thread_gone:
+                raise ThreadGone(
+                    f"{what}: the topic is gone or closed ({refused.words}); open it again to be "
+                    "answered there"
+                ) from refused
+            raise
 
     def _is_rich(self, text: str) -> bool:
         return self._has_rich and is_rich(text)
@@ -197,6 +246,21 @@ class Sending:
         elif not refused.is_about_content:
             raise refused
         log.info("rich message refused, sent in the plain form", words=refused.words)
+
+
+def _content(text: str, *, is_plain: bool) -> Params:
+    return payloads.plain(text) if is_plain else payloads.words(text)
+
+
+@contextmanager
+def _telling_of_rendering(*, is_plain: bool = False) -> Iterator[None]:
+    """What has no marks cannot be refused for them."""
+    try:
+        yield
+    except Refused as refused:
+        if is_plain or not refused.is_about_rendering:
+            raise
+        raise Unrenderable(refused.message) from refused
 
 
 def _receipt(result: msgspec.Raw) -> Receipt:

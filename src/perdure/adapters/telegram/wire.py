@@ -4,7 +4,6 @@ The server answers `{"ok": true, "result": …}` or says why not. Nothing is tri
 error quotes an address: the token is part of it.
 """
 
-import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
@@ -17,6 +16,7 @@ from yarl import URL
 from perdure.adapters.telegram.refusals import Answer, refusal
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
+from perdure.ports.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0
@@ -97,7 +97,7 @@ class Api:
         headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else {}
         try:
             async with (
-                asyncio.timeout(timeout_s),
+                time_limit(timeout_s),
                 self._opened().post(
                     self._address(f"/bot{{}}/{method}"),
                     data=body,

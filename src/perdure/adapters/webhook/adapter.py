@@ -19,7 +19,6 @@ from perdure.adapters.webhook.wire import Wire
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate
 from perdure.domain.errors import NotFound, Permanent, Rejected
-from perdure.domain.ids import PartId
 from perdure.ports.adapter import (
     Effect,
     HookRequest,
@@ -29,6 +28,7 @@ from perdure.ports.adapter import (
     Post,
     Preview,
     Receipt,
+    Sought,
     Unsupported,
 )
 from perdure.ports.manifest import Around
@@ -40,8 +40,8 @@ CAPABILITIES: Final = Capabilities(
     pace=Pace(account=Rate(50, 1), place=Rate(20, 1)),
 )
 ALIVE_S: Final = 60
-# The receipt of an answer that waits to be asked for.
-POLL: Final = "poll"
+# What the receipt of an answer begins with that waits to be asked for; its key follows.
+POLL: Final = "poll:"
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Webhook:
                 "about; set callback to get such messages"
             )
         if route.callback is None:
-            return Receipt(external_id=POLL)
+            return Receipt(external_id=POLL + effect.key)
         await self._call_back(name, route.callback, effect, answered)
         return Receipt(external_id=effect.key)
 
@@ -99,7 +99,7 @@ class Webhook:
         )
         await self._wire.post(name, url, headers, body)
 
-    async def find(self, key: PartId, address: Address) -> Receipt | None:
+    async def find(self, sought: Sought) -> Receipt | None:
         raise Permanent("a callback cannot be asked what it has; send the part again")
 
     async def preview(self, preview: Preview) -> str:
@@ -139,9 +139,10 @@ class Webhook:
     async def _take(
         self, name: str, route: Route, message: str, request: HookRequest, inlet: Inlet
     ) -> HookResponse:
-        payload = Payload(request.body, request.headers)
-        arrival = arrival_of(name, route, message=message, payload=payload)
-        await inlet.take(arrival)
+        async with inlet.handling(external_id_of(name, message), request.body) as may_read:
+            if may_read:
+                payload = Payload(request.body, request.headers)
+                await inlet.take(arrival_of(name, route, message=message, payload=payload))
         poll = f"{self._url}/{quote(name, safe='')}/{quote(message, safe='')}"
         body = msgspec.json.encode(render.Taken(id=message, poll=poll))
         return HookResponse(status=202, body=body)

@@ -15,6 +15,7 @@ import aiohttp
 
 from perdure.domain.errors import PerdureError, Permanent, Transient
 from perdure.ports.clock import Clock
+from perdure.ports.time_limits import time_limit
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
 _LATER: Final = frozenset(
@@ -42,11 +43,11 @@ class Wire:
             data=io.BytesIO(body),
             headers={**headers, "Content-Type": "application/json", "User-Agent": "perdure"},
             allow_redirects=False,
-            timeout=self._timeout,
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._timeout.connect),
         )
         try:
             # The status says all; a body that is still coming is not waited for.
-            async with sending as response:
+            async with time_limit(self._timeout.total), sending as response:
                 refusal = _refused(route, response, now_ms=self._clock.now_ms())
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(route, error) from error
@@ -91,20 +92,29 @@ def _refused(route: str, response: aiohttp.ClientResponse, *, now_ms: int) -> Pe
         return None
     said = f"the callback of route {route} answered {status}"
     if status in _LATER or status >= 500:
-        after_s = retry_after_s(response.headers.get("Retry-After", ""), now_ms=now_ms)
+        after_s = retry_after_s(response.headers, now_ms=now_ms)
         return Transient(f"{said}; it is tried again", retry_after_s=after_s)
     if 300 <= status < 400:
         return Permanent(f"{said}; redirects are not followed: set callback to where it leads")
     return Permanent(f"{said}; {_ADVICE.get(status, 'see its log for why')}")
 
 
-def retry_after_s(value: str, *, now_ms: int) -> float | None:
+def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
     """How long to wait, from seconds or a date."""
+    value = headers.get("Retry-After", "")
     if value.isascii() and value.isdigit():
         return float(value[:9])
+    until_s = _instant_s(value)
+    if until_s is None:
+        return None
+    # The server's own clock, where it says what that shows: ours may be wrong by hours.
+    asked_s = _instant_s(headers.get("Date", ""))
+    return max(until_s - (now_ms / 1000 if asked_s is None else asked_s), 0.0)
+
+
+def _instant_s(value: str) -> float | None:
     try:
         moment = parsedate_to_datetime(value)
-    except (TypeError, ValueError):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
         return None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(aware.timestamp() - now_ms / 1000, 0.0)

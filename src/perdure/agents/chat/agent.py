@@ -1,12 +1,10 @@
-"""One model call: send it, again if it failed before the first token, and stream the answer.
+"""One model call: send it once, and stream the answer.
 
-Once a response has begun the call is never made again: its tokens are paid for, and some of them
-may have been shown. Before that the failures that pass by themselves are waited out, as long as
-the server asked for and never longer in all than the settings allow.
+Whether it is made again is decided by whoever has asked for it. Only a failure before the first
+token says that it may be: after that the tokens are paid for, and some may have been shown.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Iterator
 
 import aiohttp
 
@@ -19,11 +17,8 @@ from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import Message, Request
 from perdure.domain.stream import AgentEvent, Spent, Stopped, Text, Thinking
+from perdure.ports.agent import Work
 from perdure.ports.clock import Clock
-
-_FIRST_WAIT_S: Final = 0.5
-# Multiples of it, without their whole part, spread evenly however many there are.
-_GOLDEN: Final = 0.618_033_988_749_895
 
 
 class ChatAgent:
@@ -33,21 +28,19 @@ class ChatAgent:
         self._settings = settings
         self._dialect = DIALECTS[settings.api]
         self._wire = Wire(settings, session=session, clock=clock)
-        self._clock = clock
-        self._waits = 0
 
     def encode(self, message: Message) -> bytes:
         return self._dialect.encode(message)
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
         try:
             body = self._dialect.body(request, self._settings)
         except (Rejected, UnicodeError) as error:
             yield Stopped(reason=StopReason.INVALID_REQUEST, detail=str(error))
             return
-        exchange = await self._post(body)
+        exchange = await self._wire.post(body, room=request.room)
         if isinstance(exchange, Failure):
-            yield Stopped(reason=exchange.reason, detail=exchange.detail)
+            yield exchange.as_stopped()
             return
         is_told = False
         try:
@@ -66,27 +59,6 @@ class ChatAgent:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def _post(self, body: Sequence[bytes]) -> Exchange | Failure:
-        retries, waited_s = 0, 0.0
-        while True:
-            result = await self._wire.post(body)
-            if isinstance(result, Exchange) or not result.may_retry:
-                return result
-            wait_s = self._wait_s(retries, result)
-            if retries == self._settings.retries or (
-                waited_s + wait_s > self._settings.retry_wait_max_s
-            ):
-                return result
-            retries += 1
-            waited_s += wait_s
-            await self._clock.sleep(wait_s)
-
-    def _wait_s(self, retries: int, failure: Failure) -> float:
-        """Doubling, and spread out, so that turns that failed together do not return together."""
-        self._waits += 1
-        own_s = _FIRST_WAIT_S * 2.0**retries * (1 + self._waits * _GOLDEN % 1)
-        return max(own_s, failure.retry_after_s or 0.0)
-
 
 def _ending(exchange: Exchange, request: Request) -> Iterator[AgentEvent]:
     answer = exchange.answer
@@ -94,9 +66,10 @@ def _ending(exchange: Exchange, request: Request) -> Iterator[AgentEvent]:
     reason = answer.outcome()
     if failure is None and reason is StopReason.TOOL_CALLS:
         yield from answer.calls.whole(request)
-    yield Spent(answer.usage)
+    if failure is None or not failure.may_retry:
+        yield Spent(answer.usage)
     if failure is not None or reason is None:
         assert failure is not None, "an answer without a finish is a failure"
-        yield Stopped(reason=failure.reason, detail=failure.detail)
+        yield failure.as_stopped()
     else:
         yield Stopped(reason=reason, detail=answer.detail)

@@ -12,7 +12,9 @@ from typing import TypeVar
 import msgspec
 
 from perdure.agents.chat.calls import CallSlots
+from perdure.agents.chat.complaints import Complaint
 from perdure.agents.chat.thoughts import ThoughtScanner
+from perdure.domain.bounds import ROOM, Measure
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.text import storable
@@ -28,25 +30,27 @@ class Garbage(Exception):
 class Answer:
     """`texts` is what came as text, in which there may be thoughts. `has_begun`: a first token of
     any sort was seen. `is_thinking`: thoughts came, and no text after them. `is_over`: nothing
-    more will come."""
+    more will come. `measure` knows how much may come."""
 
     texts: list[str] = field(default_factory=list)
     calls: CallSlots = field(default_factory=CallSlots)
     usage: Usage = field(default_factory=lambda: Usage(model_calls=1))
     finish: StopReason | None = None
     detail: str = ""
-    error: str = ""
+    error: Complaint | None = None
     has_begun: bool = False
     is_thinking: bool = False
     is_over: bool = False
+    measure: Measure = field(default_factory=lambda: Measure(ROOM))
     _thoughts: ThoughtScanner = field(default_factory=ThoughtScanner)
 
     def drain(self) -> str:
         """Return the text that came since the last call, without the thoughts in it."""
         if not self.texts:
             return ""
-        text = self._thoughts.feed(storable("".join(self.texts)))
+        text = self._thoughts.feed(self.measure.text(storable("".join(self.texts))))
         self.texts.clear()
+        self._end_if_too_much()
         if self._thoughts.is_inside:
             self.is_thinking = True
         return text
@@ -54,6 +58,26 @@ class Answer:
     def rest(self) -> str:
         """Return the end of the text: what might have become a thought and did not."""
         return self._thoughts.rest(is_finished=self.outcome() is StopReason.STOP)
+
+    def add_call(
+        self, *, index: int | None = None, call_id: str = "", name: str = "", arguments: str = ""
+    ) -> None:
+        """Take a piece of a tool call."""
+        self.has_begun = True
+        self.calls.add(index=index, call_id=call_id, name=name, arguments=arguments)
+        self.measure.add(call_id + name + arguments)
+        self.measure.count_calls(len(self.calls))
+        self._end_if_too_much()
+
+    def exceed(self) -> None:
+        """Take note that the answer is too long, before all of it could be read."""
+        self.measure.exceed(self.measure.room.too_long())
+        self._end_if_too_much()
+
+    def _end_if_too_much(self) -> None:
+        if self.measure.excess:
+            self.is_over = True
+            self.calls.clear()
 
     def finished(self, reason: StopReason | None, *, said: str) -> None:
         """Take the provider's marker; an unknown one is a finish all the same."""
@@ -70,10 +94,10 @@ class Answer:
             return StopReason.STOP
         return self.finish
 
-    def failed(self, message: str) -> None:
-        self.has_begun = True
+    def failed(self, said: Complaint) -> None:
+        """Take an error that the provider sent instead of the rest; the first one is the cause."""
         self.is_over = True
-        self.error = message
+        self.error = self.error or said
 
 
 def decode(decoder: msgspec.json.Decoder[T], event: bytes) -> T:

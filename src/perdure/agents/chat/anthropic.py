@@ -7,6 +7,7 @@ of them is in the encoded history, whose bytes therefore stay the same from requ
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +25,7 @@ from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
 from perdure.domain.options import Options
 from perdure.domain.prompt import Message, Note, Request, Role
+from perdure.domain.urls import below
 
 VERSION: Final = "2023-06-01"
 # The wire requires a number; this many tokens every model since 2024 accepts.
@@ -82,8 +84,8 @@ _tools_decoder: Final = msgspec.json.Decoder(list[_OpenAiTool])
 
 
 def url(base_url: str) -> str:
-    base = base_url.rstrip("/")
-    return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
+    has_version = urlsplit(base_url).path.rstrip("/").endswith("/v1")
+    return below(base_url, "messages" if has_version else "v1/messages")
 
 
 def headers(settings: ChatSettings) -> Mapping[str, str]:

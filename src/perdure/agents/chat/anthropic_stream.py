@@ -23,6 +23,7 @@ _FINISHES: Final = {
     "refusal": StopReason.CONTENT_FILTER,
 }
 _NOTHING: Final = msgspec.Raw()
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 _EMPTY: Final = (b"", b"{}", b"null")
 
 
@@ -91,14 +92,14 @@ def read(event: bytes, answer: Answer) -> None:
     elif kind == "message_stop":
         answer.is_over = True
     elif kind == "error":
-        answer.failed(complaint(bytes(what.error)).text)
+        answer.failed(complaint(bytes(what.error)))
 
 
 def read_whole(body: bytes, answer: Answer) -> None:
     """Take an answer that came at once, from a server that does not stream."""
     whole = decode(_whole, body)
     if bytes(whole.error) not in _EMPTY:
-        answer.failed(complaint(bytes(whole.error)).text)
+        answer.failed(complaint(bytes(whole.error)))
         return
     if whole.content is None:
         raise Garbage
@@ -113,7 +114,7 @@ def _take_delta(index: int, delta: _Delta, answer: Answer) -> None:
     if delta.text:
         answer.texts.append(delta.text)
     elif delta.partial_json and answer.calls.has(index):
-        answer.calls.add(index=index, arguments=delta.partial_json)
+        answer.add_call(index=index, arguments=delta.partial_json)
     elif delta.thinking is not _NOTHING:
         answer.is_thinking = True
 
@@ -122,12 +123,13 @@ def _take_content(index: int, content: _Content, answer: Answer) -> None:
     if content.text:
         answer.has_begun = True
         answer.texts.append(content.text)
+    if content.type in _THOUGHTS:
+        answer.has_begun = answer.is_thinking = True
     if content.type == "tool_use":
-        answer.has_begun = True
         raw = bytes(content.input)
         # A stream opens each call with an empty object and sends the real one in pieces.
         arguments = "" if raw in _EMPTY else raw.decode("utf-8", "replace")
-        answer.calls.add(index=index, call_id=content.id, name=content.name, arguments=arguments)
+        answer.add_call(index=index, call_id=content.id, name=content.name, arguments=arguments)
 
 
 def _take_ending(what: _Event, answer: Answer) -> None:

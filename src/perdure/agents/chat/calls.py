@@ -9,6 +9,7 @@ servers count from zero in every answer and strict ones refuse an id they have s
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import StringIO
 
 import msgspec
 
@@ -22,15 +23,23 @@ class _Slot:
     index: int | None
     id: str = ""
     name: str = ""
-    arguments: list[str] = field(default_factory=list)
+    # Pieces may be as short as a character; kept one by one they would take fifty times as much.
+    arguments: StringIO = field(default_factory=StringIO)
+
+    @property
+    def has_arguments(self) -> bool:
+        return self.arguments.tell() > 0
 
 
 @dataclass(slots=True)
 class CallSlots:
     _slots: list[_Slot] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self._slots)
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def clear(self) -> None:
+        self._slots.clear()
 
     def has(self, index: int) -> bool:
         return any(slot.index == index for slot in self._slots)
@@ -40,10 +49,10 @@ class CallSlots:
     ) -> None:
         slot = self._slot(index, call_id, name)
         slot.id = slot.id or call_id
-        if name and name != slot.name and not slot.arguments:
+        if name and name != slot.name and not slot.has_arguments:
             slot.name += name
         if arguments:
-            slot.arguments.append(arguments)
+            slot.arguments.write(arguments)
 
     def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
         """The newest call this piece can belong to, or a new one."""
@@ -54,7 +63,7 @@ class CallSlots:
                 if index is None:
                     continue
                 break
-            is_second_whole = index is None and not call_id and name and slot.arguments
+            is_second_whole = index is None and not call_id and name and slot.has_arguments
             if is_second_whole:
                 break
             return slot
@@ -80,7 +89,7 @@ class CallSlots:
             yield Call(
                 id=call_id,
                 name=storable(slot.name) or "unknown",
-                arguments=storable("".join(slot.arguments)) or "{}",
+                arguments=storable(slot.arguments.getvalue()) or "{}",
             )
 
 

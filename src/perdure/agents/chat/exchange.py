@@ -2,7 +2,11 @@
 
 Time is watched by one timer per response instead of one per read: a read only notes when it began
 to wait, and the timer, when it goes off, looks whether that is too long ago or sets itself again.
-At ten thousand streams this is a fifth of the cost of a token.
+At ten thousand streams this is a fifth of the cost of a token. Only time in which the process ran
+is counted: what a server wrote while we stood still is read before anybody calls it silent.
+
+An answer that has grown for a moment is read as often as it is made durable. A model says a token
+every 20 to 50 ms, and waking up for each of them would cost more than everything else.
 
 Closing an exchange closes its connection at once, unless the response has been read to its end,
 when the connection is back in the pool already.
@@ -20,14 +24,21 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.failures import Failure, Server
 from perdure.agents.chat.intake import Intake
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.domain.bounds import Room
+from perdure.domain.cadence import gathering_s
+from perdure.ports.time_limits import Timer, running_time
 
 # After the finish only usage and the end are missing; nobody should wait long for those.
 _LINGER_S: Final = 5.0
 _END_LINGER_S: Final = 0.05
+# A server that sends so much at once is not waited for.
+_PLENTY_BYTES: Final = 16 * 1024
 
 
 class Exchange:
-    """Nothing is raised: what goes wrong is told by `ending`. `deadline` is the first token's."""
+    """Nothing is raised: what goes wrong is told by `ending`. `deadline` is the first token's, a
+    reading of `running_time`; `retry_after_s` is the wait that the response asks for, in case that
+    it is an error."""
 
     def __init__(
         self,
@@ -35,31 +46,39 @@ class Exchange:
         settings: ChatSettings,
         server: Server,
         *,
+        room: Room,
         deadline: float,
+        retry_after_s: float | None = None,
     ) -> None:
         self._response = response
         self._content = response.content
         self._settings = settings
         self._server = server
-        self._intake = Intake(DIALECTS[settings.api])
+        self._intake = Intake(DIALECTS[settings.api], room)
         self.answer: Answer = self._intake.answer
         self._is_read = False
-        self._has_told = False
+        self._is_plenty = False
+        self._told_at: float | None = None
+        self._gathering: asyncio.Future[None] | None = None
         self._failure: Failure | None = None
+        self._retry_after_s = retry_after_s
         self._deadline = deadline
-        self._loop = asyncio.get_running_loop()
+        self._time = running_time()
         self._waits_since: float | None = None
         self._patience_s: float | None = None
-        self._timer = self._loop.call_at(deadline, self._watch)
+        self._timer = Timer(deadline, self._watch)
+        self._content.on_eof(self._wake)
 
     async def next_text(self) -> str | None:
         """The text of one network read, which may be empty; None at the end."""
         if self._is_read:
             return None
         try:
-            self._waits_since = self._loop.time()
+            await self._gather()
+            self._waits_since = self._time.now_s()
             chunk = await self._content.readany()
             self._waits_since = None
+            self._is_plenty = len(chunk) > _PLENTY_BYTES
             if chunk:
                 self._intake.feed(chunk)
             else:
@@ -72,15 +91,43 @@ class Exchange:
         except (aiohttp.ClientError, OSError, RuntimeError):
             # A RuntimeError is what aiohttp raises when the session is closed between two reads.
             self._is_read = True  # without a finish, that is a cut
-        if self.answer.is_over:
+        text = self.answer.drain()
+        await self._go_on()
+        if self._is_read:
+            text += self.answer.rest()
+        if text and self._told_at is None:
+            self._told_at = asyncio.get_running_loop().time()
+        return text
+
+    async def _go_on(self) -> None:
+        """Decide how long what comes next is waited for, if anybody wants it."""
+        if self.answer.measure.excess:
+            self._is_read = True  # nobody wants the rest
+        elif self.answer.is_over:
             await self._read_end()
         elif self.answer.has_begun:
             self._set_patience()
-        text = self.answer.drain()
-        if self._is_read:
-            text += self.answer.rest()
-        self._has_told = self._has_told or bool(text)
-        return text
+
+    async def _gather(self) -> None:
+        """Let what comes before the next flush come together, unless the answer ends before."""
+        if self._told_at is None or self._is_plenty or self._content.is_eof():
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        left_s = gathering_s(now, grown_s=now - self._told_at)
+        if left_s <= 0:
+            return
+        self._gathering = loop.create_future()
+        timer = loop.call_later(left_s, self._wake)
+        try:
+            await self._gathering
+        finally:
+            timer.cancel()
+            self._gathering = None
+
+    def _wake(self) -> None:
+        if self._gathering is not None and not self._gathering.done():
+            self._gathering.set_result(None)
 
     def _set_patience(self) -> None:
         """Silence counts from the first token on; after the finish there is little to wait for."""
@@ -92,17 +139,17 @@ class Exchange:
 
     def _set_timer(self) -> None:
         self._timer.cancel()
-        self._timer = self._loop.call_at(self._due(), self._watch)
+        self._timer = Timer(self._due(), self._watch)
 
     def _due(self) -> float:
         if self._patience_s is None:
             return self._deadline
         # A reader that is busy with what it got is not kept waiting by the server.
-        since = self._loop.time() if self._waits_since is None else self._waits_since
+        since = self._time.now_s() if self._waits_since is None else self._waits_since
         return since + self._patience_s
 
     def _watch(self) -> None:
-        if self._waits_since is not None and self._due() <= self._loop.time():
+        if self._waits_since is not None and self._due() <= self._time.now_s():
             self._content.set_exception(TimeoutError())
         elif not self._is_read:
             self._set_timer()
@@ -129,11 +176,20 @@ class Exchange:
 
     def ending(self) -> Failure | None:
         """What kept the answer from its finish; None when it has one."""
-        if self.answer.error:
-            return failures.said_error(self._server, self.answer.error)
-        if self.answer.finish is not None:
+        answer = self.answer
+        if answer.measure.excess:
+            return failures.too_much(self._server, answer.measure.excess)
+        if answer.error is not None and not answer.has_begun:
+            return failures.said_at_once(
+                self._server, answer.error, retry_after_s=self._retry_after_s
+            )
+        if answer.error is not None:
+            return failures.said_error(self._server, answer.error)
+        if answer.finish is not None:
             return None
-        return self._failure or failures.cut(self._server, has_told=self._has_told)
+        return self._failure or failures.cut(
+            self._server, has_told=self._told_at is not None, has_begun=answer.has_begun
+        )
 
     def close(self) -> None:
         self._is_read = True

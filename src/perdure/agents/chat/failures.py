@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.agents.chat.complaints import Complaint
+from perdure.domain.errors import OUT_OF_FILES
 from perdure.domain.outcomes import StopReason
+from perdure.domain.stream import Stopped
 from perdure.domain.text import storable
+from perdure.domain.urls import shown_url
 
 _RETRIED: Final = frozenset({408, 409, 425, 429})
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_not_active"})
@@ -29,19 +32,33 @@ _SECRET_MIN: Final = 8
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` is the HTTP status by which the server refused, 0 if there was none."""
+
     reason: StopReason
     detail: str
     may_retry: bool = False
+    status: int = 0
     retry_after_s: float | None = None
+
+    def as_stopped(self) -> Stopped:
+        return Stopped(
+            reason=self.reason,
+            detail=self.detail,
+            may_retry=self.may_retry,
+            status=self.status,
+            retry_after_s=self.retry_after_s,
+        )
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What the words may mention: the agent, its model, the address; and what they must not."""
+    """What the words may mention: the agent, its model, the address; and what they must not: the
+    keys, and what may be secret in the address."""
 
     agent: str
     model: str
     url: str
     secrets: tuple[str, ...] = ()
+    url_secrets: tuple[str, ...] = ()
 
     def failure(
         self,
@@ -49,15 +66,17 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         words: str,
         *,
         may_retry: bool = False,
+        status: int = 0,
         retry_after_s: float | None = None,
     ) -> Failure:
-        for secret in self.secrets:
-            if len(secret) >= _SECRET_MIN:
-                words = words.replace(secret, "***")
+        keys = [secret for secret in self.secrets if len(secret) >= _SECRET_MIN]
+        for secret in (*keys, *self.url_secrets):
+            words = words.replace(secret, "***")
         return Failure(
             reason=reason,
             detail=storable(words),
             may_retry=may_retry,
+            status=status,
             retry_after_s=retry_after_s,
         )
 
@@ -93,13 +112,13 @@ def refused(
             f"the conversation is too long for {server.model} ({status}){quoted}; "
             "begin a new conversation, or choose a model with a larger window"
         )
-        return server.failure(StopReason.CONTEXT_EXCEEDED, words)
+        return server.failure(StopReason.CONTEXT_EXCEEDED, words, status=status)
     else:
         words = (
             f"{server.url} refused the request ({status}){quoted}; "
             f"check the settings of agent {server.agent}"
         )
-    return server.failure(StopReason.PROVIDER_REJECTED, words)
+    return server.failure(StopReason.PROVIDER_REJECTED, words, status=status)
 
 
 def _overloaded(
@@ -108,35 +127,57 @@ def _overloaded(
     quoted = f": {said.text}" if said.text else ""
     if said.code in _NO_CREDIT:
         words = f"{server.url} has no credit left for this key ({status}){quoted}; top it up"
-        return server.failure(StopReason.PROVIDER_REJECTED, words)
+        return server.failure(StopReason.PROVIDER_REJECTED, words, status=status)
     if status == 429:
         wait = f" in {retry_after_s:.0f} s" if retry_after_s else " later"
         words = f"{server.url} takes no more requests now (429){quoted}; {_AGAIN}{wait}"
     else:
         words = f"{server.url} failed ({status}){quoted}; {_AGAIN}, or look at the server"
     return server.failure(
-        StopReason.PROVIDER_ERROR, words, may_retry=True, retry_after_s=retry_after_s
+        StopReason.PROVIDER_ERROR,
+        words,
+        may_retry=True,
+        status=status,
+        retry_after_s=retry_after_s,
     )
 
 
 def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
-    """The wait the server asked for, given in seconds or as a date."""
+    """The wait the server asked for, given in seconds or as a date, or in milliseconds."""
+    exact = headers.get("Retry-After-Ms", "").strip()
+    if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", exact):
+        return float(exact) / 1000
     value = headers.get("Retry-After", "").strip()
     if not value:
         return None
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
         return float(value)
+    until_s = _instant_s(value)
+    if until_s is None:
+        return None
+    # The server's own clock, where it says what that shows: ours may be wrong by hours.
+    asked_s = _instant_s(headers.get("Date", ""))
+    return max(0.0, until_s - (now_ms / 1000 if asked_s is None else asked_s))
+
+
+def _instant_s(value: str) -> float | None:
+    """Read the date of a header, in seconds since 1970."""
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    return max(0.0, at_s - now_ms / 1000)
 
 
 def unreachable(server: Server, error: Exception) -> Failure:
     words = f"nothing answers at {server.url} ({_plain(error)}); is the server running?"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
+
+
+def no_descriptor(server: Server) -> Failure:
+    """Nobody was asked: this process could not open one more connection."""
+    words = f"{server.url} was not asked: {OUT_OF_FILES}"
+    return server.failure(StopReason.OUT_OF_DESCRIPTORS, words, may_retry=True)
 
 
 def unknown_host(server: Server) -> Failure:
@@ -177,12 +218,13 @@ def silent(server: Server, seconds: float) -> Failure:
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
 
-def cut(server: Server, *, has_told: bool) -> Failure:
+def cut(server: Server, *, has_told: bool, has_begun: bool) -> Failure:
+    """An answer without an end. The call may be made again if not even a thought has come."""
     if has_told:
         words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
     else:
         words = f"{server.url} broke off before the first word of its answer; {_AGAIN}"
-    return server.failure(StopReason.PROVIDER_CUT, words)
+    return server.failure(StopReason.PROVIDER_CUT, words, may_retry=not has_begun)
 
 
 def gone(server: Server) -> Failure:
@@ -199,10 +241,35 @@ def garbage(server: Server) -> Failure:
     return server.failure(StopReason.PROVIDER_ERROR, words)
 
 
-def said_error(server: Server, message: str) -> Failure:
-    why = message or "it gave no reason"
+def too_much(server: Server, excess: str) -> Failure:
+    words = f"{excess}; what was said before that is kept, ask agent {server.agent} for less"
+    return server.failure(StopReason.ANSWER_EXCEEDED, words)
+
+
+def said_at_once(server: Server, said: Complaint, *, retry_after_s: float | None) -> Failure:
+    """An error that came in the place of an answer, under a status of success: what it says counts,
+    not the status. One that names no known case is a failure of the server's, as a 500 is."""
+    wait_s = retry_after_s if said.retry_after_s is None else said.retry_after_s
+    if said.status:
+        return refused(server, said.status, said, retry_after_s=wait_s)
+    if _TOO_LONG.search(f"{said.code} {said.text}"):
+        return refused(server, 400, said)
+    return said_error(server, said, may_retry=True, retry_after_s=wait_s)
+
+
+def said_error(
+    server: Server,
+    said: Complaint,
+    *,
+    may_retry: bool = False,
+    retry_after_s: float | None = None,
+) -> Failure:
+    """An error in the middle of an answer, or one of which nothing more is known."""
+    why = said.text or "it gave no reason"
     words = f"{server.url} failed: {why}; {_AGAIN}, or look at the server"
-    return server.failure(StopReason.PROVIDER_ERROR, words)
+    return server.failure(
+        StopReason.PROVIDER_ERROR, words, may_retry=may_retry, retry_after_s=retry_after_s
+    )
 
 
 def unusable(server: Server) -> Failure:
@@ -215,10 +282,8 @@ def unusable(server: Server) -> Failure:
 
 
 def _bare(location: str) -> str:
-    """An address without its query and user, which may be secrets."""
-    parts = urlsplit(location)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}" if host else parts.path or "unnamed"
+    """Return where a redirect leads, without what may be secret in it."""
+    return shown_url(location) if "://" in location else "another place of its own"
 
 
 def _plain(error: Exception) -> str:

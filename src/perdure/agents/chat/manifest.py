@@ -12,11 +12,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One model behind one server. `name` is what people call this agent; errors mention it.
-
-    `retries` is how often a call is made again before its first token; `retry_wait_max_s` bounds
-    what it waits for that in all.
-    """
+    """One model behind one server. `name` is what people call this agent; errors mention it."""
 
     name: str = "main"
     api: Literal["openai", "anthropic"] = "openai"
@@ -29,8 +25,6 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 10.0
     first_token_timeout_s: float = 120.0
     silence_timeout_s: float = 60.0
-    retries: int = 3
-    retry_wait_max_s: float = 60.0
 
     def __repr__(self) -> str:
         """Without the key and the headers: a traceback or a log line must not tell them."""

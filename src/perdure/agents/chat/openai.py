@@ -30,6 +30,7 @@ from perdure.domain.prompt import (
     Role,
     TextBlock,
 )
+from perdure.domain.urls import below
 
 # The maker's own newer models refuse the name that every compatible server knows.
 _MAKER: Final = "api.openai.com"
@@ -99,7 +100,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def url(base_url: str) -> str:
-    return f"{base_url.rstrip('/')}/chat/completions"
+    return below(base_url, "chat/completions")
 
 
 def headers(settings: ChatSettings) -> Mapping[str, str]:

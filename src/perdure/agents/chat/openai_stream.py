@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from perdure.agents.chat.answer import Answer, Garbage, decode
-from perdure.agents.chat.complaints import complaint
+from perdure.agents.chat.complaints import Complaint, complaint
 from perdure.domain.events import Usage
 from perdure.domain.outcomes import StopReason
 
@@ -73,7 +73,6 @@ class _Chunk(msgspec.Struct, gc=False):
     usage: _Usage | None = None
     error: msgspec.Raw = _NOTHING
     object: str | None = None
-    message: str | None = None
 
 
 _chunk: Final = msgspec.json.Decoder(_Chunk)
@@ -91,7 +90,7 @@ def read(event: bytes, answer: Answer) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         chunk = decode(_chunk, event)
     if chunk.error is not _NOTHING or chunk.object == "error":
-        _fail(chunk, answer)
+        _fail(chunk, event, answer)
     for choice in chunk.choices or ():
         if not choice.index:
             _take(choice, choice.delta, answer)
@@ -102,7 +101,7 @@ def read(event: bytes, answer: Answer) -> None:
 def read_whole(body: bytes, answer: Answer) -> None:
     """Take an answer that came at once, from a server that does not stream."""
     chunk = decode(_chunk, body)
-    _fail(chunk, answer)
+    _fail(chunk, body, answer)
     if not chunk.choices and not answer.error:
         raise Garbage
     for choice in chunk.choices or ():
@@ -144,8 +143,7 @@ def _take_calls(delta: _Delta, answer: Answer) -> None:
         pieces.append(_CallPiece(delta.function_call, index=0))
     for piece in pieces:
         function = piece.function or _Function()
-        answer.has_begun = True
-        answer.calls.add(
+        answer.add_call(
             index=piece.index,
             call_id=piece.id or "",
             name=function.name or "",
@@ -161,7 +159,7 @@ def _argument_text(raw: bytes) -> str:
 
 def _finish(said: str, answer: Answer) -> None:
     if said in _FAILURES:
-        answer.failed(answer.error or f"it stopped with {said!r}")
+        answer.failed(Complaint(f"it stopped with {said!r}"))
         return
     answer.finished(_FINISHES.get(said), said=said)
 
@@ -176,11 +174,11 @@ def _usage(usage: _Usage) -> Usage:
     )
 
 
-def _fail(chunk: _Chunk, answer: Answer) -> None:
+def _fail(chunk: _Chunk, event: bytes, answer: Answer) -> None:
     if _holds(chunk.error):
-        answer.failed(complaint(bytes(chunk.error)).text)
+        answer.failed(complaint(bytes(chunk.error)))
     elif chunk.object == "error":
-        answer.failed(chunk.message or "no reason given")
+        answer.failed(complaint(event))
 
 
 def _holds(raw: msgspec.Raw) -> bool:

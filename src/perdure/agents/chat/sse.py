@@ -19,9 +19,10 @@ class TooLong(Exception):
 class EventSplitter:
     """Feed it what arrives; it gives the data of the events that became whole."""
 
-    __slots__ = ("_data", "_held", "_held_bytes", "has_foreign_lines")
+    __slots__ = ("_bytes_max", "_data", "_held", "_held_bytes", "has_foreign_lines")
 
-    def __init__(self) -> None:
+    def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._data: list[bytes] = []
@@ -29,7 +30,7 @@ class EventSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         self._held_bytes += len(chunk)
-        if self._held_bytes > EVENT_BYTES_MAX + len(chunk):
+        if self._held_bytes > self._bytes_max + len(chunk):
             raise TooLong
         self._held.append(chunk)
         if b"\n" not in chunk:

@@ -34,7 +34,8 @@ _CLOSING: Final = ("</think>", "</thinking>")
 _TAG_MAX: Final = max(map(len, _CLOSING))
 _TAG: Final = re.compile("<(/?)(think|thinking)>", re.IGNORECASE | re.ASCII)
 _ENDS: Final = {
-    name: re.compile(f"</{name}>", re.IGNORECASE | re.ASCII) for name in ("think", "thinking")
+    "think": re.compile("</think>", re.IGNORECASE | re.ASCII),
+    "thinking": re.compile("</thinking>", re.IGNORECASE | re.ASCII),
 }
 # White space, a run of marks, what may begin a tag, or other words up to one of these.
 _PARTS: Final = re.compile(r"\s+|`+|~+|<|[^\s`~<][^\n`~<]*")

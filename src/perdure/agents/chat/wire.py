@@ -4,12 +4,10 @@ All turns of an agent share one pool without a limit on connections, since each 
 holds one. Redirects are not followed: the next host would be told the key.
 """
 
-import asyncio
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import aiohttp
 
@@ -20,8 +18,13 @@ from perdure.agents.chat.exchange import Exchange
 from perdure.agents.chat.failures import Failure, Server
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.pieces import written
+from perdure.domain.bounds import ROOM, Room
+from perdure.domain.errors import NO_FILES
 from perdure.domain.outcomes import StopReason
+from perdure.domain.urls import secrets_in_url, shown_url, without_login
+from perdure.ports import descriptors
 from perdure.ports.clock import Clock
+from perdure.ports.time_limits import running_time, time_limit, time_limit_until
 
 # A larger body is handed over in pieces, without a copy of the whole.
 _WHOLE_BYTES_MAX: Final = 64 * 1024
@@ -39,14 +42,15 @@ class Wire:
         self._owns_session = session is None
         self._is_closed = False
         self._clock = clock
-        self._url, user, password = _without_user(self._dialect.url(settings.base_url))
+        self._url, user, password = without_login(self._dialect.url(settings.base_url))
         self._headers = self._all_headers(user, password)
-        keys = (settings.api_key or "", password, *settings.headers.values())
+        keys = (settings.api_key or "", *settings.headers.values())
         self.server = Server(
             agent=settings.name,
             model=settings.model,
-            url=_without_user(settings.base_url)[0],
+            url=shown_url(settings.base_url),
             secrets=keys,
+            url_secrets=secrets_in_url(settings.base_url),
         )
         self._timeout = aiohttp.ClientTimeout(total=None, connect=settings.connect_timeout_s)
 
@@ -63,16 +67,24 @@ class Wire:
             **self._settings.headers,
         }
 
-    async def post(self, body: Sequence[bytes]) -> Exchange | Failure:
-        """Send a request; an exchange means that the server has begun a response of success."""
+    async def post(self, body: Sequence[bytes], *, room: Room = ROOM) -> Exchange | Failure:
+        """Send a request; an exchange means that the server has begun a response of success. `room`
+        is how much it may answer."""
         if self._is_closed:
             return _closed(self.server)
-        deadline = asyncio.get_running_loop().time() + self._settings.first_token_timeout_s
+        deadline = running_time().now_s() + self._settings.first_token_timeout_s
         try:
-            async with asyncio.timeout_at(deadline):
+            async with time_limit_until(deadline):
                 response = await self._ask(body)
                 if 200 <= response.status < 300:
-                    return Exchange(response, self._settings, self.server, deadline=deadline)
+                    return Exchange(
+                        response,
+                        self._settings,
+                        self.server,
+                        room=room,
+                        deadline=deadline,
+                        retry_after_s=self._retry_after_s(response),
+                    )
                 return await self._refused(response)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return self._translated(error)
@@ -103,7 +115,7 @@ class Wire:
         content = response.content
         try:
             with suppress(aiohttp.ClientError, OSError):
-                async with asyncio.timeout(_COMPLAINT_TIMEOUT_S):
+                async with time_limit(_COMPLAINT_TIMEOUT_S):
                     while len(body) < _COMPLAINT_BYTES_MAX and (piece := await content.readany()):
                         body += piece
         finally:
@@ -113,11 +125,16 @@ class Wire:
             response.status,
             complaint(bytes(body)),
             location=response.headers.get("Location", ""),
-            retry_after_s=failures.retry_after_s(response.headers, now_ms=self._clock.now_ms()),
+            retry_after_s=self._retry_after_s(response),
         )
+
+    def _retry_after_s(self, response: aiohttp.ClientResponse) -> float | None:
+        return failures.retry_after_s(response.headers, now_ms=self._clock.now_ms())
 
     def _translated(self, error: Exception) -> Failure:
         """The one place where what aiohttp raises before a response becomes a failure."""
+        if isinstance(error, OSError) and error.errno in NO_FILES:
+            return failures.no_descriptor(self.server)
         match error:
             case aiohttp.ClientConnectorError() | aiohttp.ClientSSLError():
                 return self._not_connected(error)
@@ -135,7 +152,8 @@ class Wire:
     def _not_connected(self, error: Exception) -> Failure:
         match error:
             case aiohttp.ClientConnectorDNSError():
-                return failures.unknown_host(self.server)
+                is_ours = not descriptors.are_left()
+                return (failures.no_descriptor if is_ours else failures.unknown_host)(self.server)
             case aiohttp.ClientSSLError():
                 return failures.untrusted(self.server, error)
             case _:
@@ -145,14 +163,6 @@ class Wire:
         self._is_closed = True
         if self._session is not None and self._owns_session:
             await self._session.close()
-
-
-def _without_user(url: str) -> tuple[str, str, str]:
-    """An address and the user and password that stood in it."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    name, _, password = user.partition(":")
-    return urlunsplit(parts._replace(netloc=host)), unquote(name), unquote(password)
 
 
 def _basic(user: str, password: str) -> str:

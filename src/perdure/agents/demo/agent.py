@@ -9,11 +9,12 @@ import msgspec
 from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
 from perdure.agents.demo.questions import Heard, Plan, hear, plan
-from perdure.domain.errands import Errand
 from perdure.domain.events import Usage
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
 from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.ports.agent import Work
 from perdure.ports.clock import Clock
 
 # Quotes within JSON text are escaped, so these bytes stand for a call and for nothing else.
@@ -34,8 +35,8 @@ class DemoAgent:
         ]
         return msgspec.json.encode({"role": message.role, "blocks": blocks})
 
-    async def run(self, request: Request) -> AsyncGenerator[AgentEvent, None]:
-        if request.purpose and request.purpose != Errand.BACKGROUND:
+    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        if request.purpose and request.purpose != TurnKind.BACKGROUND:
             yield Text(errand_answer(request))
             yield Spent(Usage(model_calls=1))
             yield Stopped(reason=StopReason.STOP)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.errands import Errand
+from perdure.domain.kinds import TurnKind
 from perdure.domain.prompt import Message, Request, Role, TextBlock
 from perdure.domain.stickers import NOTHING
 
@@ -25,12 +25,12 @@ class _Encoded(msgspec.Struct):
 def errand_answer(request: Request) -> str:
     said = [text for text in _said(request) if text.strip()]
     match request.purpose:
-        case Errand.TITLE:
+        case TurnKind.TITLE:
             return " ".join(said[0].split()[:_TITLE_WORDS]) if said else "Nothing said"
-        case Errand.SUMMARY:
+        case TurnKind.SUMMARY:
             lines = [f"- {' '.join(text.split())[:_SHOWN]}" for text in said[-20:]]
             return f"The person said {len(said)} things, the last of them:\n" + "\n".join(lines)
-        case Errand.STICKER:
+        case TurnKind.STICKER:
             return NOTHING
         case _:
             return "done"

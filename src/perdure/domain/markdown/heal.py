@@ -28,8 +28,6 @@ _DELIMITER: Final = re.compile(r"[-:|][-:| \t]*")
 _OPENING_FENCE: Final = re.compile(r"(.*?)(`{3,}|~{3,})")
 _NOT_CONTAINER: Final = re.compile(r"[^>\s]")
 _DANGLING: Final = re.compile(r"(?:^|(?<=[\s(\[{\u201c\u2018\u00ab]))(?:\*{2,3}|_{2,3}|~~)$")
-_LAST_RUN: Final = re.compile(r"`+$")
-_LAST_BACKSLASHES: Final = re.compile(r"\\+$")
 
 
 def heal(text: str) -> str:
@@ -135,12 +133,12 @@ def _without_half_marks(text: str, content: str) -> str:
         return text[:start] + content[half.label : half.end]
     if not marks.waiting:
         return text
-    run = _LAST_RUN.search(content)
-    if run and run[0] == marks.waiting[-1]:
-        return text[: len(text) - len(run[0])]
-    escape = _LAST_BACKSLASHES.search(content)
+    run = len(content) - len(content.rstrip("`"))
+    if run and "`" * run == marks.waiting[-1]:
+        return text[: len(text) - run]
+    escape = len(content) - len(content.rstrip("\\"))
     # The end of a mark behind an unfinished escape would be escaped.
-    if escape and len(escape[0]) % 2 and marks.waiting[-1][0] != "`":
+    if escape % 2 and marks.waiting[-1][0] != "`":
         return text[:-1]
     return text
 

@@ -1,11 +1,11 @@
-"""From source to tree: the one place that knows the parser.
+"""From source to tree, with the parser of `reader.py`.
 
 markdown-it reads in two passes and so do we. The first finds the blocks and where they stand in the
 source; splitting and healing need no more. The second reads the lines within them.
 
-A text is a stranger's, and its reading is bounded: containers deeper than `_DEPTH` are one
-paragraph, emphasis deeper than `_INLINE_DEPTH` is flattened, and a paragraph whose brackets nest
-absurdly has no links, because looking for them takes time in the depth. None of this loses text;
+A text is a stranger's, and its reading is bounded: emphasis deeper than `_INLINE_DEPTH` is
+flattened, and a paragraph whose brackets nest absurdly has no links, because looking for them takes
+time in the depth. None of this loses text;
 nor does the reading itself, where Markdown would: the cells a row has too many stay in its last
 one, and a definition that nothing refers to is shown, since in a piece of a longer answer what
 refers to it may stand in another piece.
@@ -14,12 +14,12 @@ refers to it may stand in another piece.
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from enum import StrEnum
-from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from perdure.domain.markdown.reader import reader, reader_without_links
 from perdure.domain.markdown.tree import (
     Align,
     Block,
@@ -45,17 +45,16 @@ from perdure.domain.markdown.tree import (
 )
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
-_DEPTH: Final = 40
 _INLINE_DEPTH: Final = 16
 _BRACKET_DEPTH: Final = 4
 
 _BRACKET: Final = re.compile(r"[\[\]]")
 _BOX: Final = re.compile(r"\[([ xX])\](?:\s+|$)")
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
+# What may begin anything but text.
+_MARK: Final = re.compile(r"[\\`*_~\[<&\n]")
 _PIPE: Final = re.compile(r"(?<!\\)\|")
 
 Env = MutableMapping[str, object]
@@ -210,45 +209,8 @@ def _items(tokens: "Sequence[Token]", index: int) -> tuple[int, ...]:
     return tuple(starts)
 
 
-@cache
-def _reader() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # noqa: PLC0415 - a tenth of a second, so when needed
-
-    options = {"maxNesting": _DEPTH, "inline_definitions": True, "store_labels": True}
-    reader = MarkdownIt("commonmark", options)
-    reader.enable(["table", "strikethrough"])
-    reader.disable(["inline", "text_join"])
-    reader.block.ruler.before("table", "too_deep", _too_deep, {"alt": []})
-    return reader
-
-
-@cache
-def _reader_without_links() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # noqa: PLC0415
-
-    reader = MarkdownIt("commonmark", {"maxNesting": _DEPTH})
-    return reader.enable("strikethrough").disable(["link", "image"])
-
-
-def _too_deep(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - the parser calls it so
-    """Take what is too deep as a paragraph; the parser itself would drop it at `maxNesting`."""
-    # A list takes two levels at once.
-    if silent or state.level < _DEPTH - 2:
-        return False
-    line = start
-    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
-        line += 1
-    content = state.getLines(start, line, state.blkIndent, keepLastLF=False).strip()
-    state.line = line
-    state.push("paragraph_open", "p", 1).map = [start, line]
-    inline = state.push("inline", "", 0)
-    inline.content, inline.map, inline.children = content, [start, line], []
-    state.push("paragraph_close", "p", -1)
-    return True
-
-
 def _block_tokens(text: str, env: Env) -> "list[Token]":
-    return _reader().parse(text, env)
+    return reader().parse(text, env)
 
 
 def _read_lines(tokens: "Sequence[Token]", env: Env) -> frozenset[str]:
@@ -259,11 +221,19 @@ def _read_lines(tokens: "Sequence[Token]", env: Env) -> frozenset[str]:
             continue
         if index > 1 and tokens[index - 2].type == "list_item_open":
             _take_box(tokens[index - 2], token)
-        token.children = []
-        reader = _reader_without_links() if _nests_absurdly(token.content) else _reader()
-        reader.inline.parse(token.content, reader, env, token.children)
+        token.children = _children(token, env)
         used |= {str(c.meta["label"]) for c in token.children if "label" in c.meta}
     return frozenset(used)
+
+
+def _children(token: "Token", env: Env) -> "list[Token]":
+    children: list[Token] = []
+    if _MARK.search(token.content) is None:
+        # Words without a single mark, as in most cells of a table, need not be read.
+        return [token.copy(type="text", children=None)] if token.content else children
+    parser = reader_without_links() if _nests_absurdly(token.content) else reader()
+    parser.inline.parse(token.content, parser, env, children)
+    return children
 
 
 def _take_box(item: "Token", inline: "Token") -> None:

@@ -28,6 +28,8 @@ _BLOCK_START: Final = re.compile(r"[-+*=>#|]|\d{1,9}[.)](?:\s|$)|`{3}|~{3}|\[[^\
 # Guesses by proportion before halving; a piece this close to the limit is long enough.
 _GUESSES: Final = 4
 _CLOSE: Final = 32
+# A part of the limit: how much text is measured to learn how long its form is.
+_SAMPLE: Final = 8
 _TRIES: Final = 4
 
 
@@ -60,9 +62,11 @@ def furthest(
     """The index behind the last of `ends`, from `first` on, up to which the text from `start` fits.
 
     It is `first` if not even the nearest does. Each guess follows from the size of the last, as
-    measuring may mean rendering; sizes that do not grow with the text cost length, not correctness.
+    measuring may mean rendering: the first is short, because a platform's form of some texts is
+    many times as long as they are. Sizes that do not grow with the text cost length, not
+    correctness.
     """
-    low, high, reach = first, len(ends) + 1, limit
+    low, high, reach = first, len(ends) + 1, max(limit // _SAMPLE, 1)
     guesses = 0
     while high - low > 1:
         guess = bisect_right(ends, start + reach) if guesses < _GUESSES else (low + high) // 2

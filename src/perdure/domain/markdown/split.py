@@ -16,6 +16,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from perdure.domain.markdown.parse import Kind, Slice, blocks_of, lines_of
@@ -24,11 +25,14 @@ from perdure.domain.markdown.prose import NoRoom, Space, cut_anywhere, cut_prose
 _DEPTH_MAX: Final = 12
 # A part of the limit. What is shorter does not cost a long line or row after it its wholeness.
 _SHORT: Final = 8
+# Sizes that are kept, because they are asked for again.
+_KEPT: Final = 16
 
 _FENCE: Final = re.compile(r"( {0,3})(`{3,}|~{3,})")
 _FENCE_END: Final = re.compile(r" {0,3}(?:`{3,}|~{3,})[ \t]*")
 _QUOTE_MARK: Final = re.compile(r"^ {0,3}> ?", re.MULTILINE)
 _ITEM_MARK: Final = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])( {1,4}(?! )|[ \t]|$)", re.MULTILINE)
+_RUNS: Final = {"`": re.compile("`+"), "~": re.compile("~+")}
 _NEWLINE: Final = re.compile(r"\n")
 _LATER_LINE: Final = re.compile(r"(?<=\n)(?=[^\n]*\S)")
 
@@ -37,15 +41,31 @@ def split(text: str, *, size: Callable[[str], int], limit: int) -> tuple[str, ..
     """The text as pieces of source, in order, each of at most `limit` by the caller's `size`."""
     if not text.strip():
         return ()
-    if size(text) <= limit:
+    measured = _measuring(size, limit)
+    if measured(text) <= limit:
         return (text,)
-    space = Space(lambda piece, _: size(piece), limit)
+    space = Space(lambda piece, _: measured(piece), limit)
     try:
         return tuple(_split_blocks("\n".join(lines_of(text)), space, 0))
     except NoRoom:
         raise ValueError(
             f"A limit of {limit} has no room for one character of this text; raise the limit."
         ) from None
+
+
+def _measuring(size: Callable[[str], int], limit: int) -> Callable[[str], int]:
+    """Return a `size` that costs less: the last few sizes are kept, and of a long text whose first
+    lines do not fit the rest is guessed from them. Measuring may mean rendering, and a platform's
+    form of a table may be many times as long as the table."""
+    kept = lru_cache(maxsize=_KEPT)(size)
+
+    def measured(text: str) -> int:
+        end = text.rfind("\n", 0, limit) if len(text) > 2 * limit else -1
+        if end > 0 and (begun := kept(text[:end])) > limit:
+            return begun * len(text) // end
+        return kept(text)
+
+    return measured
 
 
 def stretches(text: str, *, least: int) -> tuple[str, ...]:
@@ -202,7 +222,7 @@ def _cut_fence(text: str, space: Space) -> list[str]:
         raise NoRoom
     if mark in body:
         # The rest of a line that is cut could be taken for the end.
-        longest = max(map(len, re.findall(rf"{mark[0]}+", body)))
+        longest = max(map(len, _RUNS[mark[0]].findall(body)))
         mark = mark[0] * (longest + 1)
     opening = indent + mark + opening[found.end() :]
 

@@ -5,7 +5,6 @@ that is, and a document type declaration, which honest ones do not have and bomb
 """
 
 import io
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -17,7 +16,6 @@ from perdure.domain.reading.texts import Collector, Unreadable
 UNPACKED_MAX: Final = 64_000_000
 STRINGS_MAX: Final = 200_000
 _CHUNK: Final = 64 * 1024
-_NUMBER: Final = re.compile(r"(\d+)\.xml\Z")
 _ODF: Final = (ODT, ODS, ODP)
 Attributes = dict[str, str]
 
@@ -64,8 +62,8 @@ class Archive:
     def numbered(self, prefix: str) -> list[str]:
         """Such as `slide1.xml`, `slide2.xml`, in order."""
         names = [name for name in self._archive.namelist() if name.startswith(prefix)]
-        matched = [(match, name) for name in names if (match := _NUMBER.search(name))]
-        return [name for _, name in sorted((int(match[1]), name) for match, name in matched)]
+        numbered = [(digits, name) for name in names if (digits := _digits(name))]
+        return [name for _, name in sorted((int(digits), name) for digits, name in numbered)]
 
     def chunks(self, name: str) -> Iterator[bytes]:
         with self._archive.open(name) as file:
@@ -74,6 +72,13 @@ class Archive:
                 if self._left < 0:
                     raise Unreadable("it is too large once it is unpacked")
                 yield chunk
+
+
+def _digits(name: str) -> str:
+    """The digits of a name before its ending."""
+    stem = name.removesuffix(".xml")
+    digits = stem[len(stem.rstrip("0123456789")) :]
+    return digits if stem != name else ""
 
 
 class _Flow:
@@ -197,7 +202,7 @@ def _walk(archive: Archive, names: Sequence[str], flow: _Flow | _Strings | _Shee
         parser.Parse(b"", True)  # noqa: FBT003 - expat takes it by position
 
 
-def _refuse(*declaration: object) -> None:
+def _refuse(*_declaration: object) -> None:
     raise Unreadable("it declares a document type, which honest documents do not")
 
 

@@ -27,6 +27,16 @@ class Migration(NamedTuple):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
+class Applied(NamedTuple):
+    """A migration that was applied when the store was opened. `copy` is the file or folder that
+    keeps what was there before; a new database has none."""
+
+    number: int
+    name: str
+    is_new: bool
+    copy: str = ""
+
+
 def shipped(database: str) -> list[Migration]:
     """The migrations this version brings for one database, in order."""
     found = []
@@ -48,16 +58,29 @@ def pending(migrations: list[Migration]) -> Op[list[Migration]]:
     if newer:
         raise Rejected(
             f"this database was written by a newer Perdure (schema {newer[-1]}, this one knows up "
-            f"to {max(known)}); upgrade Perdure or restore the backup made before the upgrade",
+            f"to {max(known)}); install version 0.{newer[-1]} or newer, or restore the backup made "
+            "before the upgrade",
             code="newer_schema",
         )
     for number, checksum in applied.items():
         if known[number].checksum != checksum:
             raise Corrupt(
                 f"migration {number} ({known[number].name}) was applied in another form than this "
-                "Perdure ships; install the version that made this database"
+                "Perdure ships: the database was made by a build from before version 0.8, whose "
+                "schema still changed. Open it with that build, or choose another home with --home"
             )
     return [migration for migration in migrations if migration.number not in applied]
+
+
+def insist_on_current(migrations: list[Migration]) -> Op[None]:
+    """Refuse a schema that is not exactly ours, for those who may not change it."""
+    applied: dict[int, str] = dict((yield from rows(_APPLIED)))
+    if applied != {migration.number: migration.checksum for migration in migrations}:
+        raise Rejected(
+            "the running node is of another version than this command; restart it first: "
+            "perdure restart",
+            code="other_schema",
+        )
 
 
 def record(migration: Migration, *, at: int) -> Op[None]:

@@ -6,7 +6,7 @@ anything is decided.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,15 +20,25 @@ from perdure.domain.events import (
     Recorded,
     SteerAccepted,
 )
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Outcome
-from perdure.domain.recovery import CONTINUE, DROP, IDLE, PERSONAL, SUSPENDED
+from perdure.domain.quotas import NO_QUOTA, Quota
+from perdure.domain.recovery import CONTINUE, DROP, IDLE, SUSPENDED
 from perdure.domain.turn import State
-from perdure.domain.updates import DELETE, EDIT, Accepted, Effect, Update
+from perdure.domain.updates import Accepted, Effect, Update
 from perdure.ports.inbox import Reception
 from perdure.store.dialect import Dialect
-from perdure.store.operations import amending, journal, places, queueing, stickers
+from perdure.store.operations import (
+    amending,
+    journal,
+    places,
+    queueing,
+    quotas,
+    recency,
+    stickers,
+)
 from perdure.store.operations.commands import rotation, taking
 from perdure.store.operations.commands.line import SAYING
 from perdure.store.operations.endings import Closing, end_turn, locked
@@ -36,31 +46,36 @@ from perdure.store.operations.notices import notice
 from perdure.store.operations.outbox import Line, Words, put, put_unless_read
 from perdure.store.operations.recovery import requeue
 from perdure.store.operations.setting import Fresh, OpenTurn, Setting, Stamp
-from perdure.store.statement import Op, RaceLost, row, rows, run
+from perdure.store.statement import Op, RaceLost, exists, many, one
 
+# Finds an update that was accepted before.
 _KNOWN = """
     SELECT digest, conversation_id, session_id, turn_id, message_id FROM inbox
     WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4"""
+# Keeps that an update was accepted, unless its twin was meanwhile.
 _REMEMBER = """
     INSERT INTO inbox (external_id, adapter, account, kind, digest, conversation_id, session_id,
                        turn_id, message_id, principal_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING message_id"""
-_TOUCH_CONVERSATION = """
-    UPDATE conversations SET active_at = $1, is_listed = CASE WHEN $2 = 1 THEN 1 ELSE is_listed END,
-                             label = CASE WHEN $3 = '' THEN label ELSE $3 END,
-                             kind = CASE WHEN $4 = '' THEN kind ELSE $4 END
-    WHERE id = $5"""
-_TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
+# Reads the turns of a session that are not over, in the order of its line.
 _OPEN_TURNS = """
     SELECT id, state, attempts, asked_at, kind, alive_at, album, principal_id FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
-# What it ended was settled at the instant at which it came.
+# Tells whether a turn has ended another one: that was settled at the instant at which it came.
 _SUPERSEDED = """
     SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
       AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
 _CHOSEN: Final = {CONTINUE: Effect.CONTINUED, DROP: Effect.DROPPED}
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
+
+
+class _Known(NamedTuple):
+    digest: str
+    conversation: ConversationId
+    session: SessionId
+    turn: TurnId | None
+    message: MessageId
 
 
 def accept(  # noqa: PLR0913 - everything an update may meet
@@ -72,22 +87,23 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     menu: Menu,
     queue_max: int,
     may_begin: bool,
+    quota: Quota = NO_QUOTA,
 ) -> Op[Reception]:
-    """With `may_begin` a turn that nothing is before is claimed as well: one commit less."""
+    """Accept an update, or recall what came of it before. With `may_begin` a turn that nothing is
+    before is claimed as well: one commit less."""
     known = yield from recalled(update)
     if known is not None:
         return Reception(accepted=known)
-    place = yield from places.resolve(dialect, update, stamp)
+    place = yield from places.resolve(update, stamp)
     if place.via is not None:
         # The one who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
     worded = yield from stickers.with_words(update)
-    found = yield from rows(_OPEN_TURNS, place.session)
-    open_turns = [OpenTurn(*each) for each in found]
+    open_turns = yield from many(OpenTurn, _OPEN_TURNS, place.session)
     is_free = not place.is_successor and place.hold_until is None
     setting = Setting(
         dialect, stamp, fresh, worded, place, open_turns, menu, queue_max, may_begin and is_free
-    )
+    )._replace(quota=quota)
     if rotation.is_idle(setting):
         received = yield from _begin_anew(setting)
     else:
@@ -96,21 +112,25 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     yield from _mark(setting, accepted)
     if place.is_successor and accepted.turn is not None:
         about = fresh.turn if accepted.turn == fresh.turn else None
-        told = yield from notice(dialect, place.session, about, SUSPENDED, stamp)
+        told = yield from notice(place.session, about, SUSPENDED, stamp)
         received = Reception(accepted=_with(accepted, told))
     yield from remember(update, received.accepted, stamp)
-    yield from run(
-        _TOUCH_CONVERSATION, stamp.at, int(update.is_listed), update.label, update.place_kind,
+    yield from quotas.count_message(update.principal, update)
+    yield from recency.touch_conversation(
         place.via or place.conversation,
-    )  # fmt: skip
+        at=stamp.at,
+        is_listed=update.is_listed,
+        label=update.label,
+        kind=update.place_kind,
+    )
     if received.claimed is None:
-        yield from run(_TOUCH_SESSION, stamp.at, accepted.session)
+        yield from recency.touch_session(accepted.session, at=stamp.at)
     return received
 
 
 def _mark(setting: Setting, accepted: Accepted) -> Op[None]:
-    """Nothing else tells people on a platform that what they said was heard while an answer is
-    being written."""
+    """Mark a message as heard: nothing else tells people on a platform so while an answer is being
+    written."""
     waits = accepted.effect is Effect.QUEUED and accepted.queue_position > 0
     is_heard = waits or accepted.effect is Effect.STEERED
     if not setting.update.place_kind or accepted.command or not is_heard:
@@ -121,9 +141,9 @@ def _mark(setting: Setting, accepted: Accepted) -> Op[None]:
 
 
 def _take(setting: Setting) -> Op[Reception]:
-    """A message is a command, the answer to a question of ours, or something to say."""
+    """Take a message as a command, the answer to a question of ours, or something to say."""
     update = setting.update
-    if update.kind in (EDIT, DELETE):
+    if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
         return Reception(accepted=(yield from amending.take(setting)))
     command = given(update.text) if update.takes_commands else None
     if command is not None:
@@ -135,11 +155,11 @@ def _take(setting: Setting) -> Op[Reception]:
 
 
 def _begin_anew(setting: Setting) -> Op[Reception]:
-    """The message goes to a new session, since nobody has said anything for as long as was
-    configured, and the people are told so."""
+    """Take the message in a new session, since nobody has said anything for as long as was
+    configured, and tell the people so."""
     left, session = yield from rotation.rotate_idle(setting)
     stamp = setting.stamp
-    told = yield from notice(setting.dialect, session, None, IDLE, stamp)
+    told = yield from notice(session, None, IDLE, stamp)
     place = places.new(setting.conversation, session, setting.update)
     before = setting.place
     place = place._replace(
@@ -155,11 +175,12 @@ def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
 
 
 def _chosen(update: Update, open_turns: Sequence[OpenTurn]) -> tuple[TurnId, str] | None:
-    """The turn we asked about and the word that answers, if this message is such an answer."""
+    """Return the turn we asked about and the word that answers, if this message is such an
+    answer."""
     asked = [turn.id for turn in open_turns if turn.state == State.INTERRUPTED and turn.asked_at]
     word = update.text.strip().lower() if asked else ""
     # What somebody else has written is no answer to what we have asked.
-    may_answer = update.kind == PERSONAL and not update.is_forwarded
+    may_answer = update.kind is UpdateKind.MESSAGE and not update.is_forwarded
     is_answer = word in (CONTINUE, DROP) and may_answer
     return (asked[0], word) if is_answer else None
 
@@ -168,59 +189,59 @@ def _answer(setting: Setting, choice: tuple[TurnId, str]) -> Op[Accepted]:
     """Continue or drop what was interrupted. A choice is a recorded command, not text for the
     model."""
     turn, word = choice
-    dialect, stamp, message = setting.dialect, setting.stamp, setting.fresh.message
+    stamp, message = setting.stamp, setting.fresh.message
     found = yield from locked(turn)
     assert found is not None
     if word == CONTINUE:
         reply, effect = "Going on.", Effect.CONTINUED
-        recorded = yield from requeue(dialect, turn, stamp)
+        recorded = yield from requeue(turn, stamp)
     else:
         reply, effect = "Dropped. What was said so far is kept.", Effect.DROPPED
-        recorded = yield from end_turn(dialect, turn, found, DROPPED, stamp)
+        recorded = yield from end_turn(turn, found, DROPPED, stamp)
     taken = CommandTaken(
         command=word, arguments="", by=setting.update.principal, message=message, reply=reply
     )
-    recorded += yield from journal.append(dialect, found.session, [taken], at=stamp.at)
+    recorded += yield from journal.append(found.session, [taken], at=stamp.at)
     yield from put_unless_read(found.session, turn, message, Words(reply), stamp)
     resumed = turn if word == CONTINUE else None
     return queueing.accepted(setting, resumed, effect, recorded, command=word, reply=reply)
 
 
 def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
+    """Keep what an update became, under its identity."""
     address = update.address
-    remembered = yield from row(
+    is_first = yield from exists(
         _REMEMBER,
         update.external_id, address.adapter, address.account, update.kind, update.digest(),
         accepted.conversation, accepted.session, accepted.turn, accepted.message,
         update.principal, stamp.at,
     )  # fmt: skip
-    if remembered is None:
+    if not is_first:
         raise RaceLost  # its twin committed meanwhile: run again, and find it
 
 
 def recalled(update: Update) -> Op[Accepted | None]:
-    """What came of it when it was accepted, if it was before."""
+    """Return what came of an update when it was accepted, if it was before."""
     address = update.address
-    known = yield from row(
-        _KNOWN, update.external_id, address.adapter, address.account, update.kind
+    known = yield from one(
+        _Known, _KNOWN, update.external_id, address.adapter, address.account, update.kind
     )
     if known is None:
         return None
-    digest, conversation, session, turn, message = known
-    if digest != update.digest():
+    if known.digest != update.digest():
         raise Conflict(
             "another message was already accepted under this id; use a new id for a new message",
             code="id_conflict",
         )
-    said = [recorded.event for recorded in (yield from journal.of_message(message))]
+    said = [recorded.event for recorded in (yield from journal.of_message(known.message))]
     taken = next((event for event in said if isinstance(event, CommandTaken)), None)
     return Accepted(
-        conversation=conversation,
-        session=session,
-        turn=turn,
-        message=message,
+        conversation=known.conversation,
+        session=known.session,
+        turn=known.turn,
+        message=known.message,
         is_duplicate=True,
-        effect=(yield from _effect(said, taken, turn)),
+        effect=(yield from _effect(said, taken, known.turn)),
         command=taken.command if taken else "",
         reply=taken.reply if taken else "",
     )
@@ -229,7 +250,7 @@ def recalled(update: Update) -> Op[Accepted | None]:
 def _effect(
     said: Sequence[AnyEvent], taken: CommandTaken | None, turn: TurnId | None
 ) -> Op[Effect]:
-    """What accepting it did, as the journal tells."""
+    """Return what accepting it did, as the journal tells."""
     if taken is not None and (turn is None or taken.command not in SAYING):
         is_restart = taken.command == RESTART and (yield from taking.was_followed(taken))
         return Effect.RESTARTING if is_restart else _CHOSEN.get(taken.command, Effect.COMMANDED)
@@ -237,5 +258,5 @@ def _effect(
         return Effect.STEERED
     if any(isinstance(event, MessageJoined) for event in said):
         return Effect.JOINED
-    superseded = yield from row(_SUPERSEDED, turn, Outcome.SUPERSEDED)
-    return Effect.SUPERSEDED if superseded else Effect.QUEUED
+    has_ended_one = yield from exists(_SUPERSEDED, turn, Outcome.SUPERSEDED)
+    return Effect.SUPERSEDED if has_ended_one else Effect.QUEUED

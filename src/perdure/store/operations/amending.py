@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from perdure.domain.commands import given
 from perdure.domain.events import (
-    AnyEvent,
     CommandTaken,
     MessageJoined,
     Recorded,
@@ -19,31 +18,34 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.forwards import Words
+from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.recovery import PERSONAL
 from perdure.domain.turn import State
-from perdure.domain.updates import DELETE, Accepted, Effect
+from perdure.domain.updates import Accepted, Effect
 from perdure.store.operations import journal, queueing, search
 from perdure.store.operations.commands.given import end, started
 from perdure.store.operations.commands.heads import ask_again, said_in
 from perdure.store.operations.endings import Closing, end_turn, locked
 from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, many, one, run
 
+# Finds the message that an update changes, in the same conversation.
 _ORIGINAL = """
     SELECT turn_id, message_id, principal_id FROM inbox
     WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4
       AND conversation_id = $5"""
-# The turn it came to, and those that have asked it again.
+# Finds the turn that a message came to, and those that have asked it again.
 _ASKED = """
-    WITH RECURSIVE asked (id) AS (
-        SELECT CAST($1 AS TEXT)
-        UNION SELECT t.id FROM asked JOIN turns t ON t.origin_id = asked.id)
+    WITH RECURSIVE asked (id, nth) AS (
+        SELECT CAST($1 AS TEXT), 0
+        UNION ALL SELECT t.id, asked.nth + 1 FROM asked JOIN turns t ON t.origin_id = asked.id)
     SELECT t.id, t.session_id, t.message_id, t.state, t.attempts
-    FROM asked JOIN turns t ON t.id = asked.id ORDER BY t.queued_at, t.id"""
-# Sessions share turns, so any of them may tell the model of this one.
+    FROM asked JOIN turns t ON t.id = asked.id ORDER BY asked.nth, t.queued_at, t.id"""
+# Changes the view of a conversation's sessions, but for one: they share turns, so any of them may
+# tell the model of this one.
 _RETELL = """
     UPDATE sessions SET view = $1 WHERE conversation_id = $2 AND kind = '' AND id <> $3"""
 
@@ -61,6 +63,12 @@ RUNS: Final = "It is being answered already: /stop ends that, /undo takes it bac
 RAN: Final = "It was answered already: /undo takes the last turn back."
 ONE_OF_MANY: Final = "It was sent as one with others, which wait with it: /stop removes them all."
 NEVER_RUNS: Final = "It was not going to be answered any more."
+
+
+class _Sent(NamedTuple):
+    turn: TurnId | None
+    message: MessageId
+    author: PrincipalId
 
 
 class Asked(NamedTuple):
@@ -118,50 +126,50 @@ class Original(NamedTuple):
 
 
 def take(setting: Setting) -> Op[Accepted]:
+    """Take an edit or a deletion of a message."""
     original = yield from _find(setting)
     if isinstance(original, str):
         return (yield from _refused(setting, original, None))
-    if setting.update.kind == DELETE:
+    if setting.update.kind == UpdateKind.DELETE:
         return (yield from _delete(setting, original))
     return (yield from _edit(setting, original))
 
 
 def _find(setting: Setting) -> Op[Original | str]:
-    """The message, or why nothing can be done to it."""
-    update, address = setting.update, setting.update.address
-    found = yield from row(
-        _ORIGINAL, update.target, address.adapter, address.account, PERSONAL, setting.conversation
+    """Return the message, or why nothing can be done to it."""
+    update, address, here = setting.update, setting.update.address, setting.conversation
+    sent = yield from one(
+        _Sent, _ORIGINAL, update.target, address.adapter, address.account, TurnKind.MESSAGE, here
     )
-    if found is None:
+    if sent is None:
         return UNKNOWN
-    turn, message, author = found
-    if author != update.principal:
+    if sent.author != update.principal:
         return FOREIGN
-    events = yield from journal.of_message(message)
-    if turn is None or any(isinstance(r.event, CommandTaken) for r in events):
+    events = yield from journal.of_message(sent.message)
+    if sent.turn is None or any(isinstance(r.event, CommandTaken) for r in events):
         return COMMAND
-    asked = [Asked(*each) for each in (yield from rows(_ASKED, turn))]
-    home = next(each.session for each in asked if each.turn == turn)
+    asked = yield from many(Asked, _ASKED, sent.turn)
+    home = next(each.session for each in asked if each.turn == sent.turn)
     # It stands in other journals too, if its turn has moved.
-    here = [recorded for recorded in events if recorded.session == home]
-    return Original(turn, message, here, asked)
+    its_own = [recorded for recorded in events if recorded.session == home]
+    return Original(sent.turn, sent.message, its_own, asked)
 
 
 def _refused(setting: Setting, why: str, turn: TurnId | None) -> Op[Accepted]:
-    """Recorded, and its sender is told why nothing has changed."""
-    told = yield from notice(setting.dialect, setting.session, turn, why, setting.stamp)
+    """Tell the sender why nothing has changed."""
+    told = yield from notice(setting.session, turn, why, setting.stamp)
     return queueing.accepted(setting, turn, Effect.IGNORED, told)
 
 
 def _delete(setting: Setting, original: Original) -> Op[Accepted]:
-    """Only what has not begun can still be as if it was never said."""
+    """Cancel a message: only what has not begun can still be as if it was never said."""
     waiting = original.waiting
     if waiting is not None and (yield from _is_one_of_many(waiting)):
         return (yield from _refused(setting, ONE_OF_MANY, _here(setting, waiting)))
     if waiting is not None:
         found = yield from locked(waiting.turn)
         assert found is not None
-        recorded = yield from end_turn(setting.dialect, waiting.turn, found, DELETED, setting.stamp)
+        recorded = yield from end_turn(waiting.turn, found, DELETED, setting.stamp)
         here = _here(setting, waiting)
         return queueing.accepted(setting, here, Effect.CANCELLED, recorded, ended=(waiting.turn,))
     newest = original.asked[-1]
@@ -173,7 +181,7 @@ def _delete(setting: Setting, original: Original) -> Op[Accepted]:
 
 
 def _is_one_of_many(asked: Asked) -> Op[bool]:
-    """Would ending its turn take away what was sent as one with it?"""
+    """Tell whether ending its turn would take away what was sent as one with it."""
     events = yield from journal.of_turn(asked.turn)
     return any(isinstance(recorded.event, MessageJoined) for recorded in events)
 
@@ -197,23 +205,23 @@ def _edit(setting: Setting, original: Original) -> Op[Accepted]:
     tip = next(iter(started(setting)), setting.place.head)
     if tip is not None and original.is_asked_by(tip) and not original.is_steer:
         return (yield from _ask_again(setting, original, tip, recorded))
-    yield from run(_RETELL, setting.fresh.message, setting.conversation, "")
+    yield from _retell(setting, but=None)
     here = _here(setting, newest)
-    recorded += yield from notice(setting.dialect, setting.session, here, CHANGED, setting.stamp)
+    recorded += yield from notice(setting.session, here, CHANGED, setting.stamp)
     return queueing.accepted(setting, here, Effect.AMENDED, recorded)
 
 
 def _reword(setting: Setting, original: Original) -> Op[list[Recorded]]:
-    """The new words, in the turn that the message came to and in those that ask it again: these
-    hold all that was said in the first one as one message."""
-    at, text = setting.stamp.at, setting.update.text
-    changed: list[AnyEvent] = [TurnAmended(turn=original.turn, message=original.message, text=text)]
-    recorded = yield from journal.append(setting.dialect, original.session, changed, at=at)
+    """Append the new words, in the turn that the message came to and in those that ask it again:
+    these hold all that was said in the first one as one message."""
+    at, update = setting.stamp.at, setting.update
+    changed = _amended(original.turn, original.message, Words(update.text, update.passed_on))
+    recorded = yield from journal.append(original.session, [changed], at=at)
     words = yield from _words(original)
     for asked in original.asked:
         if asked.turn != original.turn:
-            again = TurnAmended(turn=asked.turn, message=asked.message, text=words)
-            recorded += yield from journal.append(setting.dialect, asked.session, [again], at=at)
+            again = _amended(asked.turn, asked.message, words)
+            recorded += yield from journal.append(asked.session, [again], at=at)
     # A turn that is not over yet will be indexed with its new words.
     over = {asked.turn for asked in original.asked if asked.state == State.SETTLED}
     for each in recorded:
@@ -222,17 +230,27 @@ def _reword(setting: Setting, original: Original) -> Op[list[Recorded]]:
     return recorded
 
 
-def _words(original: Original) -> Op[str]:
+def _retell(setting: Setting, *, but: SessionId | None) -> Op[None]:
+    """Let the model be told the new words in all sessions of the conversation, or in all but
+    one."""
+    yield from run(_RETELL, setting.fresh.message, setting.conversation, but or "")
+
+
+def _amended(turn: TurnId, message: MessageId, words: Words) -> TurnAmended:
+    return TurnAmended(turn=turn, message=message, text=words.text, passed_on=words.passed_on)
+
+
+def _words(original: Original) -> Op[Words]:
     return said_in((yield from journal.of_turn(original.turn)))
 
 
 def _ask_again(
     setting: Setting, original: Original, tip: TurnId, recorded: list[Recorded]
 ) -> Op[Accepted]:
-    """The last message reads differently, so its answer is another one."""
+    """Ask the last message again: it reads differently, so its answer is another one."""
     at_work = started(setting)
     recorded += yield from end(setting, at_work, cut=REPLACED)
     words = yield from _words(original)
-    recorded += yield from ask_again(setting, tip, "edit", text=words)
-    yield from run(_RETELL, setting.fresh.message, setting.conversation, setting.session)
+    recorded += yield from ask_again(setting, tip, "edit", words=words)
+    yield from _retell(setting, but=setting.session)
     return queueing.accepted(setting, setting.fresh.turn, Effect.AMENDED, recorded, ended=at_work)

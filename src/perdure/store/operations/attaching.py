@@ -11,28 +11,41 @@ import msgspec
 from perdure.domain.attachments import unread_in
 from perdure.domain.events import Attachment, MessageJoined, TurnQueued
 from perdure.domain.ids import TurnId
+from perdure.domain.waits import AT_ONCE
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, run
 
-_PUT = """
+# Puts a file down that a waiting turn needs, at the end of its person's line.
+_PUT = f"""
     INSERT INTO fetches (id, turn_id, message_id, place, adapter, reference, url, mime, name, size,
                          is_voice, state, attempts, due_at, media_id, error, created_at, changed_at,
-                         sticker_id, sticker)
+                         sticker_id, sticker, principal_id, seq, rank)
     SELECT $1, t.id, $2, $3, CASE WHEN $4 = '' THEN '' ELSE c.adapter END, $4, $5, $6, $7, $8, $9,
-           'pending', 0, $10, $11, '', $10, $10, $12, $13
+           'pending', 0, {AT_ONCE}, $10, '', $11, $11, $12, $13, t.principal_id,
+           (SELECT COALESCE(MAX(q.seq), 0) + 1 FROM fetches q WHERE q.state = 'pending'
+              AND q.adapter = CASE WHEN $4 = '' THEN '' ELSE c.adapter END),
+           COALESCE(
+               (SELECT MAX(q.rank) + 1 FROM fetches q WHERE q.state = 'pending'
+                  AND q.adapter = CASE WHEN $4 = '' THEN '' ELSE c.adapter END
+                  AND q.principal_id = t.principal_id),
+               (SELECT MIN(q.rank) FROM fetches q WHERE q.state = 'pending'
+                  AND q.adapter = CASE WHEN $4 = '' THEN '' ELSE c.adapter END), 0)
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
     WHERE t.id = $14"""
+# Counts the files that a turn waits for.
 _COUNT = "UPDATE turns SET fetching = fetching + $1 WHERE id = $2"
+# Gives up the files of a turn that has ended.
 _CLOSE = """
     UPDATE fetches SET state = 'lost', error = $1, node_id = NULL, changed_at = $2
     WHERE turn_id = $3 AND state IN ('pending', 'attempting')"""
+# Lets a turn that has ended wait for no file.
 _CLOSE_COUNT = "UPDATE turns SET fetching = 0 WHERE id = $1 AND fetching > 0"
 ENDED: Final = "its turn was ended"
 
 
 def put(spoken: TurnQueued | MessageJoined, stamp: Stamp) -> Op[None]:
-    """One row for each file that is not here, or not read; its turn's row is there already."""
+    """Write a row for each file that is not here, or not read; its turn's row is there already."""
     places = unread_in(spoken)
     if not places:
         return
@@ -43,7 +56,7 @@ def put(spoken: TurnQueued | MessageJoined, stamp: Stamp) -> Op[None]:
             _PUT,
             stamp.mint("fch"), spoken.message, place, reference, url,
             attachment.mime, attachment.name, attachment.size, int(attachment.is_voice),
-            stamp.at, attachment.media, *_sticker(attachment), spoken.turn,
+            attachment.media, stamp.at, *_sticker(attachment), spoken.turn,
         )  # fmt: skip
     yield from run(_COUNT, len(places), spoken.turn)
 
@@ -54,14 +67,14 @@ def _sticker(attachment: Attachment) -> tuple[str, str]:
 
 
 def _source(attachment: Attachment) -> tuple[str, str]:
-    """The one place to fetch it from. What is here already is only read."""
+    """Return the one place to fetch it from. What is here already is only read."""
     if attachment.media is not None:
         return "", ""
     return attachment.reference, "" if attachment.reference else attachment.url or ""
 
 
 def close(turn: TurnId, stamp: Stamp) -> Op[None]:
-    """A turn that never began has ended: nobody needs its files. Whoever is fetching one is told
-    when it is brought."""
+    """Give up the files of a turn that never began and has ended: nobody needs them. Whoever is
+    fetching one is told when it is brought."""
     yield from run(_CLOSE, ENDED, stamp.at, turn)
     yield from run(_CLOSE_COUNT, turn)

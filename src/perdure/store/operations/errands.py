@@ -14,7 +14,7 @@ from perdure.domain.access import is_access_ended
 from perdure.domain.address import is_shared
 from perdure.domain.attachments import as_fetched, given_in, places_of
 from perdure.domain.endings import SILENT, Audience, told
-from perdure.domain.errands import RESULT, UNASKED, Errand, clean_title, errand_of
+from perdure.domain.errands import clean_title
 from perdure.domain.events import (
     NO_TRAITS,
     AssistantSaid,
@@ -27,39 +27,50 @@ from perdure.domain.events import (
     TurnSettled,
 )
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.stickers import clean_words
 from perdure.domain.transcript import reply_text
-from perdure.store.dialect import Dialect
 from perdure.store.operations import compaction, journal, stickers
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
 from perdure.store.operations.sessions import make_live, open_session, open_successor
 from perdure.store.operations.setting import Setting, Stamp
-from perdure.store.statement import Op, row, run
+from perdure.store.statement import Op, exists, one, run
 
+# Finds whom an errand's session serves.
 _SERVED = """
     SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
+# Locks a conversation and finds its live session.
 _LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
+# Locks a session to see whether something can be said in it.
 _STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
+# Locks a session to see whether it has a title.
 _TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
+# Gives a session its title.
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
-# One at a time is sent, so it is among the newest; there may have been thousands.
+# Finds an errand of this kind that is on its way. One at a time is sent, so it is among the newest;
+# there may have been thousands.
 _RUNNING = """
     SELECT t.id FROM (
         SELECT s.id FROM sessions s WHERE s.parent_id = $1 AND s.kind = $2 AND s.kind <> ''
         ORDER BY s.opened_at DESC LIMIT 8) newest
     CROSS JOIN turns t WHERE t.session_id = newest.id AND t.outcome IS NULL LIMIT 1"""
+# Lets a session begin that waits for the errand of the one before it.
 _RELEASE = """
-    UPDATE sessions SET hold_until = NULL, ready_at = CASE WHEN ready_at > $1 THEN $1 ELSE ready_at
-                                                      END
-    WHERE id = $2 AND parent_id = $3"""
+    UPDATE sessions SET hold_until = NULL, wait_until = NULL WHERE id = $1 AND parent_id = $2"""
+
+
+class _Served(NamedTuple):
+    session: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
 
 
 class Order(NamedTuple):
     """An errand to be run for `session`, looking back from the turn `at`."""
 
-    errand: Errand
+    errand: TurnKind
     session: SessionId
     conversation: ConversationId
     principal: PrincipalId
@@ -96,7 +107,7 @@ class Back(NamedTuple):
         return is_access_ended(self.settled.reason)
 
 
-def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
+def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
     """Open the errand's session and queue its turn. What it appended, its turn's event last."""
     session, turn = SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
     opened = SessionOpened(
@@ -107,9 +118,7 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         kind=order.errand,
     )
     principal = order.principal
-    yield from open_session(
-        dialect, session, order.conversation, opened, stamp, principal=principal
-    )
+    yield from open_session(session, order.conversation, opened, stamp, principal=principal)
     queued = TurnQueued(
         turn=turn,
         message=order.message,
@@ -121,63 +130,59 @@ def begin(dialect: Dialect, order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         by=order.principal,
         traits=order.traits,
     )
-    return (yield from queue_turn(dialect, session, queued, stamp))
+    return (yield from queue_turn(session, queued, stamp))
 
 
 def person_of(setting: Setting) -> PrincipalId:
-    """For whom an errand about a whole session is run: the session's own person. Where several
-    people talk it is the one who asked, for whoever opened the place may be gone."""
+    """Return for whom an errand about a whole session is run: the session's own person. Where
+    several people talk it is the one who asked, for whoever opened the place may be gone."""
     update = setting.update
     if is_shared(update.address, update.place_kind):
         return update.principal
     return setting.place.principal
 
 
-def is_running(session: SessionId, errand: Errand) -> Op[bool]:
-    """Whether such an errand is already on its way for this session."""
-    return (yield from row(_RUNNING, session, errand)) is not None
+def is_running(session: SessionId, errand: TurnKind) -> Op[bool]:
+    """Tell whether such an errand is already on its way for this session."""
+    return (yield from exists(_RUNNING, session, errand))
 
 
-def ended(
-    dialect: Dialect, turn: TurnId, events: Sequence[Recorded], stamp: Stamp
-) -> Op[list[Recorded]]:
+def ended(turn: TurnId, events: Sequence[Recorded], stamp: Stamp) -> Op[list[Recorded]]:
     """Bring back what a turn was sent for, if it was an errand. `events` are all of its own, or
     the last of them."""
     if not isinstance(events[0].event, TurnQueued):
         events = yield from journal.of_turn(turn)
     queued = events[0].event
-    errand = errand_of(queued.kind) if isinstance(queued, TurnQueued) else None
-    if errand is None:
+    assert isinstance(queued, TurnQueued)
+    errand = queued.kind
+    if not errand.is_errand:
         return []
     own = [recorded for recorded in events if recorded.turn == turn]
     settled = own[-1].event
-    found = yield from row(_SERVED, events[0].session)
-    assert found is not None
-    assert isinstance(queued, TurnQueued)
-    assert isinstance(settled, TurnSettled)
-    served, conversation, principal = found
-    text = reply_text(own)
     session = events[0].session
-    back = Back(turn, queued, settled, text, session, served, conversation, principal, own)
-    return (yield from _BRING_BACK[errand](dialect, back, stamp))
+    served = yield from one(_Served, _SERVED, session)
+    assert served is not None
+    assert isinstance(settled, TurnSettled)
+    back = Back(turn, queued, settled, reply_text(own), session, *served, own)
+    return (yield from _BRING_BACK[errand](back, stamp))
 
 
-def _title(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """A title that a person gave meanwhile stays."""
+def _title(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give the session its title, unless a person gave it one meanwhile."""
     title = clean_title(back.text) if back.is_done else ""
-    known = yield from row(_TITLE, back.served)
-    if not title or known is None or known[0]:
+    known = yield from one(str, _TITLE, back.served)
+    if not title or known is None or known:
         return []
     yield from run(_SET_TITLE, title, back.served)
-    return (yield from journal.append(dialect, back.served, [TitleSet(title=title)], at=stamp.at))
+    return (yield from journal.append(back.served, [TitleSet(title=title)], at=stamp.at))
 
 
-def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """The result is a turn of the live session, in its line like any other: it is said in order, on
-    every surface, and the model knows of it afterwards."""
+def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Queue the result as a turn of the live session, in its line like any other: it is said in
+    order, on every surface, and the model knows of it afterwards."""
     if back.is_untold:
         return []
-    live, opened = yield from _live(dialect, back, stamp)
+    live, opened = yield from _live(back, stamp)
     line = back.queued.text.strip().splitlines()[0][:80]
     said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
     is_short = back.is_done and back.settled.reason != StopReason.STOP
@@ -185,7 +190,7 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         turn=back.turn,
         message=back.queued.message,
         text=back.queued.text,
-        kind=RESULT,
+        kind=TurnKind.RESULT,
         agent=back.settled.agent,
         attachments=as_fetched(back.queued, places_of(back.events)),
         files=given_in(back.events),
@@ -195,47 +200,46 @@ def _background(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]
         answer=f"In the background: {line}\n\n{said or SILENT}",
         finish=back.settled.reason if is_short else "",
     )
-    return opened + (yield from bring(dialect, live, event, stamp))
+    return opened + (yield from bring(live, event, stamp))
 
 
-def _live(dialect: Dialect, back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
-    """The session in which the result can be said: a new one where the live one is suspended."""
-    found = yield from row(_LIVE, back.conversation)
-    assert found is not None
-    live: SessionId = found[0]
-    state = yield from row(_STATE, live)
-    assert state is not None
-    if state[0] == "open":
+def _live(back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
+    """Return the session in which the result can be said: a new one where the live one is
+    suspended."""
+    live = yield from _lock_live(back.conversation)
+    if (yield from one(str, _STATE, live)) == "open":
         return live, []
     by = back.principal
-    opened = yield from open_successor(dialect, live, back.conversation, stamp, by=by)
+    opened = yield from open_successor(live, back.conversation, stamp, by=by)
     yield from make_live(back.conversation, opened.session)
     return opened.session, [opened]
 
 
-def bring(
-    dialect: Dialect, session: SessionId, result: TurnQueued, stamp: Stamp
-) -> Op[list[Recorded]]:
+def _lock_live(conversation: ConversationId) -> Op[SessionId]:
+    """Lock a conversation and return its live session."""
+    live = yield from one(SessionId, _LIVE, conversation)
+    assert live is not None
+    return live
+
+
+def bring(session: SessionId, result: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]:
     """Put a result into the line of this session, as a turn of its own."""
     event = msgspec.structs.replace(
         result, turn=TurnId(stamp.mint("trn")), message=MessageId(stamp.mint("msg"))
     )
-    return (yield from queue_turn(dialect, session, event, stamp))
+    return (yield from queue_turn(session, event, stamp))
 
 
-def bring_unsaid(
-    dialect: Dialect, turns: Sequence[TurnId], session: SessionId, stamp: Stamp
-) -> Op[list[Recorded]]:
-    """Those of these turns that have ended and were results, or sent from elsewhere, and that
-    nobody has heard yet, are said in this session: they are for the conversation, not for one
-    session."""
+def bring_unsaid(turns: Sequence[TurnId], session: SessionId, stamp: Stamp) -> Op[list[Recorded]]:
+    """Say in this session those of these turns that have ended and were results, or sent from
+    elsewhere, and that nobody has heard yet: they are for the conversation, not for one session."""
     recorded: list[Recorded] = []
     for turn in turns:
         events = yield from journal.of_turn(turn)
         first = events[0].event
         is_said = any(isinstance(each.event, AssistantSaid) for each in events)
         if isinstance(first, TurnQueued) and first.kind in UNASKED and not is_said:
-            recorded += yield from bring(dialect, session, first, stamp)
+            recorded += yield from bring(session, first, stamp)
     return recorded
 
 
@@ -247,21 +251,20 @@ def _failure(settled: TurnSettled) -> str:
     return f"ended as {settled.outcome}: {why or settled.reason} ({settled.turn})"
 
 
-def _memory(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """The session that waits for it may begin now; if it failed, the people there are told."""
-    live = yield from row(_LIVE, back.conversation)
-    assert live is not None
-    yield from run(_RELEASE, stamp.at, live[0], back.served)
+def _memory(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let the session begin that waits for it; if it failed, the people there are told."""
+    live = yield from _lock_live(back.conversation)
+    yield from run(_RELEASE, live, back.served)
     if back.is_done or back.is_untold:
         return []
     text = f"The memories of the last session could not be saved: it {_failure(back.settled)}."
-    return (yield from notice(dialect, live[0], None, text, stamp))
+    return (yield from notice(live, None, text, stamp))
 
 
-def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    live = yield from row(_LIVE, back.conversation)
-    assert live is not None
-    opened = (yield from journal.since(back.session, 0, limit=1))[0].event
+def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let the summary stand for the turns it was made from, and tell whoever asked for it."""
+    live = yield from _lock_live(back.conversation)
+    opened = (yield from journal.one(back.session, 1)).event
     assert isinstance(opened, SessionOpened)
     upto = opened.head
     assert upto is not None
@@ -273,23 +276,23 @@ def _summary(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         failure="" if back.is_done else _failure(back.settled),
         cost=back.settled.cost,
     )
-    recorded = yield from compaction.apply(dialect, summary, stamp)
+    recorded = yield from compaction.apply(summary, stamp)
     if opened.reason == "automatic" or back.is_untold:
         return recorded
     text = compaction.told(recorded)
-    return recorded + (yield from notice(dialect, live[0], None, text, stamp))
+    return recorded + (yield from notice(live, None, text, stamp))
 
 
-def _sticker(dialect: Dialect, back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """The words are for whoever sends the sticker next; those who wait for them look again."""
-    yield from stickers.described(back.turn, clean_words(back.text) if back.is_done else "", stamp)
+def _sticker(back: Back, _stamp: Stamp) -> Op[list[Recorded]]:
+    """Keep the words for whoever sends the sticker next; those who wait for them look again."""
+    yield from stickers.described(back.turn, clean_words(back.text) if back.is_done else "")
     return []
 
 
-_BRING_BACK: Final[Mapping[Errand, Callable[[Dialect, Back, Stamp], Op[list[Recorded]]]]] = {
-    Errand.TITLE: _title,
-    Errand.BACKGROUND: _background,
-    Errand.MEMORY: _memory,
-    Errand.SUMMARY: _summary,
-    Errand.STICKER: _sticker,
+_BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]]] = {
+    TurnKind.TITLE: _title,
+    TurnKind.BACKGROUND: _background,
+    TurnKind.MEMORY: _memory,
+    TurnKind.SUMMARY: _summary,
+    TurnKind.STICKER: _sticker,
 }

@@ -5,57 +5,80 @@ makes one session's writers queue up on PostgreSQL.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from perdure.domain.codec import decode, encode
 from perdure.domain.errors import Fenced
 from perdure.domain.events import AnyEvent, Recorded, ToolFinished, TurnMoved
 from perdure.domain.ids import SessionId, TurnId
-from perdure.store.dialect import Dialect
-from perdure.store.statement import Op, Row, row, rows, run
+from perdure.store import statement
+from perdure.store.statement import Op, Row, many, run
 
+# Takes the numbers of the next events, whoever holds the session.
 _RESERVE = """
     UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq"""
+# Takes the numbers of the next events for the holder of this epoch.
 _RESERVE_FENCED = """
     UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 AND epoch = $3
     RETURNING last_seq"""
+# Locks the session for the holder of this epoch.
 _FENCE = "SELECT last_seq FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
+# Writes one event under its number.
 _INSERT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES ($1, $2, $3, $4, $5, $6, $7)"""
-_COLUMNS = "session_id, seq, at, kind, body"
-_OF_TURN = f"SELECT {_COLUMNS} FROM journal WHERE turn_id = $1 ORDER BY seq"
-_SINCE = f"""
-    SELECT {_COLUMNS} FROM journal WHERE session_id = $1 AND seq > $2
+# What `entry` is made of.
+COLUMNS = "session_id, seq, at, kind, body"
+# Reads all entries of a turn, in whichever journals they stand.
+_OF_TURN = f"SELECT {COLUMNS} FROM journal WHERE turn_id = $1 ORDER BY seq"
+# Measures the entries behind a number. Neither database reads a text to tell its length in bytes.
+_SIZES = """
+    SELECT seq, OCTET_LENGTH(body) FROM journal WHERE session_id = $1 AND seq > $2
     ORDER BY seq LIMIT $3"""
-_OF_MESSAGE = f"SELECT {_COLUMNS} FROM journal WHERE message_id = $1 ORDER BY seq"
+# Reads a page of a session's entries.
+_BETWEEN = f"""
+    SELECT {COLUMNS} FROM journal WHERE session_id = $1 AND seq > $2 AND seq <= $3
+    ORDER BY seq"""
+# Reads the whole journal of a session.
+_ALL = f"SELECT {COLUMNS} FROM journal WHERE session_id = $1 ORDER BY seq"
+# Reads the entry of this number.
+_ONE = f"SELECT {COLUMNS} FROM journal WHERE session_id = $1 AND seq = $2"
+# Measures a turn without reading it.
+_SIZE_OF_TURN = "SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM journal WHERE turn_id = $1"
+# Reads what was written of a message: that it came, and what became of its words.
+_OF_MESSAGE = f"SELECT {COLUMNS} FROM journal WHERE message_id = $1 ORDER BY seq"
+
+
+class _Size(NamedTuple):
+    seq: int
+    size: int
+
+
+def entry(session: SessionId, seq: int, at: int, kind: str, body: str) -> Recorded:
+    """Make an event of the columns of its row."""
+    return Recorded(session=session, seq=seq, at=at, event=decode(kind, body))
 
 
 def fence(session: SessionId, epoch: int) -> Op[int]:
-    """Insist that the lease is still good, and keep it so until the transaction ends. The number
-    of the session's last event."""
-    found = yield from row(_FENCE, session, epoch)
-    if found is None:
+    """Insist that the lease is still good, and keep it so until the transaction ends. Returns the
+    number of the session's last event."""
+    last_seq = yield from statement.one(int, _FENCE, session, epoch)
+    if last_seq is None:
         raise Fenced(f"another holder has taken over session {session}")
-    last_seq: int = found[0]
     return last_seq
 
 
 def append(
-    dialect: Dialect,
-    session: SessionId,
-    events: Sequence[AnyEvent],
-    *,
-    at: int,
-    epoch: int | None = None,
+    session: SessionId, events: Sequence[AnyEvent], *, at: int, epoch: int | None = None
 ) -> Op[list[Recorded]]:
     """Append events in order. With an epoch, a stale one is `Fenced` and nothing is written."""
     if epoch is None:
-        reserved = yield from row(_RESERVE, len(events), session)
+        last_seq = yield from statement.one(int, _RESERVE, len(events), session)
     else:
-        reserved = yield from row(_RESERVE_FENCED, len(events), session, epoch)
-    if reserved is None:
+        last_seq = yield from statement.one(int, _RESERVE_FENCED, len(events), session, epoch)
+    if last_seq is None:
         raise Fenced(f"another holder has taken over session {session}")
-    return (yield from write(session, events, after=reserved[0] - len(events), at=at))
+    return (yield from write(session, events, after=last_seq - len(events), at=at))
 
 
 def write(
@@ -75,27 +98,68 @@ def write(
 
 
 def read_row(found: Row) -> Recorded:
-    session, seq, at, kind, body = found
-    return Recorded(session=session, seq=seq, at=at, event=decode(kind, body))
+    """Make an event of a row that holds `COLUMNS`."""
+    return entry(*found)
 
 
 def read_rows(found: Iterable[Row]) -> list[Recorded]:
+    """Make an event of each row; the rows hold `COLUMNS`."""
     return [read_row(each) for each in found]
 
 
 def of_turn(turn: TurnId) -> Op[list[Recorded]]:
-    return where_it_is(read_rows((yield from rows(_OF_TURN, turn))))
+    """Return what the journal holds of a turn, where the turn is now."""
+    return where_it_is((yield from many(entry, _OF_TURN, turn)))
 
 
 def where_it_is(turn: list[Recorded]) -> list[Recorded]:
-    """A turn that has moved stands in several journals, and in the last of them as a whole."""
+    """Return the entries of the journal that the turn is in now. A turn that has moved stands in
+    several journals, and in the last of them as a whole."""
     left = {recorded.session for recorded in turn if isinstance(recorded.event, TurnMoved)}
     return [recorded for recorded in turn if recorded.session not in left] if left else turn
 
 
 def of_message(message: str) -> Op[list[Recorded]]:
-    return read_rows((yield from rows(_OF_MESSAGE, message)))
+    """Return what was written of a message, in all journals."""
+    return (yield from many(entry, _OF_MESSAGE, message))
 
 
-def since(session: SessionId, seq: int, *, limit: int) -> Op[list[Recorded]]:
-    return read_rows((yield from rows(_SINCE, session, seq, limit)))
+def since(session: SessionId, seq: int, *, limit: int, bytes_max: int) -> Op[list[Recorded]]:
+    """Return a page of the entries behind `seq`: as many as fit, and at least one. No more is
+    read."""
+    sizes = yield from many(_Size, _SIZES, session, seq, limit)
+    fitting = fits([each.size for each in sizes], bytes_max)
+    if not fitting:
+        return []
+    last = sizes[fitting - 1].seq
+    return (yield from many(entry, _BETWEEN, session, seq, last))
+
+
+def all_of(session: SessionId) -> Op[list[Recorded]]:
+    """Return everything, however long: only the checker judges a session as a whole."""
+    return (yield from many(entry, _ALL, session))
+
+
+def one(session: SessionId, seq: int) -> Op[Recorded]:
+    """Return the entry of this number."""
+    found = yield from statement.one(entry, _ONE, session, seq)
+    assert found is not None, "what refers to an entry goes with it"
+    return found
+
+
+def size_of_turn(turn: TurnId) -> Op[int]:
+    """Return the bytes of a turn's entries, which are not read for that."""
+    size = yield from statement.one(int, _SIZE_OF_TURN, turn)
+    assert size is not None, "a sum is always one row"
+    return size
+
+
+def fits(sizes: Iterable[int], bytes_max: int) -> int:
+    """Return how many of these a page holds, from the first on: one at least, if there is one."""
+    total, count = 0, 0
+    for size in sizes:
+        total += size
+        if count and total > bytes_max:
+            break
+        count += 1
+    return count

@@ -8,11 +8,13 @@ changed, and with both journals as they are to be left and taken up.
 
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.watching import Move
-from perdure.store.statement import Op, rows, run
+from perdure.store.statement import Op, many, run
 
+# Notes a move; what follows says from where to where.
 _NOTE = """
     INSERT INTO moves (conversation_id, generation, left_id, left_seq, session_id, seq) """
-# What happens to the sessions of a place that is linked elsewhere is not seen there.
+# Notes that a conversation, and all that are linked to it, go on in another of its sessions. What
+# happens to the sessions of a place that is linked elsewhere is not seen there.
 _ROTATED = (
     _NOTE
     + """
@@ -23,6 +25,7 @@ _ROTATED = (
     JOIN sessions l ON l.id = t.session_id JOIN sessions s ON s.id = $2
     WHERE t.id = $1"""
 )
+# Notes that a conversation goes on in the session of another.
 _LINKED = (
     _NOTE
     + """
@@ -31,6 +34,7 @@ _LINKED = (
     JOIN sessions l ON l.id = c.session_id JOIN sessions s ON s.id = t.session_id
     WHERE c.id = $2"""
 )
+# Notes that a conversation goes on in its own session again.
 _UNLINKED = (
     _NOTE
     + """
@@ -39,6 +43,7 @@ _UNLINKED = (
     JOIN sessions l ON l.id = t.session_id JOIN sessions s ON s.id = c.session_id
     WHERE c.id = $1"""
 )
+# Reads the moves of a conversation that led to some generations.
 _SINCE = """
     SELECT generation, left_id, left_seq, session_id, seq FROM moves
     WHERE conversation_id = $1 AND generation > $2 AND generation <= $3
@@ -46,18 +51,20 @@ _SINCE = """
 
 
 def rotated(conversation: ConversationId, session: SessionId) -> Op[None]:
-    """It goes on in another session of its own."""
+    """Note that a conversation goes on in another session of its own."""
     yield from run(_ROTATED, conversation, session)
 
 
 def linked(conversation: ConversationId, to: ConversationId) -> Op[None]:
+    """Note that a conversation goes on where another is."""
     yield from run(_LINKED, to, conversation)
 
 
 def unlinked(conversation: ConversationId) -> Op[None]:
+    """Note that a conversation goes on by itself again."""
     yield from run(_UNLINKED, conversation)
 
 
 def since(conversation: ConversationId, *, after: int, upto: int, limit: int) -> Op[list[Move]]:
-    found = yield from rows(_SINCE, conversation, after, upto, limit)
-    return [Move(*each) for each in found]
+    """Return the moves that led to a generation behind `after`, up to `upto`, in order."""
+    return (yield from many(Move, _SINCE, conversation, after, upto, limit))

@@ -2,14 +2,12 @@
 
 from perdure.domain.events import NoticePosted, Recorded
 from perdure.domain.ids import MessageId, SessionId, TurnId
-from perdure.store.dialect import Dialect
 from perdure.store.operations import journal, outbox
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op
 
 
 def notice(
-    dialect: Dialect,
     session: SessionId,
     turn: TurnId | None,
     text: str,
@@ -20,7 +18,7 @@ def notice(
     """Tell the people of a conversation something, on whatever surface they are."""
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
-    recorded = yield from journal.append(dialect, session, [posted], at=stamp.at)
+    recorded = yield from journal.append(session, [posted], at=stamp.at)
     words = outbox.Words(text, choices=choices)
     yield from outbox.put_unless_read(session, turn, message, words, stamp)
     return recorded

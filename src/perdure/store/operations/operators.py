@@ -1,15 +1,18 @@
 """Telling those who run the gateway, in the conversations they have chosen for it."""
 
+from typing import NamedTuple
+
 from perdure.domain.events import NoticePosted, Recorded
-from perdure.domain.ids import ConversationId, MessageId, PrincipalId
-from perdure.store.dialect import Dialect
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
 from perdure.store.operations import journal
 from perdure.store.operations.outbox import Words, put_unless_read
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, row, rows
+from perdure.store.statement import Op, many, one
 
+# Finds the role of a person.
 _ROLE = "SELECT role FROM principals WHERE id = $1"
-# What is linked goes on in the session of another conversation.
+# Finds the operators' home conversations. What is linked goes on in the session of another
+# conversation.
 _HOMES = """
     SELECT DISTINCT c.id, COALESCE(l.session_id, c.session_id)
     FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
@@ -17,20 +20,33 @@ _HOMES = """
     WHERE p.role = 'operator' ORDER BY c.id LIMIT 10"""
 
 
+class Home(NamedTuple):
+    """A conversation in which an operator is told things, and the session that is live there."""
+
+    conversation: ConversationId
+    session: SessionId
+
+
 def is_operator(principal: PrincipalId) -> Op[bool]:
-    found = yield from row(_ROLE, principal)
-    return found is not None and found[0] == "operator"
+    """Tell whether this person runs the gateway."""
+    return (yield from one(str, _ROLE, principal)) == "operator"
 
 
-def tell(
-    dialect: Dialect, text: str, stamp: Stamp, *, but: ConversationId | None
-) -> Op[list[Recorded]]:
+def homes() -> Op[list[Home]]:
+    """Return the operators' home conversations."""
+    return (yield from many(Home, _HOMES))
+
+
+def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Recorded]]:
+    """Tell all operators, but not in the conversation `but`."""
     recorded: list[Recorded] = []
-    for home, session in (yield from rows(_HOMES)):
-        if home == but:
+    for home in (yield from homes()):
+        if home.conversation == but:
             continue
         message = MessageId(stamp.mint("msg"))
         posted = NoticePosted(message=message, text=text)
-        recorded += yield from journal.append(dialect, session, [posted], at=stamp.at)
-        yield from put_unless_read(session, None, message, Words(text), stamp, to=home)
+        recorded += yield from journal.append(home.session, [posted], at=stamp.at)
+        yield from put_unless_read(
+            home.session, None, message, Words(text), stamp, to=home.conversation
+        )
     return recorded

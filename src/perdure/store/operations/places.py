@@ -1,10 +1,11 @@
 """Where conversations live: found by their address, opened, and followed to where they go on."""
 
+from typing import NamedTuple
+
 from perdure.domain.address import GROUP, Address
 from perdure.domain.events import SessionOpened
-from perdure.domain.ids import ConversationId, SessionId
+from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.updates import Update
-from perdure.store.dialect import Dialect
 from perdure.store.operations.sessions import (
     make_live,
     open_conversation,
@@ -12,77 +13,125 @@ from perdure.store.operations.sessions import (
     open_successor,
 )
 from perdure.store.operations.setting import Place, Stamp
-from perdure.store.statement import Op, Row, row, run
+from perdure.store.statement import Op, one, run
 
+# Locks the conversation at an address.
 _FIND_CONVERSATION = """
     SELECT id, session_id, agent, persona, principal_id, linked_id, kind FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
     FOR NO KEY UPDATE"""
+# Locks the conversation that another one is linked to.
 _CONVERSATION = """
     SELECT id, session_id, agent, persona, principal_id, linked_id, kind FROM conversations
     WHERE id = $1 FOR NO KEY UPDATE"""
+# Locks a conversation's live session.
 _SESSION = """
     SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at,
            title
     FROM sessions WHERE id = $1 FOR UPDATE"""
+# Gives a conversation to the first who speaks in it.
 _ADOPT = "UPDATE conversations SET kind = $1, principal_id = $2 WHERE id = $3"
+# Gives them the sessions of that conversation too.
 _ADOPT_SESSIONS = "UPDATE sessions SET principal_id = $1 WHERE conversation_id = $2"
 
 
-def resolve(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place]:
-    """The conversation's live session; a new one where that has been suspended."""
+class _Conversation(NamedTuple):
+    id: ConversationId
+    session: SessionId
+    agent: str
+    persona: str
+    principal: PrincipalId
+    linked: ConversationId | None
+    kind: str
+
+
+class _Session(NamedTuple):
+    state: str
+    principal: PrincipalId
+    last_seq: int
+    epoch: int
+    head: TurnId | None
+    view: str
+    hold_until: int | None
+    active_at: int
+    title: str
+
+
+def resolve(update: Update, stamp: Stamp) -> Op[Place]:
+    """Return the conversation's live session; a new one where that has been suspended."""
     found = yield from _find(update.address)
     if found is None:
-        place = yield from _open(dialect, update, stamp)
+        place = yield from _open(update, stamp)
         if place is not None:
             return place
         found = yield from _find(update.address)
         assert found is not None
-    if update.place_kind and not found[6]:
-        yield from _adopt(ConversationId(found[0]), update)
+    if update.place_kind and not found.kind:
+        yield from _adopt(found.id, update)
     via = None
     # A link is for the one who made it: once others read along there it does not count.
-    if found[5] is not None and update.place_kind != GROUP:
-        via = ConversationId(found[0])
-        found = yield from row(_CONVERSATION, found[5])
+    if found.linked is not None and update.place_kind != GROUP:
+        via = found.id
+        found = yield from one(_Conversation, _CONVERSATION, found.linked)
         assert found is not None
-    conversation, session, agent, persona, owner, *_ = found
-    held = yield from row(_SESSION, session)
+    held = yield from one(_Session, _SESSION, found.session)
     assert held is not None
-    state, principal, last_seq, epoch, head, view, hold_until, active_at, title = held
-    if state == "open":
-        place = Place(conversation, session, principal, last_seq, epoch, head, agent, persona)
-        place = place._replace(view=view, title=title, hold_until=hold_until, active_at=active_at)
-        return place._replace(via=via, principal=owner if via else principal)
+    place = _standing(found, held)
+    if held.state != "open":
+        place = yield from _succeed(found, update, stamp)
+    return place._replace(via=via, principal=found.principal if via else place.principal)
+
+
+def _standing(found: _Conversation, held: _Session) -> Place:
+    """Return where a conversation and its live session stand."""
+    return Place(
+        conversation=found.id,
+        session=found.session,
+        principal=held.principal,
+        last_seq=held.last_seq,
+        epoch=held.epoch,
+        head=held.head,
+        agent=found.agent,
+        persona=found.persona,
+        view=held.view,
+        title=held.title,
+        hold_until=held.hold_until,
+        active_at=held.active_at,
+    )
+
+
+def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[Place]:
+    """Open a session in the place of the suspended one, and make it the live one."""
     by = update.principal
-    opened = yield from open_successor(dialect, session, conversation, stamp, by=by)
-    yield from make_live(conversation, opened.session)
-    place = new(conversation, opened.session, update)._replace(agent=agent, persona=persona)
-    return place._replace(is_successor=True, via=via, principal=owner if via else place.principal)
+    opened = yield from open_successor(found.session, found.id, stamp, by=by)
+    yield from make_live(found.id, opened.session)
+    place = new(found.id, opened.session, update)
+    return place._replace(agent=found.agent, persona=found.persona, is_successor=True)
 
 
 def _adopt(conversation: ConversationId, update: Update) -> Op[None]:
-    """A place that was opened by what somebody sent there belongs to who first speaks in it."""
+    """Give a place that was opened by what somebody sent there to who first speaks in it."""
     yield from run(_ADOPT, update.place_kind, update.principal, conversation)
     yield from run(_ADOPT_SESSIONS, update.principal, conversation)
 
 
 def new(conversation: ConversationId, session: SessionId, update: Update) -> Place:
-    """A session that holds nothing yet but that it was opened."""
+    """Return where a session stands that holds nothing yet but that it was opened."""
     return Place(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
 
 
-def _find(address: Address) -> Op[Row | None]:
+def _find(address: Address) -> Op[_Conversation | None]:
+    """Lock the conversation at this address, if there is one."""
     return (
-        yield from row(
-            _FIND_CONVERSATION,
+        yield from one(
+            _Conversation, _FIND_CONVERSATION,
             address.adapter, address.account, address.place, address.thread, address.person,
         )
     )  # fmt: skip
 
 
-def _open(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place | None]:
-    """A conversation and its first session, unless somebody was faster."""
+def _open(update: Update, stamp: Stamp) -> Op[Place | None]:
+    """Open a conversation and its first session, unless somebody was faster."""
     conversation = ConversationId(stamp.mint("cnv"))
     session = SessionId(stamp.mint("ses"))
     principal = update.principal
@@ -99,5 +148,5 @@ def _open(dialect: Dialect, update: Update, stamp: Stamp) -> Op[Place | None]:
     if not is_opened:
         return None
     event = SessionOpened(by=principal, reason="first message")
-    yield from open_session(dialect, session, conversation, event, stamp, principal=principal)
+    yield from open_session(session, conversation, event, stamp, principal=principal)
     return new(conversation, session, update)

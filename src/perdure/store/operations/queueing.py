@@ -4,10 +4,8 @@ or one more piece of what was sent as one."""
 from collections.abc import Sequence
 from typing import Any, Final
 
-from perdure.domain.address import is_shared
 from perdure.domain.attachments import is_unread
 from perdure.domain.endings import REPLACED_MARK
-from perdure.domain.errands import UNASKED
 from perdure.domain.errors import Rejected
 from perdure.domain.events import (
     AnyEvent,
@@ -18,30 +16,26 @@ from perdure.domain.events import (
     TurnStarted,
 )
 from perdure.domain.ids import TurnId
+from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.recovery import Fate, fate
 from perdure.domain.turn import State
 from perdure.domain.updates import Accepted, Effect
 from perdure.ports.inbox import Reception
-from perdure.ports.turns import Claimed, Lease
-from perdure.store.operations import attaching, errands, journal
+from perdure.ports.turns import Lease
+from perdure.store.operations import attaching, errands, journal, quotas, recency, turn_rows
+from perdure.store.operations.claiming import Begun, claimed
 from perdure.store.operations.endings import Closing, end_turn, locked
-from perdure.store.operations.line import ALONE, Album, look_again, queue_turn
-from perdure.store.operations.memories import Person, recall
+from perdure.store.operations.line import ALBUM_MS, look_again, queue_turn
 from perdure.store.operations.setting import OpenTurn, Setting
-from perdure.store.operations.telling import looking_back
+from perdure.store.operations.turn_rows import ALONE, Album
 from perdure.store.statement import Op, run
 
+# Takes a session for whoever begins its turn with the message.
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
-_RUN_TURN = """
-    INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, reason, detail, attempts,
-                       node_id, queued_seq, queued_at, started_at, alive_at, attempt_at, via_id,
-                       principal_id)
-    VALUES ($1, $2, $3, $4, $5, 'running', '', '', 1, $6, $7, $8, $8, $8, $8, $9, $10)"""
+# Lets a turn wait for more of what was sent as one with it.
 _WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
-# Platforms hand over an album piece by piece, within so many milliseconds; a turn takes no more
-# than so many events of it.
-ALBUM_MS: Final = 800
+# A turn takes no more than so many events of an album.
 ALBUM_EVENTS_MAX: Final = 100
 SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came", mark=REPLACED_MARK)
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came", mark=REPLACED_MARK)
@@ -59,10 +53,12 @@ def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:
     waiting = sum(not each.attempts for each in open_turns)
     if waiting >= setting.queue_max:
         raise queue_full(waiting)
+    started = next((each for each in open_turns if each.attempts), None)
+    gives_way = started is not None and _closing(setting, started) is not None
+    yield from quotas.insist_on_turn(setting.quota, update.principal, update, ends=int(gives_way))
     has_files = any(map(is_unread, update.attachments))
     if setting.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(setting))
-    started = next((each for each in open_turns if each.attempts), None)
     is_running = started is not None and started.state in (State.RUNNING, State.WAITING)
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
     is_steer = update.busy is Busy.STEER and is_next and not has_files
@@ -74,15 +70,11 @@ def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:
     if started is not None and closing is not None:
         found = yield from locked(started.id)
         assert found is not None
-        recorded += yield from end_turn(setting.dialect, started.id, found, closing, setting.stamp)
+        recorded += yield from end_turn(started.id, found, closing, setting.stamp)
         ended = (started.id,)
     album = Album(update.album, setting.stamp.at + ALBUM_MS) if update.album else ALONE
-    recorded += yield from queue_turn(
-        setting.dialect, setting.session, _queued(setting), setting.stamp, album=album
-    )
-    recorded += yield from errands.bring_unsaid(
-        setting.dialect, ended, setting.session, setting.stamp
-    )
+    recorded += yield from queue_turn(setting.session, _queued(setting), setting.stamp, album=album)
+    recorded += yield from errands.bring_unsaid(ended, setting.session, setting.stamp)
     effect = Effect.SUPERSEDED if closing is SUPERSEDED else Effect.QUEUED
     position = len(open_turns) - len(ended)
     return Reception(
@@ -93,7 +85,8 @@ def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:
 
 
 def queue_full(waiting: int) -> Rejected:
-    """What is being answered, or waits to be gone on with, does not wait in line."""
+    """Return the refusal of one message more. What is being answered, or waits to be gone on with,
+    does not wait in line."""
     wait = "message already waits" if waiting == 1 else "messages already wait"
     return Rejected(
         f"{waiting} {wait} in this conversation; let it answer first", code="queue_full"
@@ -121,7 +114,7 @@ def _makes_way(setting: Setting, turn: OpenTurn) -> bool:
     """Decide by the same rule as a start does, where this message would wait behind the turn."""
     age_ms = setting.stamp.at - turn.alive_at
     policy = setting.menu.recovery
-    return fate(policy, kind=turn.kind, age_ms=age_ms, is_followed=True) is Fate.MAKES_WAY
+    return fate(policy, kind=TurnKind(turn.kind), age_ms=age_ms, is_followed=True) is Fate.MAKES_WAY
 
 
 def _is_of_album(setting: Setting, turn: OpenTurn) -> bool:
@@ -130,7 +123,8 @@ def _is_of_album(setting: Setting, turn: OpenTurn) -> bool:
 
 
 def _joins(setting: Setting) -> Op[TurnId | None]:
-    """The turn that this message was sent as one with, as long as it waits, last in the line."""
+    """Return the turn that this message was sent as one with, as long as it waits, last in the
+    line."""
     newest = setting.open_turns[-1] if setting.open_turns else None
     if newest is None or newest.attempts or not _is_of_album(setting, newest):
         return None
@@ -145,8 +139,9 @@ def _join(setting: Setting, turn: TurnId) -> Op[Reception]:
         message=setting.fresh.message,
         text=update.text,
         attachments=update.attachments,
+        passed_on=update.passed_on,
     )
-    recorded = yield from journal.append(setting.dialect, setting.session, [event], at=stamp.at)
+    recorded = yield from journal.append(setting.session, [event], at=stamp.at)
     yield from attaching.put(event, stamp)
     yield from run(_WAIT_LONGER, stamp.at + ALBUM_MS, turn)
     yield from look_again(setting.session, stamp)
@@ -164,47 +159,40 @@ def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
         sender=update.sender,
         via=setting.place.via,
         traits=update.traits,
+        passed_on=update.passed_on,
     )
-    recorded = yield from journal.append(
-        setting.dialect, setting.session, [event], at=setting.stamp.at
-    )
+    recorded = yield from journal.append(setting.session, [event], at=setting.stamp.at)
     return Reception(accepted=accepted(setting, turn, Effect.STEERED, recorded))
 
 
 def _begin(setting: Setting) -> Op[Reception]:
-    """Nothing is before this turn, so it need not wait for anyone to claim it."""
+    """Begin the message's turn: nothing is before it, so it need not wait for anyone to claim
+    it."""
     session, fresh, update, stamp = setting.session, setting.fresh, setting.update, setting.stamp
     place, seq = setting.place, setting.place.last_seq
     lease = Lease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
     started = TurnStarted(turn=fresh.turn, attempt=1, parent=place.head, node=stamp.node)
-    events: list[AnyEvent] = [_queued(setting), started]
+    queued = _queued(setting)
+    events: list[AnyEvent] = [queued, started]
     yield from run(_LEASE, seq + len(events), lease.epoch, stamp.at, session)
+    yield from recency.list_session(session, at=stamp.at)
     recorded = yield from journal.write(session, events, after=seq, at=stamp.at)
-    yield from run(
-        _RUN_TURN,
-        fresh.turn, session, place.head, fresh.message, update.kind, stamp.node, seq + 1, stamp.at,
-        place.via, update.principal,
-    )  # fmt: skip
-    before = yield from looking_back(place.head, kind=update.kind)
-    person = Person(
-        update.principal, place.conversation, is_shared=is_shared(update.address, update.place_kind)
-    )
-    claimed = Claimed(
+    yield from turn_rows.begin(recorded[0], queued, started)
+    begun = Begun(
         lease=lease,
         conversation=place.conversation,
         principal=update.principal,
         address=update.address,
-        is_shared=person.is_shared,
+        place_kind=update.place_kind,
         parent=place.head,
-        events=tuple(recorded),
+        kind=TurnKind(update.kind),
         view=place.view,
-        has_title=bool(place.title),
-        prefix=before.prefix,
-        memories=tuple((yield from recall(person))),
-        telling=before.telling,
+        title=place.title,
+        is_listed=update.is_listed,
+        events=tuple(recorded),
     )
-    begun = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
-    return Reception(accepted=begun, claimed=claimed)
+    queued_now = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
+    return Reception(accepted=queued_now, claimed=(yield from claimed(begun)))
 
 
 def _queued(setting: Setting) -> TurnQueued:
@@ -213,7 +201,7 @@ def _queued(setting: Setting) -> TurnQueued:
         turn=setting.fresh.turn,
         message=setting.fresh.message,
         text=update.text,
-        kind=update.kind,
+        kind=TurnKind(update.kind),
         agent=update.agent or setting.place.agent,
         attachments=update.attachments,
         instructions=update.instructions,
@@ -226,6 +214,7 @@ def _queued(setting: Setting) -> TurnQueued:
         via=setting.place.via,
         traits=update.traits,
         continues=setting.continues,
+        passed_on=update.passed_on,
     )
 
 

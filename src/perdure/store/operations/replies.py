@@ -9,49 +9,64 @@ deleted by it; the final words wait for a bubble's first ones.
 from collections.abc import Sequence
 from itertools import takewhile
 from operator import eq
+from typing import NamedTuple
 
 from perdure.domain.address import HTTP
-from perdure.domain.delivery import (
-    AHEAD,
-    BUBBLES,
-    DELETIONS,
-    REPLY,
-    WITHDRAWN,
-    PartState,
-    Step,
-    rest_of,
-)
+from perdure.domain.delivery import AHEAD, BUBBLES, DELETIONS, REPLY, PartState, Step, rest_of
 from perdure.domain.events import Recorded
-from perdure.domain.ids import MediaId, NodeId, SessionId, TurnId
+from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.domain.transcript import joined, reply_text
 from perdure.ports.outbox import Bubble
 from perdure.ports.turns import Lease
-from perdure.store.operations import journal
+from perdure.store.operations import journal, part_rows
 from perdure.store.operations.outbox import (
-    ATTEMPT,
-    PART,
-    WITHDRAW,
+    APART,
     Line,
     Words,
     conversation_of,
-    part_of,
+    is_clear,
     put,
     with_answered,
 )
+from perdure.store.operations.part_rows import PART, PartRow, part_of
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, many, one, run
 
+# Reads and locks the parts of a message, in their order.
 _OF_MESSAGE = """
     SELECT id, part, target, state, text, conversation_id, session_id FROM outbox
     WHERE message_id = $1 ORDER BY part FOR UPDATE"""
+# Notes that a bubble of this node was never shown.
 _FORGET_BUBBLE = """
     UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
     WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
+# Reads one part of a message.
+_BUBBLE = PART + "WHERE o.message_id = $1 AND o.part = $2"
+# Puts a bubble that was not shown behind everything in its line, and marks it as being sent.
+_OPEN_AGAIN = f"""
+    UPDATE outbox SET state = 'attempting', attempts = attempts + 1, text = $1, node_id = $2,
+                      changed_at = $3,
+                      place_in_line = (SELECT MAX(l.place_in_line) + {APART} FROM outbox l
+                                       WHERE l.conversation_id = outbox.conversation_id)
+    WHERE id = $4"""
+# Finds the adapter by which a turn is answered.
 _ANSWERED_BY = """
     SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
 # What may be, or become, visible to people.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
+
+
+class _Placed(NamedTuple):
+    """Holds a part of a message. `number` counts them; `target` is the part that it changes."""
+
+    id: PartId
+    number: int
+    target: PartId | None
+    state: str
+    text: str
+    conversation: ConversationId
+    session: SessionId
 
 
 def put_reply(
@@ -63,12 +78,12 @@ def put_reply(
     *,
     delay_ms: int = 0,
 ) -> Op[None]:
-    """The final words of a turn: each takes the place of the bubble that showed it so far, if there
-    is one; bubbles that are left over go away, files come last. What went ahead stands."""
+    """Put down the final words of a turn: each takes the place of the bubble that showed it so far,
+    if there is one; bubbles that are left over go away, files come last. What went ahead stands."""
     ahead = yield from went_ahead(turn)
     stands = sum(takewhile(bool, map(eq, ahead, parts)))
-    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    bubbles = {part: bubble for bubble, part, _, state, *_ in shown if state in _MAY_SHOW}
+    shown = yield from _parts_of(f"{turn}{BUBBLES}")
+    bubbles = {each.number: each.id for each in shown if each.state in _MAY_SHOW}
     conversation = yield from conversation_of(session, turn)
     line = Line(conversation, session, turn, f"{turn}{REPLY}")
     words = []
@@ -81,12 +96,19 @@ def put_reply(
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
 
 
+def _parts_of(message: str) -> Op[list[_Placed]]:
+    """Return the parts of a message, which nobody else changes until the transaction ends."""
+    return (yield from many(_Placed, _OF_MESSAGE, message))
+
+
 def went_ahead(turn: TurnId) -> Op[list[str]]:
-    return [text for *_, text, _, _ in (yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}"))]
+    """Return the words of a turn that went out before it was over."""
+    return [each.text for each in (yield from _parts_of(f"{turn}{AHEAD}"))]
 
 
 def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
-    """From the fence on nobody can settle the turn before this commits."""
+    """Put down the leading parts of a running turn's reply, but for those that are there. From the
+    fence on nobody can settle the turn before this commits."""
     yield from journal.fence(lease.session, lease.epoch)
     known = len((yield from went_ahead(lease.turn)))
     conversation = yield from conversation_of(lease.session, lease.turn)
@@ -113,8 +135,8 @@ def leave(
 
 def is_shown(turn: TurnId) -> Op[bool]:
     """Tell whether people may see something of a turn that is not over."""
-    shown = yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    return any(state in _MAY_SHOW for _, _, _, state, *_ in shown)
+    shown = yield from _parts_of(f"{turn}{BUBBLES}")
+    return any(each.state in _MAY_SHOW for each in shown)
 
 
 def put_whole(
@@ -128,61 +150,77 @@ def put_whole(
 ) -> Op[None]:
     """Put down the final words of a turn as one part, behind what went ahead: only the pump knows
     what fits. Over HTTP people read the journal."""
-    answered_by = yield from row(_ANSWERED_BY, turn)
+    answered_by = yield from one(str, _ANSWERED_BY, turn)
     assert answered_by is not None
-    if answered_by[0] == HTTP:
+    if answered_by == HTTP:
         return
     ahead = yield from went_ahead(turn)
     parts = [*ahead, rest_of(text, ahead)]
     yield from put_reply(session, turn, parts, files, stamp, delay_ms=delay_ms)
 
 
-def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble]:
-    """The turn's bubble of that number, put down if it is not there. From the fence on nobody can
-    settle the turn before this commits: no bubble appears after the final words."""
+def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:
+    """Return the turn's bubble of that number, put down if it is not there; None while something
+    before it is on its way. From the fence on nobody can settle the turn before this commits: no
+    bubble appears after the final words."""
     yield from journal.fence(lease.session, lease.epoch)
     message = f"{lease.turn}{BUBBLES}"
-    known = yield from row(PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
+    known = yield from _part(message, index)
     if known is None:
+        if not (yield from may_show(lease)):
+            return None
         conversation = yield from conversation_of(lease.session, lease.turn)
         line = Line(conversation, lease.session, lease.turn, message)
         yield from put(line, [Words(text, Step.BUBBLE)], stamp, first=index)
-        known = yield from row(PART + "WHERE o.message_id = $1 AND o.part = $2", message, index)
-        assert known is not None
-        part = yield from with_answered(part_of(known))
-        return Bubble(part=part)
-    state, receipt = known[10], known[11]
-    is_ours = state == PartState.ATTEMPTING and known[12] == stamp.node
-    if state == PartState.FAILED or is_ours:
-        # It was certainly not shown, or we have put it down and the answer was lost.
-        yield from run(ATTEMPT, stamp.node, stamp.at, known[0])
-        return Bubble(part=(yield from with_answered(part_of(known))))
-    return Bubble(part=part_of(known), receipt=receipt, is_lost=state != PartState.SENT)
+    elif known.state in (PartState.SENT, PartState.UNKNOWN, PartState.EXPIRED):
+        is_lost = known.state != PartState.SENT
+        return Bubble(part=part_of(known), receipt=known.receipt, is_lost=is_lost)
+    elif known.state == PartState.ATTEMPTING and known.node == stamp.node:
+        # We have put it down, and the answer was lost.
+        yield from part_rows.attempt(known.id, stamp.node, at=stamp.at)
+    elif known.state == PartState.FAILED and (yield from may_show(lease)):
+        # It was certainly not shown. What came into the line meanwhile has been, so it goes behind.
+        yield from run(_OPEN_AGAIN, text, stamp.node, stamp.at, known.id)
+    else:
+        return None  # it waits for its line, or until it is known whether it was shown
+    known = yield from _part(message, index)
+    assert known is not None
+    return Bubble(part=(yield from with_answered(part_of(known))))
+
+
+def _part(message: str, index: int) -> Op[PartRow | None]:
+    """Return the part of a message with this number, if there is one."""
+    return (yield from one(PartRow, _BUBBLE, message, index))
+
+
+def may_show(lease: Lease) -> Op[bool]:
+    """Tell whether what a turn shows would stand behind everything that was said before it."""
+    return (yield from is_clear((yield from conversation_of(lease.session, lease.turn))))
 
 
 def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
+    """Note that a bubble, if it is this node's, was never shown."""
     yield from run(_FORGET_BUBBLE, at, f"{turn}{BUBBLES}", index, node)
 
 
 def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
     """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
     rows are locked first: none of them can come back to the line while its deletion is queued."""
-    parts = yield from rows(_OF_MESSAGE, f"{turn}{REPLY}")
-    parts += yield from rows(_OF_MESSAGE, f"{turn}{BUBBLES}")
-    parts += yield from rows(_OF_MESSAGE, f"{turn}{AHEAD}")
-    known = yield from rows(_OF_MESSAGE, f"{turn}{DELETIONS}")
-    covered = {target for _, _, target, *_ in known}
+    parts = yield from _parts_of(f"{turn}{REPLY}")
+    parts += yield from _parts_of(f"{turn}{BUBBLES}")
+    parts += yield from _parts_of(f"{turn}{AHEAD}")
+    known = yield from _parts_of(f"{turn}{DELETIONS}")
+    covered = {each.target for each in known}
     gone = []
-    for part, _, target, state, *_ in parts:
-        if state == PartState.PENDING:
-            yield from run(WITHDRAW, WITHDRAWN, stamp.at, part)
-        elif state in _MAY_SHOW and part not in covered:
+    for part in parts:
+        if part.state == PartState.PENDING:
+            yield from part_rows.withdraw(part.id, at=stamp.at)
+        elif part.state in _MAY_SHOW and part.id not in covered:
             # What has edited a bubble shows there, and the bubble has the receipt in any case.
-            shown = target or part
+            shown = part.target or part.id
             if shown not in covered:
                 gone.append(Words("", Step.DELETE, shown))
             covered.add(shown)
     if gone:
-        *_, conversation, session = parts[0]
-        line = Line(conversation, session, turn, f"{turn}{DELETIONS}")
+        line = Line(parts[0].conversation, parts[0].session, turn, f"{turn}{DELETIONS}")
         yield from put(line, gone, stamp, first=len(known))

@@ -11,13 +11,14 @@ from perdure.store.operations.setting import Setting
 
 Scope = PrincipalId | ConversationId
 
+# Is true of a conversation `c` in which several people take part.
 SHARED = "(c.kind = 'group' AND c.person = '')"
-# Of a session `s` in the conversation `c`.
+# Tells whose the words of a session `s` in the conversation `c` are.
 SCOPE = f"CASE WHEN {SHARED} THEN c.id ELSE s.principal_id END"
 
 
 def asked_from(setting: Setting) -> Scope:
-    """What may be told where this update came in."""
+    """Return the scope of what may be told where this update came in."""
     update = setting.update
     if is_shared(update.address, update.place_kind):
         return setting.conversation

@@ -9,36 +9,37 @@ import msgspec
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.errors import Rejected
-from perdure.domain.events import SENT, Recorded, TurnQueued
+from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import PrincipalId
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.recovery import SUSPENDED
 from perdure.domain.updates import Accepted, Update
 from perdure.ports.places import Sending, Sent
-from perdure.store.dialect import Dialect
-from perdure.store.operations import accept, destinations, places, principals
+from perdure.store.operations import accept, destinations, places, principals, recency
+from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.line import queue_turn
 from perdure.store.operations.notices import notice
 from perdure.store.operations.queueing import queue_full
 from perdure.store.operations.setting import Fresh, Place, Stamp
-from perdure.store.statement import Op, row, run
+from perdure.store.statement import Op, one
 
-_SENT_TO = """
-    SELECT c.adapter, c.account, c.place, c.thread, c.person
+# Finds the address that a turn is answered at.
+_SENT_TO = f"""
+    SELECT {ADDRESS}
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+# Counts the turns that wait in a session's line.
 _WAITING = """
     SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL AND attempts = 0"""
-_TOUCH = "UPDATE conversations SET active_at = $1, is_listed = 1 WHERE id = $2"
 
 
-def send(
-    dialect: Dialect, sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int
-) -> Op[Sent]:
-    """The sender's own id stands for the text and the place together."""
+def send(sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int) -> Op[Sent]:
+    """Queue a text for a place, once: the sender's own id stands for the text and the place
+    together."""
     key = Update(
         address=Address(adapter=HTTP, account=sending.by.id, place=""),
         external_id=sending.external_id,
-        kind=SENT,
+        kind=UpdateKind.SENT,
         principal=sending.by.id,
         text=sending.text,
         target=sending.to,
@@ -54,9 +55,9 @@ def send(
     address, is_known = yield from destinations.find(sending)
     owner = sending.by.id if is_known else (yield from _owner(address, stamp))
     addressed = msgspec.structs.replace(key, address=address, principal=owner)
-    place = yield from places.resolve(dialect, addressed, stamp)
+    place = yield from places.resolve(addressed, stamp)
     yield from _insist_on_room(place, queue_max)
-    recorded = yield from _queue(dialect, sending, place, fresh, stamp)
+    recorded = yield from _queue(sending, place, fresh, stamp)
     accepted = Accepted(
         conversation=place.conversation,
         session=place.session,
@@ -65,20 +66,20 @@ def send(
         recorded=tuple(recorded),
     )
     yield from accept.remember(key, accepted, stamp)
-    yield from run(_TOUCH, stamp.at, place.via or place.conversation)
+    conversation = place.via or place.conversation
+    yield from recency.touch_conversation(conversation, at=stamp.at, is_listed=True)
     return Sent(accepted=accepted, address=address.name)
 
 
 def _sent_to(accepted: Accepted) -> Op[str]:
-    found = yield from row(_SENT_TO, accepted.turn)
-    assert found is not None
-    adapter, account, place, thread, person = found
-    return Address(adapter=adapter, account=account, place=place, thread=thread, person=person).name
+    address = yield from one(address_of, _SENT_TO, accepted.turn)
+    assert address is not None
+    return address.name
 
 
 def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
-    """Nobody has spoken there yet. Whoever does first takes the conversation over; where a place
-    has its person's id it is theirs from the beginning."""
+    """Return who owns a place in which nobody has spoken yet. Whoever does first takes the
+    conversation over; where a place has its person's id it is theirs from the beginning."""
     name = f"{address.adapter}:{address.place}"
     owner = yield from principals.ensure(
         PrincipalId(stamp.mint("prn")), name, "member", at=stamp.at
@@ -87,25 +88,23 @@ def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
 
 
 def _insist_on_room(place: Place, queue_max: int) -> Op[None]:
-    waiting = yield from row(_WAITING, place.session)
-    assert waiting is not None
-    if waiting[0] >= queue_max:
-        raise queue_full(waiting[0])
+    waiting = yield from one(int, _WAITING, place.session)
+    assert waiting is not None, "a count is always one row"
+    if waiting >= queue_max:
+        raise queue_full(waiting)
 
 
-def _queue(
-    dialect: Dialect, sending: Sending, place: Place, fresh: Fresh, stamp: Stamp
-) -> Op[list[Recorded]]:
+def _queue(sending: Sending, place: Place, fresh: Fresh, stamp: Stamp) -> Op[list[Recorded]]:
     queued = TurnQueued(
         turn=fresh.turn,
         message=fresh.message,
         text="",
-        kind=SENT,
+        kind=TurnKind.SENT,
         answer=sending.text,
         by=sending.by.id,
         via=place.via,
     )
-    recorded = yield from queue_turn(dialect, place.session, queued, stamp)
+    recorded = yield from queue_turn(place.session, queued, stamp)
     if place.is_successor:
-        recorded += yield from notice(dialect, place.session, fresh.turn, SUSPENDED, stamp)
+        recorded += yield from notice(place.session, fresh.turn, SUSPENDED, stamp)
     return recorded

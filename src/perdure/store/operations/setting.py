@@ -8,6 +8,7 @@ import msgspec
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy
+from perdure.domain.quotas import NO_QUOTA, Quota
 from perdure.domain.updates import Update
 from perdure.store.dialect import Dialect
 
@@ -62,7 +63,8 @@ class OpenTurn(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """An update and where it has come to. `continues` is the cut answer that it goes on with."""
+    """An update and where it has come to. `continues` is the cut answer that it goes on with,
+    `quota` what a member may have."""
 
     dialect: Dialect
     stamp: Stamp
@@ -74,6 +76,7 @@ class Setting(NamedTuple):
     queue_max: int
     may_begin: bool
     continues: TurnId | None = None
+    quota: Quota = NO_QUOTA
 
     @property
     def conversation(self) -> ConversationId:
@@ -84,5 +87,5 @@ class Setting(NamedTuple):
         return self.place.session
 
     def saying(self, text: str, busy: Busy) -> "Setting":
-        """The same, with other words and another way to take them."""
+        """Return the same, with other words and another way to take them."""
         return self._replace(update=msgspec.structs.replace(self.update, text=text, busy=busy))

@@ -7,22 +7,25 @@ by whose id they were let in. What was sent from elsewhere is for whoever has se
 from typing import Final, NamedTuple
 
 from perdure.domain.access import Speaker
-from perdure.domain.events import NO_TRAITS, SENT, AnyEvent, TurnQueued
-from perdure.domain.ids import TurnId
+from perdure.domain.events import NO_TRAITS, AnyEvent, TurnQueued
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.ports.turns import Unfinished
 from perdure.store.operations import journal
-from perdure.store.statement import Op, rows
+from perdure.store.statement import Op, many
 
-# Of a turn `t` that is answered in the conversation `c`.
+# Joins the principal whom a turn `t` is for, which is answered in the conversation `c`.
 WHO: Final = f"""
-    JOIN principals who ON who.id = CASE WHEN t.via_id IS NULL OR t.kind = '{SENT}'
+    JOIN principals who ON who.id = CASE WHEN t.via_id IS NULL OR t.kind = '{TurnKind.SENT}'
                                     THEN t.principal_id ELSE c.principal_id END"""
-# People of a platform are named after it: the rest of the name is their id there.
+# Reads what is known of that principal. People of a platform are named after it: the
+# rest of the name is their id there.
 FACTS: Final = """
     who.name,
     EXISTS (SELECT 1 FROM tokens k WHERE k.principal_id = who.id AND k.revoked_at IS NULL),
     EXISTS (SELECT 1 FROM pairings a WHERE a.adapter = c.adapter AND a.account = c.account
             AND a.sender = SUBSTR(who.name, LENGTH(c.adapter) + 2) AND a.state = 'approved')"""
+# Reads turns that are not over, with their speakers and the events that they began with.
 _UNFINISHED: Final = f"""
     SELECT t.id, {FACTS}, c.adapter, c.place, j.session_id, j.seq, j.at, j.kind, j.body
     FROM turns t JOIN sessions s ON s.id = t.session_id
@@ -32,7 +35,7 @@ _UNFINISHED: Final = f"""
 
 
 class Facts(NamedTuple):
-    """What the rows say of a turn's speaker."""
+    """Holds what the rows say of a turn's speaker."""
 
     name: str
     adapter: str
@@ -41,8 +44,24 @@ class Facts(NamedTuple):
     is_paired: int
 
 
+class _Begun(NamedTuple):
+    """Holds a turn that is not over, what is known of its speaker, and its first event."""
+
+    turn: TurnId
+    name: str
+    has_token: int
+    is_paired: int
+    adapter: str
+    place: str
+    session: SessionId
+    seq: int
+    at: int
+    kind: str
+    body: str
+
+
 def speaker(facts: Facts, queued: AnyEvent) -> Speaker:
-    """The speaker of the turn that began with this event."""
+    """Return the speaker of the turn that began with this event."""
     return Speaker(
         name=facts.name,
         adapter=facts.adapter,
@@ -54,10 +73,10 @@ def speaker(facts: Facts, queued: AnyEvent) -> Speaker:
 
 
 def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
-    found = yield from rows(_UNFINISHED, after or "", limit)
+    """Return turns that are not over, in the order of their ids, with their speakers."""
     turns = []
-    for turn, name, has_token, is_paired, adapter, place, *columns in found:
-        queued = journal.read_row(tuple(columns)).event
-        facts = Facts(name, adapter, place, has_token, is_paired)
-        turns.append(Unfinished(turn=turn, speaker=speaker(facts, queued)))
+    for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
+        queued = journal.read_row((each.session, each.seq, each.at, each.kind, each.body)).event
+        facts = Facts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
+        turns.append(Unfinished(turn=each.turn, speaker=speaker(facts, queued)))
     return turns

@@ -8,23 +8,38 @@ import msgspec
 from perdure.domain.events import Attachment
 from perdure.domain.ids import TurnId
 from perdure.domain.updates import Update
+from perdure.domain.waits import AT_ONCE, is_ahead
 from perdure.store.operations.setting import Stamp
-from perdure.store.statement import Op, RaceLost, row, run
+from perdure.store.statement import Op, RaceLost, exists, one, run
 
+# Finds the words that are kept of a sticker.
 _WORDS = "SELECT words FROM stickers WHERE adapter = $1 AND id = $2"
+# Locks a sticker, to see what is known of it.
 _KNOWN = """
     SELECT s.words, s.tried_at, s.errand_id, t.outcome IS NULL
     FROM stickers s JOIN turns t ON t.id = s.errand_id
     WHERE s.adapter = $1 AND s.id = $2 FOR UPDATE OF s"""
+# Keeps who is the first to describe a sticker.
 _FIRST = """
     INSERT INTO stickers (adapter, id, words, errand_id, tried_at) VALUES ($1, $2, '', $3, $4)
     ON CONFLICT (adapter, id) DO NOTHING RETURNING id"""
+# Corrects when somebody began to describe it, by a clock that was set back since.
+_TRIED_NOW = "UPDATE stickers SET tried_at = $1 WHERE adapter = $2 AND id = $3"
+# Keeps who describes it now, after those before have found nothing.
 _AGAIN = "UPDATE stickers SET errand_id = $1, tried_at = $2 WHERE adapter = $3 AND id = $4"
+# Locks the sticker that an errand describes.
 _OF_ERRAND = "SELECT adapter, id FROM stickers WHERE errand_id = $1 FOR UPDATE"
+# Keeps the words that an errand has found.
 _DESCRIBED = "UPDATE stickers SET words = $1 WHERE errand_id = $2"
-_WAKE = """
-    UPDATE fetches SET due_at = $1
-    WHERE adapter = $2 AND sticker_id = $3 AND state = 'pending' AND sticker_id <> ''"""
+# Lets those look again who wait for the words.
+_WAKE = f"""
+    UPDATE fetches SET due_at = {AT_ONCE}
+    WHERE adapter = $1 AND sticker_id = $2 AND state = 'pending' AND sticker_id <> ''"""
+
+
+class _Sticker(NamedTuple):
+    adapter: str
+    id: str
 
 
 class Known(NamedTuple):
@@ -33,12 +48,12 @@ class Known(NamedTuple):
     words: str
     tried_at: int
     errand: TurnId
-    is_open: bool
+    is_open: int
 
 
 def with_words(update: Update) -> Op[Update]:
-    """The update with the words that are known of its stickers. The turn then waits for nothing,
-    and what it was told stays as it was, whatever becomes of the words."""
+    """Return the update with the words that are known of its stickers. The turn then waits for
+    nothing, and what it was told stays as it was, whatever becomes of the words."""
     if not any(each.sticker is not None for each in update.attachments):
         return update
     attachments = yield from _filled(update.address.adapter, update.attachments)
@@ -48,18 +63,20 @@ def with_words(update: Update) -> Op[Update]:
 def _filled(adapter: str, attachments: Sequence[Attachment]) -> Op[tuple[Attachment, ...]]:
     filled = []
     for each in attachments:
-        found = (yield from row(_WORDS, adapter, each.sticker.id)) if each.sticker else None
-        filled.append(msgspec.structs.replace(each, text=found[0]) if found else each)
+        words = (yield from one(str, _WORDS, adapter, each.sticker.id)) if each.sticker else None
+        filled.append(each if words is None else msgspec.structs.replace(each, text=words))
     return tuple(filled)
 
 
-def known(adapter: str, sticker: str) -> Op[Known | None]:
-    """What is known of a sticker, whose row is locked."""
-    found = yield from row(_KNOWN, adapter, sticker)
-    if found is None:
-        return None
-    words, tried_at, errand, is_open = found
-    return Known(words, tried_at, errand, bool(is_open))
+def known(adapter: str, sticker: str, stamp: Stamp) -> Op[Known | None]:
+    """Return what is known of a sticker, whose row is locked. If the clock was set back since
+    somebody began to describe it, those who wait for that begin to wait anew, and no longer than
+    that."""
+    found = yield from one(Known, _KNOWN, adapter, sticker)
+    if found is None or not is_ahead(found.tried_at, stamp.at):
+        return found
+    yield from run(_TRIED_NOW, stamp.at, adapter, sticker)
+    return found._replace(tried_at=stamp.at)
 
 
 def tried(
@@ -69,17 +86,17 @@ def tried(
     finds the other's errand."""
     if before is not None:
         yield from run(_AGAIN, errand, stamp.at, adapter, sticker)
-    elif (yield from row(_FIRST, adapter, sticker, errand, stamp.at)) is None:
+    elif not (yield from exists(_FIRST, adapter, sticker, errand, stamp.at)):
         raise RaceLost
 
 
-def described(errand: TurnId, words: str, stamp: Stamp) -> Op[None]:
+def described(errand: TurnId, words: str) -> Op[None]:
     """Keep what an errand has found out, and let those look again who wait for it. The sticker's
     row is locked first: whoever begins to wait at this moment has either written that down before,
     or will find the words."""
-    found = yield from row(_OF_ERRAND, errand)
-    if found is None:
+    sticker = yield from one(_Sticker, _OF_ERRAND, errand)
+    if sticker is None:
         return  # it took so long that another one was sent
     if words:
         yield from run(_DESCRIBED, words, errand)
-    yield from run(_WAKE, stamp.at, *found)
+    yield from run(_WAKE, *sticker)

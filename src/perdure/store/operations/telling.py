@@ -9,15 +9,18 @@ acknowledgement.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from perdure.domain.errands import UNASKED, hears_of
+from perdure.domain.errands import hears_of
 from perdure.domain.events import InterruptionAcknowledged, Recorded
 from perdure.domain.ids import TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.recovery import Telling, telling_before, told_by
 from perdure.store.operations import journal
-from perdure.store.statement import Op, row, run
+from perdure.store.statement import Op, one, run
 
+# Reads what a later turn must know of one before it.
 _ENDED_TURN = "SELECT outcome, parent_id, prefix, kind, told_seq FROM turns WHERE id = $1"
+# Notes, in the row of the turn that was interrupted, up to where the model has been told.
 _TELL = """
     UPDATE turns SET told_seq = $1
     WHERE id = (SELECT turn_id FROM journal WHERE session_id = $2 AND seq = $1) AND told_seq < $1"""
@@ -26,29 +29,39 @@ _TURNS_MAX = 10
 
 
 class Before(NamedTuple):
-    """What a new turn must know of those it follows: what the last request began with, and what
-    the model has not been told of those since the last that was done, for what came after an
+    """Holds what a new turn must know of those it follows: what the last request began with, and
+    what the model has not been told of those since the last that was done, for what came after an
     interruption may never have reached it."""
 
     prefix: str
     telling: Telling
 
 
-def looking_back(head: TurnId | None, *, kind: str) -> Op[Before]:
+class _Ended(NamedTuple):
+    """Holds a turn that a new one looks back at."""
+
+    outcome: str | None
+    parent: TurnId | None
+    prefix: str
+    kind: str
+    told_seq: int
+
+
+def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[Before]:
     """Look back from a turn of this kind, which stands on `head`."""
     prefix, telling = "", Telling()
     for _ in range(_TURNS_MAX):
-        ended = (yield from row(_ENDED_TURN, head)) if head is not None else None
+        ended = (yield from one(_Ended, _ENDED_TURN, head)) if head is not None else None
         if head is None or ended is None:
             break
-        outcome, parent, its_prefix, its_kind, told_seq = ended
-        prefix = prefix or its_prefix
-        if outcome == Outcome.DONE and its_kind not in UNASKED:  # the model has seen it
+        prefix = prefix or ended.prefix
+        earlier = TurnKind(ended.kind)
+        if ended.outcome == Outcome.DONE and not earlier.is_unasked:  # the model has seen it
             break
-        if hears_of(kind, its_kind):
+        if hears_of(kind, earlier):
             events = yield from journal.of_turn(head)
-            telling = telling_before(events, telling, told_seq=told_seq)
-        head = parent
+            telling = telling_before(events, telling, told_seq=ended.told_seq)
+        head = ended.parent
     return Before(prefix, telling)
 
 

@@ -1,32 +1,47 @@
 """Claim, write under a lease, settle, stop."""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from perdure.domain.address import Address, is_shared
 from perdure.domain.errands import is_errand
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.events import (
     AnyEvent,
     AssistantSaid,
+    NoticePosted,
     Recorded,
     SteerTaken,
     TurnAmended,
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.recovery import telling_own
+from perdure.domain.prefix import KeptText, Origin
+from perdure.domain.sharing import EQUAL, Shares, fairly
 from perdure.domain.turn import State
+from perdure.domain.waits import AT_ONCE, TOLERANCE_MS
 from perdure.ports.turns import Claimed, Lease, Piece, Settled, Settlement
 from perdure.store.dialect import Dialect
-from perdure.store.operations import errands, history, journal, replies, speakers, spending
+from perdure.store.operations import (
+    errands,
+    history,
+    journal,
+    replies,
+    speakers,
+    spending,
+    texts,
+    turn_rows,
+)
+from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.claiming import Begun, claimed
 from perdure.store.operations.endings import (
-    FORGET_PARTIALS,
     Closing,
     arrivals,
     close_turn,
     end_turn,
+    forget_partials,
     free_steers,
     locked,
     open_call_endings,
@@ -35,86 +50,172 @@ from perdure.store.operations.endings import (
     waiting_steers,
 )
 from perdure.store.operations.line import make_ready
-from perdure.store.operations.memories import Person, recall
+from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Stamp
-from perdure.store.operations.telling import looking_back, mark_told
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.operations.telling import mark_told
+from perdure.store.statement import Op, listed, many, one, run
 
-_READY = """
-    SELECT id FROM sessions WHERE ready_at <= $1
-    ORDER BY ready_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
-_NEXT_READY = "SELECT MIN(ready_at) FROM sessions WHERE ready_at IS NOT NULL"
+# A condition: the session's wait is over, or was written before the clock was set back.
+_IS_READY = """
+    ready_at IS NOT NULL AND (wait_until IS NULL OR wait_until <= $1 OR ready_at > $2)"""
+# Finds sessions that can be claimed; `ready_sql` says the rest.
+_READY = f"SELECT id, ready_by FROM sessions WHERE {_IS_READY}"
+_IN_LINE = " ORDER BY ready_rank, ready_seq, id LIMIT "
+# Locks sessions to claim them; `take_sql` says the rest.
+_TAKE = "SELECT id, wait_until FROM sessions WHERE ready_at IS NOT NULL AND id IN "
+# Finds when the first wait of all ends.
+_NEXT_READY = "SELECT MIN(wait_until) FROM sessions WHERE ready_at IS NOT NULL"
+# Lets a session wait as long as it was to wait, from now on.
+_WAIT_ANEW = """
+    UPDATE sessions SET wait_until = wait_until - ready_at + $1, ready_at = $1 WHERE id = $2"""
+# Reads the first turn in a session's line, with all that its runner needs to begin.
 _NEXT = f"""
     SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
-           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.kind, c.adapter, c.account, c.place,
-           c.thread, c.person
+           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, {ADDRESS}
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
     WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
     ORDER BY t.queued_seq LIMIT 1"""
-_START = """
-    UPDATE turns SET state = 'running', attempts = attempts + 1, parent_id = $1, node_id = $2,
-                     started_at = COALESCE(started_at, $3), attempt_at = $3, reason = ''
-    WHERE id = $4"""
+# Takes a session for whoever claims its next turn.
 _LEASE = """
     UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
     WHERE id = $1 RETURNING epoch"""
+# Reads the text that was shown of a turn and is in no message yet, piece by piece.
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
+# Notes what the request was made from that a turn's newest message answers.
+_ANSWERS = "UPDATE turns SET prefix = $1 WHERE id = $2"
+# Forgets the text that was shown of a message: the journal holds it now.
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
+# Finds the message that a turn answers.
+_MESSAGE = "SELECT message_id FROM turns WHERE id = $1"
+# So many of those who wait are looked at beyond what there is room for: each of them is another
+# person's, as long as so many people wait.
+WINDOW: Final = 64
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
 
 
-def claim(dialect: Dialect, stamp: Stamp, *, limit: int) -> Op[list[Claimed]]:
-    ready = yield from rows(_READY, stamp.at, limit)
-    claimed = []
-    for (session,) in ready:
-        claimed.append((yield from claim_next(dialect, session, stamp)))
-    return claimed
+class _Ready(NamedTuple):
+    session: SessionId
+    by: PrincipalId
 
 
-def next_claim() -> Op[int | None]:
-    """When the next turn can be claimed; it may be waiting for something."""
-    found = yield from row(_NEXT_READY)
-    return found[0] if found else None
+class _Taken(NamedTuple):
+    session: SessionId
+    wait_until: int | None
 
 
-def claim_next(dialect: Dialect, session: SessionId, stamp: Stamp) -> Op[Claimed]:
-    found = yield from row(_NEXT, session)
+class _NextReady(NamedTuple):
+    wait_until: int | None
+
+
+class _Next(NamedTuple):
+    turn: TurnId
+    attempts: int
+    head: TurnId | None
+    principal: PrincipalId
+    conversation: ConversationId
+    view: str
+    title: str
+    fetching: int
+    kind: str
+    told_seq: int
+    name: str
+    has_token: int
+    is_paired: int
+    is_listed: int
+    place_kind: str
+    adapter: str
+    account: str
+    place: str
+    thread: str
+    person: str
+
+
+class _Shown(NamedTuple):
+    message: MessageId
+    text: str
+
+
+def claim(stamp: Stamp, *, limit: int, shares: Shares = EQUAL) -> Op[list[Claimed]]:
+    """Take so many turns that can begin, at most, fairly among those who wait."""
+    ready = yield from _ready(shares, at=stamp.at, limit=limit + WINDOW)
+    chosen = fairly(ready, by=lambda each: each.by, shares=shares, limit=limit)
+    taken = []
+    for each in (yield from _take([each.session for each in chosen])):
+        if each.wait_until is not None and each.wait_until > stamp.at:
+            yield from run(_WAIT_ANEW, stamp.at, each.session)
+        else:
+            taken.append((yield from claim_next(each.session, stamp)))
+    return taken
+
+
+def _ready(shares: Shares, *, at: int, limit: int) -> Op[list[_Ready]]:
+    """Find sessions that can be claimed, in the order in which they come, without those of people
+    who have all they may have."""
+    full = shares.full
+    sql = ready_sql(len(full))
+    return (yield from many(_Ready, sql, at, at + TOLERANCE_MS, *full, limit))
+
+
+def ready_sql(full: int) -> str:
+    """Return the statement for so many people who have all they may have."""
+    without = f" AND ready_by NOT IN {listed(3, full)}" if full else ""
+    return f"{_READY}{without}{_IN_LINE}${3 + full}"
+
+
+def _take(sessions: Sequence[SessionId]) -> Op[list[_Taken]]:
+    """Lock these sessions, without those that somebody else has or is about to have."""
+    if not sessions:
+        return []
+    taken = yield from many(_Taken, take_sql(len(sessions)), *sessions)
+    found = {each.session: each for each in taken}
+    return [found[session] for session in sessions if session in found]
+
+
+def take_sql(count: int) -> str:
+    """Return the statement for so many sessions."""
+    return f"{_TAKE}{listed(1, count)} FOR UPDATE SKIP LOCKED"
+
+
+def next_claim(*, at: int, shares: Shares = EQUAL) -> Op[int | None]:
+    """Return from when on the next turn can be claimed; it may be waiting for something."""
+    if (yield from _ready(shares, at=at, limit=1)):
+        return AT_ONCE
+    found = yield from one(_NextReady, _NEXT_READY)
+    return found.wait_until if found else None
+
+
+def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
+    """Begin the next attempt of the first turn in this session's line."""
+    found = yield from one(_Next, _NEXT, session)
     assert found is not None, f"{session} is marked ready and has no queued turn"
-    (turn, attempts, head, principal, conversation, view, title, fetching, kind, told_seq, name,
-     has_token, is_paired, place_kind, *address) = found  # fmt: skip
-    assert not fetching, f"{session} is marked ready and {turn} waits for files"
-    leased = yield from row(_LEASE, session)
-    assert leased is not None
-    yield from run(_START, head, stamp.node, stamp.at, turn)
-    lease = Lease(session=session, turn=turn, epoch=leased[0], attempt=attempts + 1)
+    turn, head = found.turn, found.head
+    assert not found.fetching, f"{session} is marked ready and {turn} waits for files"
+    epoch = yield from one(int, _LEASE, session)
+    assert epoch is not None
+    lease = Lease(session=session, turn=turn, epoch=epoch, attempt=found.attempts + 1)
     started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
-    yield from journal.append(dialect, session, [started], at=stamp.at, epoch=lease.epoch)
-    before = yield from looking_back(head, kind=kind)
+    yield from turn_rows.start(started, at=stamp.at)
+    yield from journal.append(session, [started], at=stamp.at, epoch=lease.epoch)
     events = tuple((yield from journal.of_turn(turn)))
-    where = _address(address)
-    person = Person(principal, conversation, is_shared=is_shared(where, place_kind))
-    facts = speakers.Facts(name, where.adapter, where.place, has_token, is_paired)
-    return Claimed(
+    where = address_of(found.adapter, found.account, found.place, found.thread, found.person)
+    facts = speakers.Facts(found.name, where.adapter, where.place, found.has_token, found.is_paired)
+    begun = Begun(
         lease=lease,
-        conversation=conversation,
-        principal=principal,
+        conversation=found.conversation,
+        principal=found.principal,
         address=where,
-        is_shared=person.is_shared,
+        place_kind=found.place_kind,
         parent=head,
-        view=view,
-        has_title=bool(title),
-        prefix=before.prefix,
-        memories=tuple((yield from recall(person))),
+        kind=TurnKind(found.kind),
+        view=found.view,
+        title=found.title,
+        is_listed=bool(found.is_listed),
         events=events,
-        telling=telling_own(events, before.telling, told_seq=told_seq),
+        told_seq=found.told_seq,
         speaker=speakers.speaker(facts, events[0].event),
     )
-
-
-def _address(columns: Sequence[str]) -> Address:
-    adapter, account, place, thread, person = columns
-    return Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
+    return (yield from claimed(begun))
 
 
 def append(
@@ -123,21 +224,34 @@ def append(
     events: Sequence[AnyEvent],
     *,
     piece: Piece | None,
+    origin: Origin,
     at: int,
 ) -> Op[list[Recorded]]:
-    """The runner's own events. A message that became final takes the place of its partials."""
-    recorded = yield from journal.append(dialect, lease.session, events, at=at, epoch=lease.epoch)
+    """Append the runner's own events. A message that became final takes the place of its
+    partials, so what they say of its request goes to the turn."""
+    recorded = yield from journal.append(lease.session, events, at=at, epoch=lease.epoch)
     yield from mark_told(recorded)
+    yield from texts.keep(origin.texts)
+    if origin.prefix:
+        yield from run(_ANSWERS, origin.prefix, lease.turn)
     if piece is not None:
-        yield from dialect.flush([piece])
+        yield from flush(dialect, [piece], piece.origin.texts)
     for event in events:
         if isinstance(event, AssistantSaid):
             yield from run(_FORGET_MESSAGE, lease.turn, event.message)
     return recorded
 
 
-def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]]:
-    """Messages that came for this turn take their place in it, between two steps."""
+def flush(
+    dialect: Dialect, pieces: Sequence[Piece], new: Sequence[KeptText]
+) -> Op[set[tuple[str, int]]]:
+    """Write text that grows, and those texts of the requests it answers that may be new."""
+    yield from texts.keep(new)
+    return (yield from dialect.flush(pieces))
+
+
+def take_steers(lease: Lease, *, at: int) -> Op[list[Recorded]]:
+    """Let messages that came for this turn take their place in it, between two steps."""
     yield from journal.fence(lease.session, lease.epoch)
     waiting = waiting_steers((yield from journal.of_turn(lease.turn)))
     if not waiting:
@@ -149,19 +263,32 @@ def take_steers(dialect: Dialect, lease: Lease, *, at: int) -> Op[list[Recorded]
             text=steer.text,
             attachments=steer.attachments,
             sender=steer.sender,
+            passed_on=steer.passed_on,
         )
         for steer in waiting
     ]
-    return (yield from journal.append(dialect, lease.session, taken, at=at))
+    return (yield from journal.append(lease.session, taken, at=at))
 
 
-def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+def tell(lease: Lease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell the people of a running turn's conversation something."""
+    yield from journal.fence(lease.session, lease.epoch)
+    return (yield from notice(lease.session, lease.turn, text, stamp))
+
+
+def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+    """End a running turn as its runner says, with everything that follows from that."""
     last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
-    events: list[AnyEvent] = [*settlement.acknowledgements, *_said(lease, settlement, shown)]
-    if not settlement.calls:
-        events += open_call_endings(lease.turn, [recorded.event for recorded in so_far])
+    # Ahead of the last words: a result stands behind the message that has asked for it.
+    known = [recorded.event for recorded in so_far]
+    never_ended = [] if settlement.calls else open_call_endings(lease.turn, known)
+    said = _said(lease, settlement, shown)
+    events: list[AnyEvent] = [*settlement.acknowledgements, *never_ended, *said]
+    if settlement.note:
+        message = MessageId(stamp.mint("msg"))
+        events.append(NoticePosted(message=message, text=settlement.note, about=lease.turn))
     events.append(
         TurnSettled(
             turn=lease.turn,
@@ -172,19 +299,19 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
             usage=settlement.usage,
             cost=settlement.cost,
             prefix_break=settlement.prefix_break,
+            reach=settlement.reach,
         )
     )
     events += steps_aside([*(recorded.event for recorded in so_far), *events])
     events += free_steers(so_far, stamp)
     closing = Closing(
-        settlement.outcome,
-        settlement.reason,
-        settlement.detail,
-        settlement.context_tokens,
-        settlement.prefix,
+        settlement.outcome, settlement.reason, settlement.context_tokens, settlement.asked.prefix
     )
-    recorded = yield from close_turn(lease.session, lease.turn, events, closing, stamp, last_seq)
+    recorded = yield from close_turn(
+        lease.session, lease.turn, events, closing, stamp, last_seq, was=State.RUNNING
+    )
     yield from mark_told(recorded)
+    yield from texts.keep(settlement.asked.texts)
     yield from spending.spend(
         lease.turn, settlement.agent, settlement.usage, settlement.cost, stamp
     )
@@ -196,25 +323,26 @@ def settle(dialect: Dialect, lease: Lease, settlement: Settlement, stamp: Stamp)
         yield from replies.put_reply(
             lease.session, lease.turn, settlement.parts, settlement.files, stamp
         )
-    brought = yield from errands.ended(dialect, lease.turn, [*so_far, *recorded], stamp)
+    brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
     # A session may have waited for an errand that brings nothing.
     has_more = is_ready or is_errand(so_far)
     return Settled(recorded=[*recorded, *brought], has_more=has_more)
 
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
-    """Text that was shown and is in no message yet, by message; its rows are gone."""
-    pieces = yield from rows(_PARTIALS, turn)
+    """Take the text that was shown and is in no message yet, by message; its rows are gone."""
+    pieces = yield from many(_Shown, _PARTIALS, turn)
     shown: dict[MessageId, str] = {}
     for message, text in pieces:
         shown[message] = shown.get(message, "") + text
     if pieces:
-        yield from run(FORGET_PARTIALS, turn)
+        yield from forget_partials(turn)
     return shown
 
 
 def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
-    """The final message, and whatever else was shown: no settlement makes shown text vanish."""
+    """Return the final message, and whatever else was shown: no settlement makes shown text
+    vanish."""
     texts = dict(shown)
     if settlement.message is not None:
         flushed = texts.pop(settlement.message, "")
@@ -236,18 +364,17 @@ def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> 
     ]
 
 
-def stop(
-    dialect: Dialect, turn: TurnId, stamp: Stamp, *, by: PrincipalId | None
-) -> Op[list[Recorded]]:
+def stop(turn: TurnId, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
+    """End a turn because its person wants that."""
     found = yield from locked(turn)
     if found is None or not (yield from history.is_own(found.session, by)):
         raise NotFound(f"there is no turn {turn}")
     if found.state == State.SETTLED:
         raise Conflict(f"turn {turn} has already finished", code="already_finished")
-    return (yield from end_turn(dialect, turn, found, STOPPED, stamp))
+    return (yield from end_turn(turn, found, STOPPED, stamp))
 
 
-def turn_away(dialect: Dialect, turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+def turn_away(turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
     """End a turn whose person may not speak any more: it is stopped if it is at work, else refused.
     Nothing happens to one that has ended meanwhile."""
     found = yield from locked(turn)
@@ -255,12 +382,10 @@ def turn_away(dialect: Dialect, turn: TurnId, reason: str, stamp: Stamp) -> Op[l
         return []
     is_at_work = found.state in (State.RUNNING, State.WAITING)
     closing = Closing(Outcome.STOPPED if is_at_work else Outcome.REFUSED, reason)
-    return (yield from end_turn(dialect, turn, found, closing, stamp))
+    return (yield from end_turn(turn, found, closing, stamp))
 
 
-def amend(
-    dialect: Dialect, turn: TurnId, text: str, stamp: Stamp, *, by: PrincipalId | None
-) -> Op[list[Recorded]]:
+def amend(turn: TurnId, text: str, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
     """Rewrite a message that still waits."""
     found = yield from locked(turn)
     if found is None or not (yield from history.is_own(found.session, by)):
@@ -272,7 +397,7 @@ def amend(
         )
     if not text.strip():
         raise Rejected("a message needs text; stop the turn to remove it", code="empty_message")
-    message = yield from row("SELECT message_id FROM turns WHERE id = $1", turn)
+    message = yield from one(MessageId, _MESSAGE, turn)
     assert message is not None
-    amended = TurnAmended(turn=turn, message=message[0], text=text)
-    return (yield from journal.append(dialect, found.session, [amended], at=stamp.at))
+    amended = TurnAmended(turn=turn, message=message, text=text)
+    return (yield from journal.append(found.session, [amended], at=stamp.at))

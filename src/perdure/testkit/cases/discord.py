@@ -1,14 +1,35 @@
 """Discord on the bench: simcord's model of it behind real sockets."""
 
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
 from simcord.backend.models import Channel, Message, User
 
 from perdure.domain.address import Address
 from perdure.ports.adapter import Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.shown import Shown
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
+
+_ROUTES: Final[Mapping[Call, tuple[str, str]]] = {
+    Call.POST: ("POST", "*/messages"),
+    Call.EDIT: ("PATCH", "*/messages/*"),
+    Call.DELETE: ("DELETE", "*/messages/*"),
+    Call.UPLOAD: ("POST", "*/messages"),
+    Call.REACT: ("GET", "*/messages/*"),
+    Call.PREVIEW: ("POST", "*/messages"),
+    Call.GROW: ("PATCH", "*/messages/*"),
+    Call.TYPING: ("POST", "*/typing"),
+    Call.FIND: ("GET", "*/messages"),
+    Call.CONNECT: ("GET", "/users/@me"),
+}
+_INVALID_FORM: Final = 50035
+# A backslash makes a mere sign of what follows, and is not shown.
+_ESCAPED: Final = re.compile(r"\\([^A-Za-z0-9\s])")
 
 
 class DiscordCase(AdapterCase):
@@ -16,6 +37,7 @@ class DiscordCase(AdapterCase):
 
     def __init__(self, server: SimcordServer, make: MakePlatform, *, clock: Clock) -> None:
         self._server = server
+        server.keep_our_time(clock)
         self._make = make
         self.person, self.stranger = str(server.alice.id), str(server.bob.id)
         self.settings = self._section(TOKEN)
@@ -111,6 +133,25 @@ class DiscordCase(AdapterCase):
         ids = [int(each.id) for each in await self._by_bot()]
         stored = [self._server.world.get_message(self._direct.id, each) for each in ids]
         return [ping for message in stored for ping in _pinged(message)]
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        self._server.fail(*_ROUTES[call], 429, retry_after_s=seconds)
+
+    def fail_next(self, call: Call) -> None:
+        self._server.fail(*_ROUTES[call], 503)
+
+    async def lose_thread(self) -> Address:
+        thread = self._server.thread(self._server.general, "boats")
+        self._server.world.delete_channel(thread.id)
+        return msgspec.structs.replace(await self.group(), thread=str(thread.id))
+
+    def refuse_rendering(self) -> None:
+        errors = {"content": {"_errors": [{"code": "BASE_TYPE_BAD", "message": "no"}]}}
+        for call in (Call.POST, Call.EDIT):
+            self._server.fail(*_ROUTES[call], 400, code=_INVALID_FORM, errors=errors)
+
+    def legible(self, shown: str) -> str:
+        return super().legible(_ESCAPED.sub(r"\1", shown))
 
     def impostor(self) -> Platform:
         return self._make(self._section("not-the-token"))

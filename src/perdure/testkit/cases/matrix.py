@@ -1,21 +1,36 @@
 """Matrix on the bench: a bot, two people, and the rooms that they share on Synapse."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
+
+import msgspec
 
 from perdure.domain.address import Address
 from perdure.ports.adapter import Platform
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.peers.gate import Gate
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.shown import Shown
 from perdure.testkit.peers.synapse import MatrixControl
 
 _HTML = "formatted_body"
+_REQUESTS: Final[Mapping[Call, tuple[str, str]]] = {
+    Call.POST: ("PUT", "*/send/*"),
+    Call.EDIT: ("GET", "*/event/*"),
+    Call.DELETE: ("PUT", "*/redact/*"),
+    Call.UPLOAD: ("POST", "*/upload"),
+    Call.REACT: ("GET", "*/relations/*"),
+    Call.PREVIEW: ("PUT", "*/send/*"),
+    Call.GROW: ("PUT", "*/send/*"),
+    Call.TYPING: ("PUT", "*/typing/*"),
+    Call.CONNECT: ("GET", "*/whoami"),
+}
 
 
 class MatrixCase(AdapterCase):
-    """`alice` is the person, `bob` the stranger."""
+    """`alice` is the person, `bob` the stranger. The server cannot be told what to refuse; the
+    `gate` that the bot goes through can."""
 
     def __init__(
         self,
@@ -25,8 +40,10 @@ class MatrixCase(AdapterCase):
         bot: MatrixPerson,
         alice: MatrixPerson,
         room: str,
+        gate: Gate | None = None,
     ) -> None:
         self._control = control
+        self._gate = gate
         self._make = make
         self._bot = bot
         self._people = {"alice": alice}
@@ -37,14 +54,17 @@ class MatrixCase(AdapterCase):
         super().__init__(make(self.settings), clock=control.server.clock)
 
     @classmethod
-    async def open(cls, control: MatrixControl, make: MakePlatform) -> Self:
+    async def open(
+        cls, control: MatrixControl, make: MakePlatform, *, gate: Gate | None = None
+    ) -> Self:
         bot, alice = await control.person("bot"), await control.person("alice")
-        return cls(control, make, bot=bot, alice=alice, room=await together(bot, alice))
+        room = await together(bot, alice)
+        return cls(control, make, gate=gate, bot=bot, alice=alice, room=room)
 
     def _section(self, token: str) -> str:
         return section(
             "adapters.matrix",
-            homeserver=self._control.url,
+            homeserver=self._gate.url if self._gate else self._control.url,
             user=self._bot.user_id,
             token=token,
             allow=[self.person],
@@ -144,6 +164,22 @@ class MatrixCase(AdapterCase):
         contents = [each.raw["content"] for each in await self._by_bot()]
         inner = [each["m.new_content"] for each in contents if "m.new_content" in each]
         return [found for each in [*contents, *inner] if (found := _pinged(each))]
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        self._refuse(call, 429, "M_LIMIT_EXCEEDED", retry_after_ms=seconds * 1000)
+
+    async def lose_thread(self) -> Address:
+        """A thread that began with what nobody has written here."""
+        return msgspec.structs.replace(await self.group(), thread="$gone")
+
+    def refuse_rendering(self) -> None:
+        self._refuse(Call.POST, 400, "M_BAD_JSON", error=f"{_HTML} is not well-formed")
+
+    def _refuse(self, call: Call, status: int, errcode: str, **more: object) -> None:
+        if self._gate is None:
+            self._has_no("gate before the server")
+        method, path = _REQUESTS[call]
+        self._gate.refuse(method, path, status, errcode=errcode, **more)
 
     def impostor(self) -> Platform:
         return self._make(self._section("not-the-token"))

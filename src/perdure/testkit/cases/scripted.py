@@ -4,11 +4,12 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.errors import Transient
 from perdure.domain.forwards import Forward, Origin
 from perdure.domain.stickers import Sticker
 from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
 
 CLUB = "club"
@@ -71,6 +72,22 @@ class ScriptedCase(AdapterCase):
 
     async def marks(self, external_id: str) -> list[str]:
         return self._scripted.marked(external_id)
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        told = Transient("later", retry_after_s=seconds)
+        match call:
+            case Call.CONNECT:
+                self._scripted.refusals.append(told)
+            case Call.FIND:
+                self._scripted.lookups.append(told)
+            case Call.TYPING:
+                self._has_no("waits for typing in the script")
+            case _:
+                self._scripted.failures.append(told)
+
+    def fail_next(self, call: Call) -> None:
+        assert call is Call.FIND, "nothing else is let fail"
+        self._scripted.lookups.append(Transient("out of order"))
 
     def hooked(self, text: str) -> HookRequest:
         arrival = Arrival(

@@ -2,13 +2,16 @@
 
 import hmac
 import json
+from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
+
+import msgspec
 
 from perdure.domain.address import Address
 from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
@@ -18,16 +21,33 @@ from perdure.testkit.peers.scripted_slack import (
     CHANNEL,
     PRIVATE,
     TEAM,
+    Bare,
     ScriptedSlack,
 )
 
+_BOB: Final = "U0BOB"
+_PRIVATE_OF_BOB: Final = "D0BOB"
 _SIGNING_SECRET: Final = "shh"  # noqa: S105 it opens nothing
 _ROOT: Final = "1.000001"
 _REFUSED: Final = {"ok": False, "error": "invalid_auth"}
+_NO_THREAD: Final = {"ok": False, "error": "thread_not_found"}
+_NO_RENDERING: Final = {"ok": False, "error": "invalid_blocks"}
+# Below a message answers grow as streams, elsewhere as posts that are changed.
+_METHODS: Final[Mapping[Call, tuple[str, ...]]] = {
+    Call.POST: ("chat.postMessage",),
+    Call.EDIT: ("chat.update",),
+    Call.DELETE: ("chat.delete",),
+    Call.UPLOAD: ("files.getUploadURLExternal",),
+    Call.REACT: ("reactions.add",),
+    Call.PREVIEW: ("chat.startStream", "chat.postMessage"),
+    Call.GROW: ("chat.appendStream", "chat.update"),
+    Call.FIND: ("conversations.history",),
+    Call.CONNECT: ("auth.test",),
+}
 
 
 class ScriptedSlackCase(AdapterCase):
-    person = ALICE
+    person, stranger = ALICE, _BOB
 
     def __init__(self, slack: ScriptedSlack, make: MakePlatform, *, clock: Clock) -> None:
         self._slack = slack
@@ -44,9 +64,8 @@ class ScriptedSlackCase(AdapterCase):
         super().__init__(make(self.settings), clock=clock)
 
     async def private(self, *, is_stranger: bool = False) -> Address:
-        if is_stranger:
-            self._has_no("second person")
-        return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=PRIVATE)
+        place = _PRIVATE_OF_BOB if is_stranger else PRIVATE
+        return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=place)
 
     async def group(self) -> Address:
         """Below a message, where answers grow as Slack's own streams."""
@@ -54,12 +73,13 @@ class ScriptedSlackCase(AdapterCase):
 
     async def say(self, text: str, *, is_stranger: bool = False) -> str:
         place = (await self.private(is_stranger=is_stranger)).place
-        return f"{place}/{await self._slack.write(place, text)}"
+        ts = await self._slack.write(place, text, user=_who(is_stranger=is_stranger))
+        return f"{place}/{ts}"
 
     async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
-        await self.private(is_stranger=is_stranger)
         said = f"<@{BOT}> {text}" if mention else text
-        return f"{CHANNEL}/{await self._slack.write(CHANNEL, said)}"
+        ts = await self._slack.write(CHANNEL, said, user=_who(is_stranger=is_stranger))
+        return f"{CHANNEL}/{ts}"
 
     async def forward(self, text: str) -> str:
         return f"{PRIVATE}/{await self._slack.write(PRIVATE, '', attachments=[_shared(text)])}"
@@ -106,6 +126,29 @@ class ScriptedSlackCase(AdapterCase):
         place = (address or await self.private()).place
         return [each.text for each in await self._slack.shown(place)]
 
+    def lookups(self) -> list[str]:
+        return [params["user"] for method, params in self._slack.calls if method == "users.info"]
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        self._answer(call, Bare(429, headers={"Retry-After": str(seconds)}))
+
+    def fail_next(self, call: Call) -> None:
+        self._answer(call, Bare(503))
+
+    async def lose_thread(self) -> Address:
+        for method in ("chat.postMessage", "chat.startStream", "files.completeUploadExternal"):
+            self._slack.script[method] = [_NO_THREAD]
+        return msgspec.structs.replace(await self.group(), thread="1.999999")
+
+    def refuse_rendering(self) -> None:
+        """As markdown, and in Slack's older form as well."""
+        for call in (Call.POST, Call.EDIT):
+            self._answer(call, _NO_RENDERING, _NO_RENDERING)
+
+    def _answer(self, call: Call, *answers: dict[str, Any] | Bare) -> None:
+        for method in _METHODS[call]:
+            self._slack.script[method] = list(answers)
+
     def impostor(self) -> Platform:
         self._slack.script["auth.test"] = [_REFUSED]
         return self._make(self.settings)
@@ -130,12 +173,16 @@ class ScriptedSlackCase(AdapterCase):
         await self.until(lambda: bool(self._slack.connections), "the socket")
 
 
+def _who(*, is_stranger: bool) -> str:
+    return _BOB if is_stranger else ALICE
+
+
 def _shared(text: str) -> dict[str, Any]:
     """A message of another channel, as Slack shows it below the one that passes it on."""
     return {
         "is_share": True,
         "is_msg_unfurl": True,
-        "author_id": "U0BOB",
+        "author_id": _BOB,
         "author_name": "Bob",
         "channel_id": "C0ELSEWHERE",
         "from_url": "https://team.slack.example/archives/C0ELSEWHERE/p1",

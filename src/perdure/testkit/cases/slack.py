@@ -1,5 +1,6 @@
 """Slack on the bench: Socket Mode with `local-slack`."""
 
+import html
 import re
 from typing import Any, Final, Self
 
@@ -11,7 +12,7 @@ from perdure.testkit.peers.local_slack import ALICE, BOB, BOT, GENERAL, LocalSla
 from perdure.testkit.peers.shown import Shown
 
 _ACCOUNT: Final = f"T0TEST/{BOT}"
-_PINGS: Final = re.compile(r"<[!@#]\w[^>]*>|(?<!\w)@(?:here|channel|everyone)\b")
+_PINGS: Final = re.compile(r"<[!@#]\w[^<>]*>|(?<!\w)@(?:here|channel|everyone)\b")
 
 
 class SlackCase(AdapterCase):
@@ -110,6 +111,9 @@ class SlackCase(AdapterCase):
         shown = await self._by_bot()
         texts = [text for each in shown for text in (each.text, _text(each))]
         return [ping for text in texts for ping in _PINGS.findall(text)]
+
+    def legible(self, shown: str) -> str:
+        return super().legible(html.unescape(shown))
 
     def keeps_keys(self) -> None:
         self._has_no("metadata in local-slack's history")

@@ -1,21 +1,35 @@
 """Telegram on the bench, with the Bot API server of the test kit."""
 
 import re
+from collections.abc import Mapping
 from itertools import count
 from typing import Final
 
 from perdure.domain.address import Address
 from perdure.ports.adapter import HookRequest, Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import Shown
 
 ADA: Final = 42
 BOB: Final = 43
 CLUB: Final = -100123
+_MOVED: Final = -100456
+_TOPIC: Final = 7
 _NAME: Final = "@perdure_bot"
+_METHODS: Final[Mapping[Call, tuple[str, ...]]] = {
+    Call.POST: ("sendMessage",),
+    Call.EDIT: ("editMessageText",),
+    Call.DELETE: ("deleteMessage",),
+    Call.UPLOAD: ("sendDocument",),
+    Call.REACT: ("setMessageReaction",),
+    Call.PREVIEW: ("sendMessageDraft", "sendMessage"),
+    Call.GROW: ("editMessageText",),
+    Call.TYPING: ("sendChatAction",),
+    Call.CONNECT: ("sendRichMessage",),
+}
 _WRITER: Final = {"id": BOB, "is_bot": False, "first_name": "Bob"}
 _ORIGIN: Final = {"forward_origin": {"type": "user", "date": 1, "sender_user": _WRITER}}
 # What Telegram takes for a name by itself, wherever it stands.
@@ -110,6 +124,21 @@ class TelegramCase(AdapterCase):
 
     def anew(self) -> Platform:
         return self._make(self.settings)
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        for method in _METHODS[call]:
+            self._api.fail(method, Fault(status=429, retry_after=seconds))
+
+    async def lose_thread(self) -> Address:
+        self._api.chats.lost_threads.add((CLUB, _TOPIC))
+        return Address(adapter="telegram", account="700", place=str(CLUB), thread=str(_TOPIC))
+
+    def refuse_rendering(self) -> None:
+        self._api.chats.refuses_marks = True
+
+    async def migrate(self, *, keeps_messages: bool) -> Address:
+        self._api.chats.migrate(CLUB, _MOVED, keeps_messages=keeps_messages)
+        return _at(_MOVED)
 
     async def quiet_week(self) -> None:
         await self.until(lambda: not self._api.updates, "the acknowledgement of what came")

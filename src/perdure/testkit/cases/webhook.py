@@ -15,7 +15,7 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.ports.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase
+from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 
 ROUTE: Final = "alarms"
@@ -25,13 +25,17 @@ _TRIES: Final = 5
 
 
 class Callback:
-    """Shows each message once, by its id, as the standard asks of receivers."""
+    """Shows each message once, by its id, as the standard asks of receivers. Where there are
+    `waits`, it first answers with those."""
 
     def __init__(self) -> None:
         self.url = ""
+        self.waits: list[int] = []
         self.shown: dict[str, str] = {}
 
     async def serve(self, request: web.Request) -> web.Response:
+        if self.waits:
+            return web.Response(status=429, headers={"Retry-After": str(self.waits.pop(0))})
         body, headers = await request.read(), request.headers
         name = headers["webhook-id"]
         signature = _signature(name, int(headers["webhook-timestamp"]), body)
@@ -117,6 +121,17 @@ class WebhookCase(AdapterCase):
 
     async def pings(self) -> list[str]:
         self._has_no("one to notify: a callback is a program")
+
+    def wait_next(self, call: Call, seconds: int) -> None:
+        if call is not Call.POST:
+            self._has_no(f"{call} that goes to a callback")
+        self._callback.waits.append(seconds)
+
+    async def lose_thread(self) -> Address:
+        self._has_no("threads: what a callback shows is its own choice")
+
+    def refuse_rendering(self) -> None:
+        self._has_no("rendering: a callback is given the text as it is")
 
     def hooked(self, text: str) -> HookRequest:
         return self._request(f"msg_{next(self._numbers)}", text)

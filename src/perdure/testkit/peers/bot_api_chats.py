@@ -40,7 +40,12 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Chats:
+    """`lost_threads` are topics that were deleted, by chat and number. While `refuses_marks`, only
+    texts without any are taken."""
+
     def __init__(self) -> None:
+        self.lost_threads: set[tuple[int, int]] = set()
+        self.refuses_marks = False
         self.drafts: dict[int, Draft] = {}
         self.drafted: list[Draft] = []
         self.reactions: dict[tuple[int, int], list[Any]] = {}
@@ -50,6 +55,17 @@ class Chats:
         self.answered: list[str] = []
         self._messages: dict[tuple[int, int], dict[str, Any]] = {}
         self._numbers: Counter[int] = Counter()
+        self._moves: dict[int, int] = {}
+
+    def migrate(self, chat: int, to: int, *, keeps_messages: bool) -> None:
+        """A group becomes a supergroup, which has another number."""
+        self._moves[chat] = to
+        for place, number in [each for each in self._messages if each[0] == chat]:
+            message = self._messages.pop((place, number))
+            if keeps_messages:
+                self._messages[to, number] = {**message, "chat": self.chat(to)}
+        if keeps_messages:
+            self._numbers[to] = self._numbers[chat]
 
     def chat(self, chat: int) -> dict[str, Any]:
         if chat > 0:
@@ -92,6 +108,7 @@ class Chats:
     def perform(
         self, method: str, params: Mapping[str, Any], uploads: Mapping[str, Upload]
     ) -> object:
+        self._refuse_place(params)
         match method:
             case "sendMessage" | "sendRichMessage":
                 return self._send(params, rich=method == "sendRichMessage")
@@ -107,6 +124,13 @@ class Chats:
                 return self._get_file(params)
             case _:
                 return self._small(method, params)
+
+    def _refuse_place(self, params: Mapping[str, Any]) -> None:
+        chat, thread = params.get("chat_id", 0), params.get("message_thread_id", 0)
+        if chat in self._moves:
+            words = "Bad Request: group chat was upgraded to a supergroup chat"
+            raise Problem(400, words, moved_to=self._moves[chat])
+        _refuse("message thread not found" if (chat, thread) in self.lost_threads else "")
 
     def _small(self, method: str, params: Mapping[str, Any]) -> object:
         match method:
@@ -132,7 +156,7 @@ class Chats:
 
     def _send(self, params: Mapping[str, Any], *, rich: bool) -> dict[str, Any]:
         chat = _chat(params)
-        content = _rich(params) if rich else _text(params)
+        content = self._rich(params) if rich else self._text(params)
         self.drafts.pop(chat, None)
         return self._keep(chat, {"from": BOT, **content, **self._around(chat, params)})
 
@@ -161,6 +185,7 @@ class Chats:
             _refuse(rules.photo_problem(upload.data))
         if "caption" in params:
             marks = params.get("caption_entities", [])
+            self._refuse_marks(marks)
             _refuse(rules.text_problem(params["caption"], marks, rules.CAPTION_MAX))
         stored = {"file_id": self.add_file(upload.data, name=upload.name), "file_unique_id": "u"}
         about = {**stored, "file_name": upload.name, "mime_type": upload.mime}
@@ -173,7 +198,7 @@ class Chats:
         chat, number = _chat(params), params.get("draft_id")
         _refuse("" if chat > 0 else "TEXTDRAFT_PEER_INVALID")
         _refuse("" if isinstance(number, int) and number else "DRAFT_ID_INVALID")
-        content = _rich(params) if rich else _text(params)
+        content = self._rich(params) if rich else self._text(params)
         text = content["rich_message"]["markdown"] if rich else content["text"]
         draft = Draft(chat, number or 0, text, rich, bool(params.get("can_stop")))
         self.drafts[chat] = draft
@@ -185,7 +210,7 @@ class Chats:
         before = self._messages.get((chat, number))
         if before is None or before["from"] != BOT:
             raise Problem(400, "Bad Request: message to edit not found")
-        content = _rich(params) if "rich_message" in params else _text(params)
+        content = self._rich(params) if "rich_message" in params else self._text(params)
         _refuse(rules.keyboard_problem(params.get("reply_markup")))
         markup = {"reply_markup": params["reply_markup"]} if "reply_markup" in params else {}
         changing = ("text", "entities", "rich_message", "reply_markup")
@@ -216,23 +241,27 @@ class Chats:
         _refuse("file is too big" if len(data) > rules.DOWNLOAD_BYTES_MAX else "")
         return {"file_id": params["file_id"], "file_path": params["file_id"]}
 
+    def _text(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        text, marks = params.get("text"), params.get("entities", [])
+        self._refuse_marks(marks)
+        _refuse(rules.text_problem(text, marks))
+        return {"text": text, "entities": marks}
+
+    def _rich(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._refuse_marks(params.get("rich_message"))
+        _refuse(rules.rich_problem(params.get("rich_message")))
+        return {"rich_message": params["rich_message"]}
+
+    def _refuse_marks(self, marks: object) -> None:
+        problem = "can't parse entities: can't find the end of the entity at byte offset 0"
+        _refuse(problem if marks and self.refuses_marks else "")
+
 
 def _chat(params: Mapping[str, Any]) -> int:
     chat = params.get("chat_id")
     if not isinstance(chat, int):
         raise Problem(400, "Bad Request: chat_id is empty")
     return chat
-
-
-def _text(params: Mapping[str, Any]) -> dict[str, Any]:
-    text, marks = params.get("text"), params.get("entities", [])
-    _refuse(rules.text_problem(text, marks))
-    return {"text": text, "entities": marks}
-
-
-def _rich(params: Mapping[str, Any]) -> dict[str, Any]:
-    _refuse(rules.rich_problem(params.get("rich_message")))
-    return {"rich_message": params["rich_message"]}
 
 
 def _refuse(problem: str) -> None:

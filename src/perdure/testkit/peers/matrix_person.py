@@ -125,10 +125,11 @@ class MatrixPerson:
         relation = {"rel_type": "m.annotation", "event_id": event_id, "key": key}
         return await self._send(room, "m.reaction", {"m.relates_to": relation})
 
-    async def delete(self, room: str, event_id: str) -> None:
-        """Redact one of one's own events."""
+    async def delete(self, room: str, event_id: str) -> str:
+        """Redact one of one's own events: the event that does so."""
         path = f"{_room(room)}/redact/{quote(event_id, safe='')}/t{next(self._transactions)}"
-        await self._done("PUT", path, {})
+        redaction: str = (await self._done("PUT", path, {}))["event_id"]
+        return redaction
 
     async def send_file(
         self, room: str, name: str, data: bytes, content_type: str = "application/octet-stream"
@@ -199,8 +200,15 @@ class MatrixPerson:
         ]
 
     async def _events(self, room: str) -> list[dict[str, Any]]:
-        answer = await self._done("GET", f"{_room(room)}/messages?dir=b&limit={PAGE}")
-        return list(reversed(answer["chunk"]))
+        newest_first: list[dict[str, Any]] = []
+        since = ""
+        while True:
+            query = f"dir=b&limit={PAGE}" + (f"&from={quote(since)}" if since else "")
+            answer = await self._done("GET", f"{_room(room)}/messages?{query}")
+            newest_first += answer["chunk"]
+            since = answer.get("end", "")
+            if not since:
+                return newest_first[::-1]
 
     async def _send(self, room: str, kind: str, content: object, *, txn: str = "") -> str:
         txn = txn or f"t{next(self._transactions)}"

@@ -6,6 +6,7 @@ with such answers, not that Slack gives them.
 """
 
 import asyncio
+import html
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,9 +49,9 @@ class _Refusal(Exception):
 
 
 class ScriptedSlack:
-    """`script` holds what the next calls of a method are answered with instead of being done: an
-    answer, or None for a connection that breaks. What is in `lost` is done, and breaks then; what
-    is in `held` is done, and never answered."""
+    """`script` holds what the next calls of a method, of the "socket" or of an "upload" are
+    answered with instead of being done: an answer, or None for a connection that breaks. What is
+    in `lost` is done, and breaks then; what is in `held` is done, and never answered."""
 
     def __init__(self, clock: Clock) -> None:
         self.url = ""
@@ -60,6 +61,7 @@ class ScriptedSlack:
         self.held: list[str] = []
         self.messages: dict[str, Params] = {}
         self.files: dict[str, tuple[int, str, bytes]] = {}
+        self._places: dict[str, str] = {}
         self.unacknowledged: dict[str, Params] = {}
         self.connections: list[web.WebSocketResponse] = []
         self.connection_count = 0
@@ -118,6 +120,22 @@ class ScriptedSlack:
         self.messages[ts] = event
         await self.deliver("events_api", {"type": "event_callback", "event": event})
         return ts
+
+    async def edit(self, ts: str, text: str) -> None:
+        """Its author changes a message."""
+        before = self.messages[ts]
+        now = {**before, "text": text, "edited": {"user": before["user"], "ts": self._next_ts()}}
+        self.messages[ts] = now
+        await self._change(before, subtype="message_changed", message=now)
+
+    async def delete(self, ts: str) -> None:
+        """Its author takes a message away."""
+        await self._change(self.messages.pop(ts), subtype="message_deleted", deleted_ts=ts)
+
+    async def _change(self, before: Params, **more: object) -> None:
+        event = {"type": "message", "channel": before["channel"], "ts": self._next_ts()}
+        event |= {"previous_message": before, **more}
+        await self.deliver("events_api", {"type": "event_callback", "event": event})
 
     async def deliver(self, kind: str, payload: Params) -> str:
         """Send an envelope, now and on every new connection until it is acknowledged."""
@@ -182,8 +200,8 @@ class ScriptedSlack:
             "chat.stopStream": self._stop,
             "chat.update": self._update,
             "chat.delete": self._delete,
-            "conversations.history": lambda _: {"messages": list(self.messages.values())},
-            "conversations.replies": lambda _: {"messages": list(self.messages.values())},
+            "conversations.history": self._history,
+            "conversations.replies": self._replies,
             "files.getUploadURLExternal": self._place,
             "files.completeUploadExternal": self._share,
             "files.info": lambda _: {"file": {"id": "F01", "url_private": f"{self.url}/files/a"}},
@@ -203,7 +221,7 @@ class ScriptedSlack:
     def _post(self, params: Params, **more: str) -> Params:
         ts = self._next_ts()
         kept: Params = {each: params[each] for each in ("metadata", "thread_ts") if each in params}
-        text = params.get("markdown_text") or params["blocks"][0]["text"]
+        text = _text(params)
         message = {"ts": ts, "channel": params["channel"], "user": BOT, "text": text}
         self.messages[ts] = {**message, **kept, **more}
         return {"channel": params["channel"], "ts": ts}
@@ -234,7 +252,7 @@ class ScriptedSlack:
         message = self._message(params)
         if message.get("streaming_state") == _GROWING:
             raise _Refusal("streaming_state_conflict")
-        message["text"] = params["blocks"][0]["text"]
+        message["text"] = _text(params)
         message["edited"] = {"user": BOT, "ts": self._next_ts()}
         return {"ts": params["ts"], "channel": params["channel"]}
 
@@ -244,18 +262,45 @@ class ScriptedSlack:
         del self.messages[params["ts"]]
         return {}
 
+    def _history(self, params: Params) -> Params:
+        """What stands in the channel itself."""
+        shown = self._in_channel(params)
+        return {"messages": [each for each in shown if each.get("thread_ts") in (None, each["ts"])]}
+
+    def _replies(self, params: Params) -> Params:
+        """A message and what stands below it."""
+        asked = params["ts"]
+        shown = self._in_channel(params)
+        return {
+            "messages": [each for each in shown if asked in (each["ts"], each.get("thread_ts"))]
+        }
+
+    def _in_channel(self, params: Params) -> list[Params]:
+        return [each for each in self.messages.values() if each["channel"] == params["channel"]]
+
     def _place(self, params: Params) -> Params:
-        return {"upload_url": f"{self.url}/upload", "file_id": "F01", "name": params["filename"]}
+        file_id = f"F{len(self._places) + 1:02}"
+        self._places[file_id] = params["filename"]
+        return {"upload_url": f"{self.url}/upload", "file_id": file_id}
 
     def _share(self, params: Params) -> Params:
         ts = self._next_ts()
-        text = params.get("initial_comment", "")
-        files = [{"id": file["id"], "title": file["title"]} for file in params["files"]]
-        message = {"ts": ts, "channel": params["channel_id"], "user": BOT, "text": text}
-        self.messages[ts] = {**message, "files": files}
+        files = [{**file, "name": self._places[file["id"]]} for file in params["files"]]
+        message = {
+            "ts": ts,
+            "channel": params["channel_id"],
+            "user": BOT,
+            "text": params.get("initial_comment", ""),
+            "files": files,
+        }
+        if "thread_ts" in params:
+            message["thread_ts"] = params["thread_ts"]
+        self.messages[ts] = message
         return {"files": files}
 
-    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        if self.script.get("socket"):
+            return _scripted(request, self.script["socket"].pop(0))
         connection = web.WebSocketResponse(autoping=self.answers_pings)
         await connection.prepare(request)
         self.connection_count += 1
@@ -277,8 +322,19 @@ class ScriptedSlack:
         return web.Response(status=status, content_type=mime, body=body)
 
     async def _upload(self, request: web.Request) -> web.Response:
+        if self.script.get("upload"):
+            return _scripted(request, self.script["upload"].pop(0))
         self.files["uploaded"] = (200, request.content_type, await request.read())
         return web.Response(text="OK")
+
+
+def _text(params: Params) -> str:
+    """What people read: the blocks, or the text where there are none."""
+    if "markdown_text" in params:
+        return str(params["markdown_text"])
+    words = [each["text"] for each in params.get("blocks", ()) if "text" in each]
+    shown = [each if isinstance(each, str) else each["text"] for each in words]
+    return "\n".join(shown) or html.unescape(params["text"])
 
 
 def _value(text: str) -> Any:

@@ -27,6 +27,7 @@ from simcord.http import router
 from simcord.http import routes as _routes  # noqa: F401  what is not imported is not routed
 from simcord.interactions import base_payload
 
+from perdure.ports.clock import Clock
 from perdure.testkit.peers.shown import Shown
 from perdure.testkit.peers.simcord_gateway import SimcordGateway
 
@@ -43,7 +44,9 @@ class Fault(msgspec.Struct, kw_only=True):
     path: str
     status: int
     code: int = 0
+    errors: dict[str, Any] = {}
     retry_after_s: float | None = None
+    is_global: bool = False
     times: int = 1
 
 
@@ -110,6 +113,10 @@ class SimcordServer:
         ids = [self.world.create_role(self.guild.id, role).id for role in roles]
         self.world.add_member(self.guild.id, user.id, roles=ids)
         return user
+
+    def keep_our_time(self, clock: Clock) -> None:
+        """Ids tell when they were made: from here on by this clock."""
+        self.world.advance_clock(clock.now_ms() / 1000 - self.world.clock.now().timestamp())
 
     def direct(self, user: User) -> Channel:
         return self.world.get_dm_channel(user.id)
@@ -232,9 +239,11 @@ class SimcordServer:
             return self._json({"message": "401: Unauthorized", "code": 0}, status=401)
         fault = self._fault(request.method, path)
         if fault is not None and fault.status:
-            refusal = {"message": "as the test wants it", "code": fault.code}
+            refusal: dict[str, Any] = {"message": "as the test wants it", "code": fault.code}
+            if fault.errors:
+                refusal["errors"] = fault.errors
             if fault.retry_after_s is not None:
-                refusal |= {"retry_after": fault.retry_after_s, "global": False}
+                refusal |= {"retry_after": fault.retry_after_s, "global": fault.is_global}
             return self._json(refusal, status=fault.status)
         try:
             answer = await self._obey(request, path)

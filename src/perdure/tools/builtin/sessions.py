@@ -4,24 +4,18 @@ Whose sessions they are comes from the caller, never from the arguments: the sto
 person's session id as it answers one that does not exist.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, assert_never
 
 import msgspec
 
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import (
-    AssistantSaid,
-    MediaFetched,
-    MessageJoined,
-    SteerTaken,
-    ToolCall,
-    TurnAmended,
-    TurnQueued,
-)
+from perdure.domain.events import ToolCall
 from perdure.domain.ids import SessionId
 from perdure.domain.outcomes import Repeat
-from perdure.domain.records import SessionView
+from perdure.domain.records import SessionView, ToldTurn
+from perdure.domain.text import excerpt
 from perdure.domain.transcript import Entry, entries_of
 from perdure.ports.history import Archive, Hit
 from perdure.ports.tools import Caller
@@ -106,42 +100,24 @@ class SessionsTool:
         return "\n".join([f"{view.id}{title}", *(said or ["Nothing was said in it."])])
 
     async def _newest(self, view: SessionView, count: int) -> list[Entry]:
-        # Every turn that has started holds a message, so as many turns are enough.
+        # Every turn that has started holds a message, so as many turns are enough. One that is too
+        # long for a page comes in several, and what its calls have found may be all of the last.
         turns = await self._archive.told(view.id, limit=count)
-        entries = [entry for turn in turns for entry in entries_of(turn.events)]
-        return [each for each in entries if each.role != "tool" and each.text.strip()][-count:]
+        while not (said := _said_in(turns)) and turns and turns[0].begins_at:
+            turns = await self._archive.told(
+                view.id, before=turns[0].turn, before_seq=turns[0].begins_at, limit=count
+            )
+        return said[-count:]
+
+
+def _said_in(turns: Sequence[ToldTurn]) -> list[Entry]:
+    entries = [entry for turn in turns for entry in entries_of(turn.events, since=turn.begins_at)]
+    return [each for each in entries if each.role != "tool" and each.text.strip()]
 
 
 def _found(hit: Hit, words: str) -> str:
-    recorded = hit.recorded
-    match recorded.event:
-        case AssistantSaid(text=text):
-            role = "assistant"
-        case (
-            TurnQueued(text=text)
-            | MessageJoined(text=text)
-            | MediaFetched(text=text)
-            | SteerTaken(text=text)
-            | TurnAmended(text=text)
-        ):
-            role = "user"
-        case other:
-            raise AssertionError(f"{type(other).__name__} is not said by anyone")
-    where = f"{recorded.session} in {hit.conversation}"
-    return f"{where}, {_time(recorded.at)} {role}: {_excerpt(text, words)}"
-
-
-def _excerpt(text: str, words: str) -> str:
-    """The part of the text that holds the first of the words."""
-    line = " ".join(text.split())
-    if len(line) <= _EXCERPT:
-        return line
-    lowered = line.lower()
-    places = [lowered.find(word) for word in words.lower().split()]
-    place = min((each for each in places if each >= 0), default=0)
-    start = max(place - _EXCERPT // 3, 0)
-    end = start + _EXCERPT
-    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+    text = excerpt(" ".join(hit.text.split()), words, length=_EXCERPT)
+    return f"{hit.session} in {hit.conversation}, {_time(hit.at)} {hit.role}: {text}"
 
 
 def _time(at: int) -> str:

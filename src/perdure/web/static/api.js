@@ -83,6 +83,9 @@ export const approve = (id, choice) =>
 
 export const status = () => answer('GET', 'api/status');
 
+export const whoIs = (candidate) =>
+  answer('GET', 'api/status', { headers: { Authorization: `Bearer ${candidate}` } });
+
 export const events = (name, lastId, signal) =>
   request('GET', conversation(name, 'events'), {
     headers: { Accept: 'text/event-stream', ...(lastId ? { 'Last-Event-ID': lastId } : {}) },

@@ -10,6 +10,7 @@ import { Outbox, newId } from './outbox.js';
 import { isActive, rowsOf } from './rows.js';
 import { Scroller } from './scroll.js';
 import { Sidebar } from './sidebar.js';
+import * as signin from './signin.js';
 import { whenOf } from './words.js';
 
 const LIST_EVERY_MS = 15_000;
@@ -43,18 +44,6 @@ function newName() {
 
 function fragment() {
   return new URLSearchParams(location.hash.slice(1));
-}
-
-// The token must not stay in the address bar, where it would be copied, synced and screenshotted.
-function takeToken() {
-  const given = fragment();
-  const token = given.get('token');
-  if (!token) return false;
-  api.keepToken(token);
-  given.delete('token');
-  const rest = given.toString();
-  history.replaceState(null, '', location.pathname + location.search + (rest ? `#${rest}` : ''));
-  return true;
 }
 
 function startNew() {
@@ -270,20 +259,9 @@ async function refreshList() {
 }
 
 function signIn() {
-  if (!element('signin').hidden) return;
-  const was = api.token();
+  if (signin.isShown()) return;
   current?.close();
-  element('app').hidden = true;
-  element('signin').hidden = false;
-  document.title = 'Sign in · Perdure';
-  signInProblem(was ? 'The gateway did not accept the token. It may have been changed.' : '');
-  element('signin-token').value = '';
-  element('signin-token').focus();
-}
-
-function signInProblem(message) {
-  element('signin-error').textContent = message;
-  element('signin-error').hidden = !message;
+  signin.show(api.token() ? 'The gateway did not accept the token. It may have been changed.' : '');
 }
 
 async function enter() {
@@ -296,12 +274,11 @@ async function enter() {
   } catch (failure) {
     if (failure.status === 401) {
       api.forgetToken();
-      if (element('signin').hidden) signIn();
-      signInProblem('The gateway did not accept this token.');
+      signin.show('The gateway did not accept this token.');
       return;
     }
-    if (!element('signin').hidden) {
-      signInProblem(failure.message);
+    if (signin.isShown()) {
+      signin.complain(failure.message);
       return;
     }
   }
@@ -326,10 +303,6 @@ function begin() {
 }
 
 function routed() {
-  if (takeToken()) {
-    enter();
-    return;
-  }
   if (element('app').hidden) return;
   const asked = fragment();
   const name = asked.get('c') ?? (asked.has('new') ? null : sidebar.newest);
@@ -347,23 +320,19 @@ function nudge() {
 
 drawIcons(document);
 element('stop').addEventListener('click', stop);
-element('signin-form').addEventListener('submit', (event) => {
-  event.preventDefault();
-  const token = element('signin-token').value.trim();
-  // Anything else cannot stand in a header, and would look like a lost connection.
-  if (!/^[\x21-\x7e]+$/.test(token)) {
-    signInProblem('A token is one word of letters, digits and signs.');
-    return;
-  }
-  api.keepToken(token);
-  enter();
+signin.listen(enter);
+addEventListener('hashchange', () => {
+  const given = signin.takeGiven();
+  if (given !== null && given !== api.token()) signin.consider(given, enter);
+  routed();
 });
-addEventListener('hashchange', routed);
 addEventListener('online', nudge);
 addEventListener('offline', redraw);
 document.addEventListener('visibilitychange', nudge);
 setInterval(() => {
   if (!document.hidden) refreshList();
 }, LIST_EVERY_MS);
-takeToken();
-enter();
+
+const given = signin.takeGiven();
+if (given === null) enter();
+else signin.consider(given, enter);

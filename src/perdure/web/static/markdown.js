@@ -7,7 +7,16 @@ md.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
 const { escapeHtml } = md.utils;
 
 const plainLink = md.renderer.rules.link_open ?? ((tokens, i, options, env, self) => self.renderToken(tokens, i, options));
+// A fragment can carry a token, which would ask whoever follows the link to sign in with it.
+function withoutToken(href) {
+  if (!href?.includes('#') || !URL.canParse(href, document.baseURI)) return href;
+  const { origin, hash } = new URL(href, document.baseURI);
+  const isHarmless = origin !== location.origin && !new URLSearchParams(hash.slice(1)).has('token');
+  return isHarmless ? href : href.slice(0, href.indexOf('#')) || './';
+}
+
 md.renderer.rules.link_open = (tokens, i, options, env, self) => {
+  tokens[i].attrSet('href', withoutToken(tokens[i].attrGet('href')));
   tokens[i].attrSet('target', '_blank');
   tokens[i].attrSet('rel', 'noopener noreferrer');
   return plainLink(tokens, i, options, env, self);
@@ -23,7 +32,8 @@ md.renderer.rules.image = (tokens, i, options, env, self) => {
   const media = /^\/?api\/media\/([\w.-]+)$/.exec(source);
   if (media) return `<span class="media" data-media="${media[1]}" data-name="${words}"></span>`;
   if (isOurs(tokens[i].attrGet('src'))) return `<img src="${source}" alt="${words}" loading="lazy">`;
-  return `<a href="${source}" target="_blank" rel="noopener noreferrer">${words || source}</a>`;
+  const href = escapeHtml(withoutToken(tokens[i].attrGet('src') ?? ''));
+  return `<a href="${href}" target="_blank" rel="noopener noreferrer">${words || source}</a>`;
 };
 
 const code = (text, language) =>

@@ -10,12 +10,14 @@ export function read(key) {
   }
 }
 
+// True: it is there after a reload too.
 export function write(key, value) {
   memory.set(key, value);
   try {
     localStorage.setItem(key, value);
+    return true;
   } catch {
-    // Full or refused: memory has it.
+    return false; // full or refused: memory has it
   }
 }
 

@@ -143,8 +143,8 @@ export class Transcript {
     this.session = page.session;
     const known = new Map(this.entries.map((entry) => [entry.id, entry]));
     const fresh = page.messages.map((raw) => newer(entryOf(raw, since), known.get(raw.id), since));
-    const older = this.#older(page.messages);
-    this.isWhole = page.messages.length < PAGE || (older.length > 0 && this.isWhole);
+    const older = this.#older(page);
+    this.isWhole = !page.next || (older.length > 0 && this.isWhole);
     this.entries = this.#weave([...older, ...fresh], since);
     this.isLoaded = true;
   }
@@ -153,13 +153,13 @@ export class Transcript {
     const known = new Set(this.entries.map((entry) => entry.id));
     const fresh = page.messages.filter((raw) => !known.has(raw.id));
     this.entries = [...fresh.map((raw) => entryOf(raw, 0)), ...this.entries];
-    this.isWhole = page.messages.length < PAGE;
+    this.isWhole = !page.next;
   }
 
   // What is known from before the page still stands only if the page's first message is known:
   // then both lie on one chain.
-  #older(messages) {
-    if (messages.length < PAGE) return [];
+  #older({ messages, next }) {
+    if (!next) return [];
     const at = this.entries.findIndex((entry) => entry.id === messages[0].id);
     return at > 0 ? this.entries.slice(0, at).filter((entry) => !isLocal(entry)) : [];
   }

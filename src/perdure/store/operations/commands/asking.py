@@ -1,29 +1,30 @@
 """Commands that only answer."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from perdure.domain.address import GROUP
 from perdure.domain.commands import Given
 from perdure.domain.delivery import Step
-from perdure.domain.endings import Audience, told
+from perdure.domain.endings import Audience, reached, told
 from perdure.domain.errands import plain_line
 from perdure.domain.errors import NotFound
 from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
-from perdure.domain.standing import OpenTurn, Standing
+from perdure.domain.ids import SessionId
+from perdure.domain.standing import Standing
 from perdure.domain.text import sentence
-from perdure.domain.turn import State
 from perdure.domain.updates import Effect
 from perdure.ports.history import Explanation
-from perdure.store.operations import explaining, operators, search
+from perdure.store.operations import explaining, history, operators, search
 from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.commands.spending import context_of
 from perdure.store.operations.scopes import asked_from
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row, rows
+from perdure.store.statement import Op, many
 
+# Finds the newest sessions of a conversation.
 _SESSIONS = """
     SELECT id, title, state, last_seq, active_at FROM sessions
     WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
-_CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
 RESTARTING: Final = "Restarting: what runs is finished first. You will be told here."
 NOT_ALL: Final = "Not everything is in the index yet; ask again in a moment."
 # This transaction holds up whoever writes, so it does not index all that may wait after a crash.
@@ -32,32 +33,36 @@ _SHOWN = 100
 _HITS = 8
 
 
+class _Session(NamedTuple):
+    id: SessionId
+    title: str
+    state: str
+    events: int
+    active_at: int
+
+
 def status(setting: Setting, given: Given) -> Op[Taken]:
     place = setting.place
-    turns = tuple(
-        OpenTurn(id=turn.id, state=State(turn.state), attempts=turn.attempts)
-        for turn in setting.open_turns
-    )
+    turns = yield from history.open_turns(setting.session)
     standing = Standing(session=setting.session, head=place.head, open_turns=turns)
     lines = [
         f"{standing.state}, {standing.queued} waiting; session {setting.session}",
         f"agent {setting.menu.answering(place.agent)}"
         + (f", persona {place.persona}" if place.persona else ""),
     ]
-    context = (yield from row(_CONTEXT, place.head)) if place.head else None
-    if context and context[0]:
-        lines.append(f"about {context[0]:,} tokens of context")
+    context = yield from context_of(place.head)
+    if context:
+        lines.append(f"about {context:,} tokens of context")
     return Taken("\n".join(lines))
 
 
 def sessions(setting: Setting, given: Given) -> Op[Taken]:
     if given.arguments:
         return (yield from _search(setting, given.arguments))
-    found = yield from rows(_SESSIONS, setting.conversation)
     lines = []
-    for session, title, state, events, _ in found:
-        live = "here" if session == setting.session else state
-        lines.append(f"{session}  {title or '(no title)'}  {events} events, {live}")
+    for each in (yield from many(_Session, _SESSIONS, setting.conversation)):
+        live = "here" if each.id == setting.session else each.state
+        lines.append(f"{each.id}  {each.title or '(no title)'}  {each.events} events, {live}")
     return Taken("\n".join([*lines, "/resume SESSION goes back to one."]))
 
 
@@ -69,8 +74,8 @@ def _search(setting: Setting, words: str) -> Op[Taken]:
     whose = "here" if asked_from(setting) == setting.conversation else "of yours"
     lines = []
     for hit in hits:
-        text = plain_line(str(getattr(hit.recorded.event, "text", "")))
-        lines.append(f"{hit.recorded.session}  {hit.conversation}: {text[:_SHOWN]}")
+        text = plain_line(hit.text)
+        lines.append(f"{hit.session}  {hit.conversation}: {text[:_SHOWN]}")
     found = "\n".join(lines) or f"No message {whose} has the words: {plain_line(words)}"
     return Taken(f"{found}\n{NOT_ALL}" if has_more else found)
 
@@ -109,6 +114,7 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
             case TurnSettled(agent=agent, usage=usage) as settled:
                 read, wrote = usage.input_tokens, usage.output_tokens
                 lines.append(f"agent {agent or '-'}: {read:,} tokens read, {wrote:,} written")
+                lines += reached(settled, audience)
                 lines += filter(
                     None, [told(settled.outcome, settled.reason, settled.detail, audience)]
                 )
@@ -124,6 +130,6 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
 
 
 def restart(setting: Setting, given: Given) -> Op[Taken]:
-    """The process does the rest once this is committed."""
+    """Ask for a restart; the process does the rest once this is committed."""
     yield from ()
     return Taken(RESTARTING, effect=Effect.RESTARTING)

@@ -5,8 +5,11 @@ from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, sta
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, run
 
+# Keeps which agent answers in a conversation.
 _AGENT = "UPDATE conversations SET agent = $1 WHERE id = $2"
+# Keeps which persona was chosen for a conversation.
 _PERSONA = "UPDATE conversations SET persona = $1 WHERE id = $2"
+# Keeps which conversation is a person's home.
 _HOME = "UPDATE principals SET home_conversation_id = $1 WHERE id = $2"
 
 
@@ -41,13 +44,12 @@ def persona(setting: Setting, given: Given) -> Op[Taken]:
     )
     if not wanted:
         return Taken(f"Persona here: {setting.place.persona or 'none'}. {offered}")
-    if wanted == "none":
-        yield from run(_PERSONA, "", setting.conversation)
-        return Taken("No persona here from now on.")
-    if wanted not in menu.personas:
+    is_none = wanted == "none"
+    if not is_none and wanted not in menu.personas:
         return Taken(f"There is no persona {wanted!r}. {offered}")
-    yield from run(_PERSONA, wanted, setting.conversation)
-    return Taken(f"Persona here from now on: {wanted}.")
+    yield from run(_PERSONA, "" if is_none else wanted, setting.conversation)
+    told = "No persona here from now on." if is_none else f"Persona here from now on: {wanted}."
+    return Taken(told)
 
 
 def home(setting: Setting, given: Given) -> Op[Taken]:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from perdure.domain.errands import UNASKED
 from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
@@ -36,7 +36,8 @@ class Taken(NamedTuple):
 
 
 def started(setting: Setting) -> tuple[TurnId, ...]:
-    """The turn that has begun and is not over: it runs, or waits to be resumed. One at most."""
+    """Return the turn that has begun and is not over: it runs, or waits to be resumed. One at
+    most."""
     return ids([turn for turn in setting.open_turns if turn.attempts])[:1]
 
 
@@ -56,15 +57,15 @@ def end(
             continue
         is_cut = found.attempts and found.state not in (State.RUNNING, State.WAITING)
         closing = cut if is_cut else STOPPED
-        recorded += yield from end_turn(setting.dialect, turn, found, closing, setting.stamp)
+        recorded += yield from end_turn(turn, found, closing, setting.stamp)
     return recorded
 
 
 def end_all(
     setting: Setting, turns: Sequence[TurnId], *, cut: Closing = REPLACED
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
-    """Settle these turns and those that begin to wait because of it. What was appended, and every
-    turn that was ended."""
+    """Settle these turns and those that begin to wait because of it. Returns what was appended, and
+    every turn that was ended."""
     recorded = yield from end(setting, turns, cut=cut)
     freed = freed_in(recorded)
     recorded += yield from end(setting, freed)
@@ -72,6 +73,6 @@ def end_all(
 
 
 def freed_in(recorded: Sequence[Recorded]) -> tuple[TurnId, ...]:
-    """The turns that words to a turn have become, which it ended without taking."""
+    """Return the turns that words to a turn have become, which it ended without taking."""
     queued = [each.event for each in recorded if isinstance(each.event, TurnQueued)]
     return tuple(event.turn for event in queued if event.kind not in UNASKED)

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from perdure.domain.attachments import as_fetched, asked_again, places_of
 from perdure.domain.commands import Given
-from perdure.domain.errands import RESULT, UNASKED
 from perdure.domain.events import (
-    SENT,
     AnyEvent,
     Attachment,
     HeadMoved,
@@ -17,15 +15,16 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
+from perdure.domain.forwards import Words, one_below_the_other
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.recovery import PERSONAL
-from perdure.domain.transcript import joined
+from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.store.operations import journal, replies
 from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, ids, started
 from perdure.store.operations.line import AT_THE_END, look_again, queue_rows
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row, rows, run
+from perdure.store.statement import Op, many, one, run
 
+# Finds the turns from a head back, so many at most.
 _BACK = """
     WITH RECURSIVE chain (id, parent_id, depth) AS (
         SELECT id, parent_id, 1 FROM turns WHERE id = $1
@@ -33,29 +32,43 @@ _BACK = """
         SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.depth < $2)
     SELECT id, parent_id FROM chain ORDER BY depth"""
+# Finds the turn that another one stands on.
 _PARENT = "SELECT parent_id FROM turns WHERE id = $1"
+# Finds the place of the first turn in a session's line.
 _FIRST_IN_LINE = """
     SELECT queued_seq FROM turns WHERE session_id = $1 AND outcome IS NULL
     ORDER BY queued_seq LIMIT 1"""
-_MOVE = "UPDATE sessions SET head_turn = $1, epoch = epoch + 1 WHERE id = $2"
-_LAST_MOVE = """
-    SELECT session_id, seq, at, kind, body FROM journal
+# Lets a session stand at another turn. The epoch stays: what had to end has moved it, and what is
+# said meanwhile must not be fenced.
+_MOVE = "UPDATE sessions SET head_turn = $1 WHERE id = $2"
+# Reads the last undo or redo of a session, or that a turn has started since.
+_LAST_MOVE = f"""
+    SELECT {journal.COLUMNS} FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
 NOT_ASKED = "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
 
 
+class _Back(NamedTuple):
+    turn: TurnId
+    parent: TurnId | None
+
+
+class _Stands(NamedTuple):
+    parent: TurnId | None
+
+
 def undo(setting: Setting, given: Given) -> Op[Taken]:
-    """A turn that runs is stopped and counts as one. What waits stays."""
+    """Take turns back. One that runs is stopped and counts as one; what waits stays."""
     left = yield from _left(setting)
-    removed = (yield from rows(_BACK, left.head, given.count)) if left.head else []
+    removed = (yield from many(_Back, _BACK, left.head, given.count)) if left.head else []
     if left.head is None or not removed:
         return Taken("Nothing to undo.", left.recorded, left.ended)
     texts = []
-    for turn, _ in reversed(removed):
-        texts.append(said_in((yield from journal.of_turn(turn))))
-        yield from replies.withdraw(turn, setting.stamp)
+    for each in reversed(removed):
+        texts.append(said_in((yield from journal.of_turn(each.turn))).text)
+        yield from replies.withdraw(each.turn, setting.stamp)
     redo = (*(yield from _to_redo(setting)), left.head)
-    moved = yield from move(setting, "undo", removed[-1][1], redo=redo)
+    moved = yield from move(setting, "undo", removed[-1].parent, redo=redo)
     what = "Undone" if len(removed) == 1 else f"Undone, {len(removed)} turns"
     reply = f"{what}:\n\n" + "\n\n".join(texts)
     return Taken(reply, left.recorded + moved, left.ended)
@@ -78,7 +91,7 @@ def retry(setting: Setting, given: Given) -> Op[Taken]:
     left = yield from _left(setting)
     if left.head is None:
         return Taken("Nothing to retry.", left.recorded, left.ended)
-    if (yield from _kind_of(left.head)) == SENT:
+    if (yield from _kind_of(left.head)) == TurnKind.SENT:
         return Taken(NOT_ASKED, left.recorded, left.ended)
     again = yield from ask_again(setting, left.head, "retry")
     return Taken("Asking again.", left.recorded + again, left.ended, turn=setting.fresh.turn)
@@ -98,8 +111,9 @@ class Left(NamedTuple):
 
 
 def _left(setting: Setting) -> Op[Left]:
-    """A turn that runs is stopped, and is the head then. A turn that was to be asked again and has
-    not begun gives way to the one it repeats: else a command said twice would go back twice."""
+    """Return the turn to go back from. A turn that runs is stopped, and is the head then. A turn
+    that was to be asked again and has not begun gives way to the one it repeats: else a command
+    said twice would go back twice."""
     running = started(setting)
     if running:
         recorded = yield from end(setting, running)
@@ -113,21 +127,22 @@ def _left(setting: Setting) -> Op[Left]:
 
 
 def ask_again(
-    setting: Setting, head: TurnId, reason: str, *, text: str | None = None
+    setting: Setting, head: TurnId, reason: str, *, words: Words | None = None
 ) -> Op[list[Recorded]]:
     """Stand where the turn `head` began, and queue its message again, media included; with other
     words where its author has changed them."""
     events = yield from journal.of_turn(head)
     first = next(r.event for r in events if isinstance(r.event, TurnQueued))
-    stands = yield from row(_PARENT, head)
-    waiting = yield from row(_FIRST_IN_LINE, setting.session)
+    stands = yield from one(_Stands, _PARENT, head)
+    first_in_line = yield from one(int, _FIRST_IN_LINE, setting.session)
     assert stands is not None
+    words = words or said_in(events)
     yield from replies.withdraw(head, setting.stamp)
     queued = TurnQueued(
         turn=setting.fresh.turn,
         message=MessageId(setting.stamp.mint("msg")),
-        text=said_in(events) if text is None else text,
-        kind=PERSONAL if first.kind == RESULT else first.kind,
+        text=words.text,
+        kind=TurnKind.MESSAGE if first.kind == TurnKind.RESULT else first.kind,
         agent=setting.place.agent or first.agent,
         attachments=_brought_in(events),
         instructions=first.instructions,
@@ -141,29 +156,32 @@ def ask_again(
         via=setting.place.via,
         traits=first.traits,
         continues=first.continues,
+        passed_on=words.passed_on,
     )
-    recorded = yield from move(setting, reason, stands[0], then=[queued])
-    places = {queued.message: waiting[0] - 1} if waiting else AT_THE_END
+    recorded = yield from move(setting, reason, stands.parent, then=[queued])
+    places = AT_THE_END if first_in_line is None else {queued.message: first_in_line - 1}
     yield from queue_rows(recorded, setting.stamp, places=places)
     yield from look_again(setting.session, setting.stamp)
     return recorded
 
 
 def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
-    """The files of a turn, which are here by now; what was lost is tried once more."""
+    """Return the files of a turn, which are here by now; what was lost is tried once more."""
     places = places_of(turn)
     brought = [each for spoken in spoken_in(turn) for each in as_fetched(spoken, places)]
     return tuple(asked_again(each) for each in brought)
 
 
-def said_in(turn: list[Recorded]) -> str:
-    """What the person said in a turn, as it stands now; or what was sent there in it."""
-    amended = {r.event.message: r.event.text for r in turn if isinstance(r.event, TurnAmended)}
-    return joined(amended.get(each.message, _words(each)) for each in spoken_in(turn))
+def said_in(turn: list[Recorded]) -> Words:
+    """Return what the person said in a turn, as it stands now; or what was sent there in it."""
+    amended = {r.event.message: r.event for r in turn if isinstance(r.event, TurnAmended)}
+    return one_below_the_other(_words(amended.get(each.message, each)) for each in spoken_in(turn))
 
 
-def _words(spoken: TurnQueued | MessageJoined | SteerTaken) -> str:
-    return spoken.answer if isinstance(spoken, TurnQueued) and spoken.kind == SENT else spoken.text
+def _words(spoken: TurnQueued | MessageJoined | SteerTaken | TurnAmended) -> Words:
+    if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
+        return Words(spoken.answer)
+    return Words(spoken.text, spoken.passed_on)
 
 
 def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTaken]:
@@ -181,13 +199,11 @@ def move(
     moved = HeadMoved(by=setting.update.principal, reason=reason, head=head, redo=redo)
     events: list[AnyEvent] = [moved, *(then or [])]
     yield from run(_MOVE, head, setting.session)
-    return (
-        yield from journal.append(setting.dialect, setting.session, events, at=setting.stamp.at)
-    )
+    return (yield from journal.append(setting.session, events, at=setting.stamp.at))
 
 
 def _to_redo(setting: Setting) -> Op[tuple[TurnId, ...]]:
-    """The heads that undos have left, unless a turn has started since."""
-    found = yield from row(_LAST_MOVE, setting.session)
-    last = journal.read_row(found).event if found else None
+    """Return the heads that undos have left, unless a turn has started since."""
+    found = yield from one(journal.entry, _LAST_MOVE, setting.session)
+    last = found.event if found else None
     return last.redo if isinstance(last, HeadMoved) else ()

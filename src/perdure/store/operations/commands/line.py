@@ -4,13 +4,13 @@ from typing import Final
 
 from perdure.domain.commands import Given
 from perdure.domain.endings import is_cut
-from perdure.domain.errands import Errand
 from perdure.domain.events import TurnQueued
 from perdure.domain.ids import TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.turn import State
 from perdure.domain.updates import Effect
-from perdure.store.operations import errands, journal, queueing
+from perdure.store.operations import errands, journal, queueing, quotas
 from perdure.store.operations.commands.given import (
     Taken,
     end,
@@ -21,8 +21,9 @@ from perdure.store.operations.commands.given import (
 from perdure.store.operations.recovery import requeue
 from perdure.store.operations.setting import Setting
 from perdure.store.operations.turns import STOPPED
-from perdure.store.statement import Op, rows
+from perdure.store.statement import Op, many
 
+# Finds the errands of a conversation that people may stop.
 _ERRANDS = """
     SELECT t.id FROM sessions s JOIN turns t ON t.session_id = s.id
     WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
@@ -38,13 +39,13 @@ _RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.
 
 
 def stop(setting: Setting, given: Given) -> Op[Taken]:
-    """The turn at work, else the interrupted one, else the oldest that waits, else the newest
+    """Stop the turn at work, else the interrupted one, else the oldest that waits, else the newest
     errand; others stay."""
     if given.arguments and given.arguments.lower() != "all":
         return Taken("/stop stops what is running here, /stop all also what waits.")
     here = sorted(setting.open_turns, key=lambda turn: _RANK[State(turn.state)])
-    beside = yield from rows(_ERRANDS, setting.conversation)
-    turns = (*ids(here), *(TurnId(turn) for (turn,) in beside))
+    beside = yield from many(TurnId, _ERRANDS, setting.conversation)
+    turns = (*ids(here), *beside)
     if not turns:
         return Taken("Nothing is running here.")
     if given.arguments:
@@ -66,7 +67,7 @@ def steer(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
-    """The words as a message, taken in the way that was asked for."""
+    """Take the words as a message, in the way that was asked for."""
     said = setting.saying(given.arguments, busy)
     received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
@@ -112,15 +113,18 @@ def _resume_first(setting: Setting) -> Op[Taken]:
     first = setting.open_turns[0]
     if first.state != State.INTERRUPTED:
         return Taken("An answer is on its way here. Say /continue when it is there, and cut.")
-    recorded = yield from requeue(setting.dialect, first.id, setting.stamp)
+    recorded = yield from requeue(first.id, setting.stamp)
     return Taken("Going on.", recorded, turn=first.id)
 
 
 def background(setting: Setting, given: Given) -> Op[Taken]:
-    """The errand knows the conversation up to here, and not what is being answered right now."""
+    """Send an errand that knows the conversation up to here, and not what is being answered right
+    now."""
+    update = setting.update
+    yield from quotas.insist_on_turn(setting.quota, update.principal, update)
     place = setting.place
     order = errands.Order(
-        Errand.BACKGROUND,
+        TurnKind.BACKGROUND,
         setting.session,
         setting.conversation,
         setting.update.principal,
@@ -133,10 +137,10 @@ def background(setting: Setting, given: Given) -> Op[Taken]:
         reason="command",
         traits=setting.update.traits,
     )
-    recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
+    recorded = yield from errands.begin(order, setting.stamp)
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
     is_running = any(turn.state == State.RUNNING for turn in setting.open_turns)
     beside = " beside what is running" if is_running else ""
     reply = f"Working on it in the background{beside}. The result comes here."
-    return Taken(reply, recorded, turn=TurnId(queued.turn))
+    return Taken(reply, recorded, turn=queued.turn)

@@ -16,10 +16,11 @@ from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.store.operations import moves, wrong_codes
 from perdure.store.operations.access import digest
+from perdure.store.operations.addresses import address_of
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.notices import notice
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, Row, row, rows, run
+from perdure.store.statement import Op, many, one, run
 
 OFF: Final = "off"
 CODE_LENGTH: Final = 8
@@ -28,21 +29,30 @@ WRONG_MAX: Final = 5
 # Codes are typed by hand, and these letters are in none of them.
 _MISREAD: Final = str.maketrans("OILoil", "011011")
 
+# What `_end_of` is made of.
 _COLUMNS = "id, session_id, linked_id, label, adapter, account, place, thread, person"
+# Locks one end of a link.
 _END = f"""
     SELECT {_COLUMNS} FROM conversations WHERE id = $1 FOR NO KEY UPDATE"""
+# Locks the conversations that are linked to one.
 _LINKED_HERE = f"""
     SELECT {_COLUMNS} FROM conversations WHERE linked_id = $1 ORDER BY id FOR NO KEY UPDATE"""
+# Takes back the code that was given out in a conversation, and all that are too old.
 _VOID = "DELETE FROM links WHERE conversation_id = $1 OR expires_at <= $2"
+# Keeps a code that was given out.
 _OFFER = """
     INSERT INTO links (digest, conversation_id, principal_id, expires_at)
     VALUES ($1, $2, $3, $4)"""
+# Locks a code, to find where it was given out.
 _OFFERED = """
     SELECT conversation_id FROM links WHERE digest = $1 AND expires_at > $2 FOR UPDATE"""
+# Takes back a code that was used.
 _USE = "DELETE FROM links WHERE digest = $1"
-# Watchers of the place must see its events' ids grow, whichever journal they come from: while it is
-# linked, the generation of the other conversation counts on top of its own.
+# Links a conversation to another. Watchers of the place must see its events' ids grow, whichever
+# journal they come from: while it is linked, the generation of the other conversation counts on top
+# of its own.
 _LINK = "UPDATE conversations SET linked_id = $1, generation = generation + 1 WHERE id = $2"
+# Ends a link, and counts on from where both were.
 _UNLINK = """
     UPDATE conversations SET linked_id = NULL, generation = generation + 1
         + (SELECT t.generation FROM conversations t WHERE t.id = conversations.linked_id)
@@ -88,12 +98,12 @@ def link(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def redacted(given: Given) -> str:
-    """What the journal keeps of the words after it: no code, right or wrong."""
+    """Return what the journal keeps of the words after it: no code, right or wrong."""
     return given.arguments if given.arguments.lower() in ("", OFF) else "(code)"
 
 
 def _offer(setting: Setting) -> Op[Taken]:
-    """A new code takes the place of the last one."""
+    """Give out a new code, which takes the place of the last one."""
     stamp = setting.stamp
     # The end of an id is random.
     code = stamp.mint("lnk")[-CODE_LENGTH:].upper()
@@ -115,11 +125,11 @@ def _use(setting: Setting, typed: str) -> Op[Taken]:
     if (yield from wrong_codes.are_too_many("link", who, WRONG_MAX, at=stamp.at)):
         return Taken(TOO_OFTEN)
     code = digest(typed.translate(_MISREAD))
-    offered = yield from row(_OFFERED, code, stamp.at)
+    offered = yield from one(ConversationId, _OFFERED, code, stamp.at)
     if offered is None:
         yield from wrong_codes.note("link", who, stamp)
         return Taken(WRONG)
-    there = yield from _locked(offered[0])
+    there = yield from _locked(offered)
     if there.linked is not None:
         there = yield from _locked(there.linked)
     if there.conversation == setting.conversation:
@@ -139,7 +149,6 @@ def _joined(setting: Setting, there: End) -> Op[Taken]:
     yield from moves.linked(here.conversation, there.conversation)
     yield from run(_LINK, there.conversation, here.conversation)
     told = yield from notice(
-        setting.dialect,
         there.session,
         None,
         f"{here.called} is linked to this conversation now, with a code that was given out here. "
@@ -157,7 +166,7 @@ def _joined(setting: Setting, there: End) -> Op[Taken]:
 
 
 def _end(setting: Setting) -> Op[Taken]:
-    """Either end may end it. The place that was linked has its own conversation again."""
+    """End a link, from either end. The place that was linked has its own conversation again."""
     if setting.place.via is not None:
         return (yield from _leave(setting))
     ended = yield from _linked_here(setting.conversation)
@@ -168,7 +177,7 @@ def _end(setting: Setting) -> Op[Taken]:
     recorded: list[Recorded] = []
     for end in ended:
         yield from _unlink(end)
-        recorded += yield from notice(setting.dialect, end.session, None, text, setting.stamp)
+        recorded += yield from notice(end.session, None, text, setting.stamp)
     moved = tuple((end.conversation, end.session) for end in ended)
     return Taken(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
 
@@ -178,7 +187,7 @@ def _leave(setting: Setting) -> Op[Taken]:
     here = yield from _locked(setting.place.via)
     yield from _unlink(here)
     text = f"{here.called} is no longer linked to this conversation."
-    told = yield from notice(setting.dialect, setting.session, None, text, setting.stamp)
+    told = yield from notice(setting.session, None, text, setting.stamp)
     return Taken(
         "This place has its own conversation again.",
         told,
@@ -193,20 +202,27 @@ def _unlink(end: End) -> Op[None]:
     yield from run(_UNLINK, end.conversation)
 
 
-def _locked(conversation: str) -> Op[End]:
-    found = yield from row(_END, conversation)
-    assert found is not None
-    return _read(found)
+def _locked(conversation: ConversationId) -> Op[End]:
+    """Lock one end of a link."""
+    end = yield from one(_end_of, _END, conversation)
+    assert end is not None
+    return end
 
 
 def _linked_here(conversation: ConversationId) -> Op[list[End]]:
-    return [_read(found) for found in (yield from rows(_LINKED_HERE, conversation))]
+    """Lock the ends of all links to this conversation."""
+    return (yield from many(_end_of, _LINKED_HERE, conversation))
 
 
-def _read(found: Row) -> End:
-    conversation, session, linked, label, adapter, account, place, thread, person = found
-    address = Address(adapter=adapter, account=account, place=place, thread=thread, person=person)
-    return End(conversation, session, linked, label, address)
+def _end_of(
+    conversation: ConversationId,
+    session: SessionId,
+    linked: ConversationId | None,
+    label: str,
+    *address: str,
+) -> End:
+    """Make an end of its columns."""
+    return End(conversation, session, linked, label, address_of(*address))
 
 
 def _names(ends: Sequence[End]) -> str:

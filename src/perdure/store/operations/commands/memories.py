@@ -26,7 +26,7 @@ _HOW: Final = (
 
 
 def redacted(given: Given) -> str:
-    """What is journalled of it: the words themselves live in the memories, where they can be
+    """Return what is journalled of it: the words themselves live in the memories, where they can be
     erased."""
     verb, rest = _first(given.arguments)
     if verb not in _VERBS:
@@ -108,7 +108,7 @@ def _forgotten(setting: Setting, rest: str) -> Op[Taken]:
 
 
 def _numbered(setting: Setting, number: str, *, usage: str) -> Op[Memory | str]:
-    """The memory of this number in the list, or what is wrong with the number."""
+    """Return the memory of this number in the list, or what is wrong with the number."""
     if not _is_number(number):
         return f"Say which one by its number in /memory: {usage}."
     known = yield from memories.known(_person(setting))
@@ -128,7 +128,7 @@ def _person(setting: Setting) -> Person:
 
 
 def _first(text: str) -> tuple[str, str]:
-    """The first word, in lower case, and the rest."""
+    """Return the first word, in lower case, and the rest."""
     word, *rest = text.split(maxsplit=1) or [""]
     return word.lower(), rest[0] if rest else ""
 

@@ -3,7 +3,7 @@ searchable, and can be resumed."""
 
 from perdure.domain.commands import Given
 from perdure.domain.commands import given as command_in
-from perdure.domain.errands import TITLE_MAX, Errand, plain_line
+from perdure.domain.errands import TITLE_MAX, plain_line
 from perdure.domain.events import (
     AnyEvent,
     Recorded,
@@ -13,32 +13,47 @@ from perdure.domain.events import (
     TitleSet,
 )
 from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.kinds import TurnKind
 from perdure.store.operations import errands, journal
 from perdure.store.operations.commands.given import Taken, end_all, ids, started
 from perdure.store.operations.line import make_ready
 from perdure.store.operations.sessions import make_live, open_session
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row, run
+from perdure.store.statement import Op, one, run
 
+# Finds the session that was left last: that is known by the number of the move, whatever the clock
+# said.
+_LEFT_LAST = """
+    SELECT s.id FROM moves m JOIN sessions s ON s.id = m.left_id
+    WHERE m.conversation_id = $1 AND s.id <> $2 AND s.conversation_id = $1 AND s.kind = ''
+    ORDER BY m.generation DESC LIMIT 1"""
+# Finds it in a conversation that was last moved before moves were written down.
 _EARLIER = """
     SELECT id FROM sessions WHERE conversation_id = $1 AND id <> $2 AND kind = ''
     ORDER BY active_at DESC, id DESC LIMIT 1"""
+# Finds another session by its id or its title.
 _NAMED = """
     SELECT id FROM sessions
     WHERE conversation_id = $1 AND kind = '' AND id <> $2 AND (id = $3 OR lower(title) = lower($3))
     ORDER BY active_at DESC LIMIT 1"""
+# Closes a session.
 _CLOSE = "UPDATE sessions SET state = 'closed', closed_at = $1, ready_at = NULL WHERE id = $2"
+# Opens a session again.
 _REOPEN = """
     UPDATE sessions SET state = 'open', closed_at = NULL, strikes = 0, epoch = epoch + 1
     WHERE id = $1"""
+# Finds the title of a session.
 _TITLE = "SELECT title FROM sessions WHERE id = $1"
+# Gives a session its title.
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
-_HOLD = "UPDATE sessions SET hold_until = $1 WHERE id = $2"
+# Lets a session wait for the errand of the one before it.
+_HOLD = "UPDATE sessions SET hold_until = $1, held_at = $2 WHERE id = $3"
 
 
 def new(setting: Setting, given: Given) -> Op[Taken]:
-    """What is running is stopped. An agent with a memory is asked, in the session that was closed,
-    what to keep; the new one's first turn waits for that, but not for long."""
+    """Begin a new session; what is running is stopped. An agent with a memory is asked, in the
+    session that was closed, what to keep; the new one's first turn waits for that, but not for
+    long."""
     session = SessionId(setting.stamp.mint("ses"))
     recorded, ended = yield from _leave(setting, given.name, session, head=None)
     recorded += yield from _titled(setting, session, given.arguments)
@@ -49,10 +64,11 @@ def new(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def branch(setting: Setting, given: Given) -> Op[Taken]:
-    """The new session stands where this one does; the turns up to there are shared, not copied."""
+    """Begin a session that stands where this one does; the turns up to there are shared, not
+    copied."""
     session = SessionId(setting.stamp.mint("ses"))
-    named = yield from row(_TITLE, setting.session)
-    title = given.arguments or (f"{named[0]} (branch)" if named and named[0] else "")
+    named = yield from _title_of(setting.session)
+    title = given.arguments or (f"{named} (branch)" if named else "")
     recorded, ended = yield from _leave(setting, "branch", session, head=_head(setting))
     recorded += yield from _titled(setting, session, title)
     reply = f"A branch from here.{_stopped(ended)} /resume goes back."
@@ -61,31 +77,44 @@ def branch(setting: Setting, given: Given) -> Op[Taken]:
 
 def resume(setting: Setting, given: Given) -> Op[Taken]:
     if given.arguments:
-        found = yield from row(_NAMED, setting.conversation, setting.session, given.arguments)
+        target = yield from one(
+            SessionId, _NAMED, setting.conversation, setting.session, given.arguments
+        )
     else:
-        found = yield from row(_EARLIER, setting.conversation, setting.session)
-    if found is None:
+        target = yield from _earlier(setting)
+    if target is None:
         named = plain_line(given.arguments)
         known = f"There is no other session {named} here." if named else ""
         return Taken(known or "There is no earlier session here.")
-    target: SessionId = found[0]
     recorded, ended = yield from _close(setting, "resume", target)
     yield from run(_REOPEN, target)
     resumed = SessionResumed(by=setting.update.principal)
-    recorded += yield from journal.append(setting.dialect, target, [resumed], at=setting.stamp.at)
+    recorded += yield from journal.append(target, [resumed], at=setting.stamp.at)
     yield from make_live(setting.conversation, target)
     yield from make_ready(target, setting.stamp)
-    titled = yield from row(_TITLE, target)
-    title = f" ({titled[0]})" if titled and titled[0] else ""
-    recorded += yield from errands.bring_unsaid(setting.dialect, ended, target, setting.stamp)
+    titled = yield from _title_of(target)
+    title = f" ({titled})" if titled else ""
+    recorded += yield from errands.bring_unsaid(ended, target, setting.stamp)
     reply = f"Back in session {target}{title}.{_stopped(ended)}"
     return Taken(reply, recorded, ended, session=target)
 
 
+def _earlier(setting: Setting) -> Op[SessionId | None]:
+    """Find the session that was live here before this one."""
+    here = (setting.conversation, setting.session)
+    left_last = yield from one(SessionId, _LEFT_LAST, *here)
+    return left_last or (yield from one(SessionId, _EARLIER, *here))
+
+
+def _title_of(session: SessionId) -> Op[str]:
+    """Return the title of a session, or an empty string."""
+    return (yield from one(str, _TITLE, session)) or ""
+
+
 def title(setting: Setting, given: Given) -> Op[Taken]:
     if not given.arguments:
-        named = yield from row(_TITLE, setting.session)
-        return Taken(named[0] if named and named[0] else "This session has no title yet.")
+        named = yield from _title_of(setting.session)
+        return Taken(named or "This session has no title yet.")
     short = _short(given.arguments)
     if not short:
         return Taken("There is nothing in that title that could be shown.")
@@ -94,8 +123,8 @@ def title(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def is_idle(setting: Setting) -> bool:
-    """Has nothing been said for so long that a new session is to begin? Commands, edits and
-    deletions are for the session that is there."""
+    """Tell whether nothing has been said for so long that a new session is to begin. Commands,
+    edits and deletions are for the session that is there."""
     place, update, limit_ms = setting.place, setting.update, setting.menu.idle_reset_ms
     if not limit_ms or place.head is None or setting.open_turns:
         return False
@@ -119,15 +148,10 @@ def _leave(
         by=setting.update.principal, reason=reason, parent=setting.session, head=head
     )
     yield from open_session(
-        setting.dialect,
-        session,
-        setting.conversation,
-        opened,
-        setting.stamp,
-        principal=setting.place.principal,
+        session, setting.conversation, opened, setting.stamp, principal=setting.place.principal
     )
     yield from make_live(setting.conversation, session)
-    recorded += yield from errands.bring_unsaid(setting.dialect, ended, session, setting.stamp)
+    recorded += yield from errands.bring_unsaid(ended, session, setting.stamp)
     return recorded, ended
 
 
@@ -136,9 +160,7 @@ def _close(
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
     recorded, ended = yield from end_all(setting, ids(setting.open_turns))
     closed = SessionClosed(by=setting.update.principal, reason=reason, successor=successor)
-    recorded += yield from journal.append(
-        setting.dialect, setting.session, [closed], at=setting.stamp.at
-    )
+    recorded += yield from journal.append(setting.session, [closed], at=setting.stamp.at)
     yield from run(_CLOSE, setting.stamp.at, setting.session)
     return recorded, ended
 
@@ -148,9 +170,10 @@ def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:
     head = _head(setting)
     if head is None or not menu.offer(place.agent).has_memory:
         return []
-    yield from run(_HOLD, setting.stamp.at + menu.hold_ms, session)
+    at = setting.stamp.at
+    yield from run(_HOLD, at + menu.hold_ms, at, session)
     order = errands.Order(
-        Errand.MEMORY,
+        TurnKind.MEMORY,
         setting.session,
         setting.conversation,
         errands.person_of(setting),
@@ -159,7 +182,7 @@ def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:
         agent=place.agent,
         traits=setting.update.traits,
     )
-    return (yield from errands.begin(setting.dialect, order, setting.stamp))
+    return (yield from errands.begin(order, setting.stamp))
 
 
 def _titled(setting: Setting, session: SessionId, title: str) -> Op[list[Recorded]]:
@@ -168,7 +191,7 @@ def _titled(setting: Setting, session: SessionId, title: str) -> Op[list[Recorde
         return []
     yield from run(_SET_TITLE, short, session)
     events: list[AnyEvent] = [TitleSet(title=short, by=setting.update.principal)]
-    return (yield from journal.append(setting.dialect, session, events, at=setting.stamp.at))
+    return (yield from journal.append(session, events, at=setting.stamp.at))
 
 
 def _short(title: str) -> str:
@@ -176,7 +199,7 @@ def _short(title: str) -> str:
 
 
 def _head(setting: Setting) -> TurnId | None:
-    """Where the session stands once what has begun is stopped."""
+    """Return where the session stands once what has begun is stopped."""
     return next(iter(started(setting)), setting.place.head)
 
 

@@ -5,13 +5,16 @@ from typing import NamedTuple
 from perdure.domain.budgets import day_of
 from perdure.domain.codec import decode
 from perdure.domain.commands import Given
-from perdure.domain.events import Compacted
+from perdure.domain.events import AnyEvent, Compacted
+from perdure.domain.ids import TurnId
 from perdure.domain.prices import money_text
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row, rows
+from perdure.store.statement import Op, Value, many, one
 
+# Finds how much the model reads to know everything up to a turn.
 _CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
+# Adds up what was spent; what follows says by whom, where and when.
 _SUMS = """
     SELECT CAST(COALESCE(SUM(turns), 0) AS BIGINT),
            CAST(COALESCE(SUM(input_tokens), 0) AS BIGINT),
@@ -19,20 +22,44 @@ _SUMS = """
            CAST(COALESCE(SUM(cache_read_tokens), 0) AS BIGINT),
            CAST(COALESCE(SUM(money), 0) AS BIGINT),
            CAST(COALESCE(SUM(CASE WHEN money = 0 THEN input_tokens + output_tokens ELSE 0 END), 0)
-                AS BIGINT)
+                AS BIGINT),
+           COUNT(DISTINCT principal_id)
     FROM spending WHERE """
-_OF_CONVERSATION = _SUMS + "conversation_id = $1 AND day >= $2"
+# Adds up a conversation's spending of all days.
+_IN_ALL = _SUMS + "conversation_id = $1"
+# Adds up a conversation's spending of a day. Both sums of a day are taken over the same day, and
+# over no other: where a clock was wrong for a while, there are days that are still to come.
+_OF_CONVERSATION = _SUMS + "conversation_id = $1 AND day = $2"
+# Adds up a person's spending of a day.
 _OF_PERSON = _SUMS + "principal_id = $1 AND day = $2"
+# Adds up a person's spending of all days. The key begins with the day. There are few days and many
+# conversations, so the days are found one after another, and a person's rows in each.
+_OF_PERSON_IN_ALL = f"""{_SUMS} principal_id = $1 AND day IN (
+    WITH RECURSIVE days (day) AS (
+        SELECT MIN(day) FROM spending
+        UNION ALL
+        SELECT (SELECT MIN(later.day) FROM spending later WHERE later.day > days.day)
+        FROM days WHERE days.day IS NOT NULL)
+    SELECT day FROM days WHERE day IS NOT NULL)"""
+# Reads the compactions of a session.
 _COMPACTIONS = "SELECT kind, body FROM journal WHERE session_id = $1 AND kind = 'compacted'"
 
 
 class Spent(NamedTuple):
+    """What was spent, added up."""
+
     turns: int
     input_tokens: int
     output_tokens: int
     cached_tokens: int
     money: int
     unpriced_tokens: int
+    people: int
+
+    @property
+    def by(self) -> str:
+        """Return who spent it, where that is more than one person."""
+        return f", {self.people:,} people" if self.people > 1 else ""
 
     def __str__(self) -> str:
         if not self.turns:
@@ -55,37 +82,43 @@ class Spent(NamedTuple):
 
 
 def usage(setting: Setting, given: Given) -> Op[Taken]:
-    """Turns that still run are not in it."""
+    """Say what was spent here and by this person; turns that still run are not in it."""
     today = day_of(setting.stamp.at)
     here, person = setting.conversation, setting.update.principal
     here_today = yield from _spent(_OF_CONVERSATION, here, today)
-    here_in_all = yield from _spent(_OF_CONVERSATION, here, 0)
+    here_in_all = yield from _spent(_IN_ALL, here)
     person_today = yield from _spent(_OF_PERSON, person, today)
+    person_in_all = yield from _spent(_OF_PERSON_IN_ALL, person)
     lines = [
         *(yield from _context(setting)),
-        f"This conversation today: {here_today}",
-        f"This conversation in all: {here_in_all}",
+        f"This conversation today{here_today.by}: {here_today}",
+        f"This conversation in all{here_in_all.by}: {here_in_all}",
         f"You today: {person_today}",
+        f"You in all: {person_in_all}",
         *(yield from _compactions(setting)),
     ]
     return Taken("\n".join(lines))
 
 
-def _spent(sql: str, owner: str, since: int) -> Op[Spent]:
-    found = yield from row(sql, owner, since)
-    assert found is not None
-    return Spent(*found)
+def _spent(sql: str, *of: Value) -> Op[Spent]:
+    spent = yield from one(Spent, sql, *of)
+    assert spent is not None, "a sum is always one row"
+    return spent
+
+
+def context_of(head: TurnId | None) -> Op[int]:
+    """Return how much the model reads to know everything up to a turn; 0 if that was not
+    measured."""
+    return ((yield from one(int, _CONTEXT, head)) if head else None) or 0
 
 
 def _context(setting: Setting) -> Op[list[str]]:
-    head = setting.place.head
-    found = (yield from row(_CONTEXT, head)) if head else None
-    return [f"Context: about {found[0]:,} tokens"] if found and found[0] else []
+    tokens = yield from context_of(setting.place.head)
+    return [f"Context: about {tokens:,} tokens"] if tokens else []
 
 
 def _compactions(setting: Setting) -> Op[list[str]]:
-    found = yield from rows(_COMPACTIONS, setting.session)
-    events = [decode(kind, body) for kind, body in found]
+    events: list[AnyEvent] = yield from many(decode, _COMPACTIONS, setting.session)
     made = [event for event in events if isinstance(event, Compacted)]
     if not made:
         return []

@@ -24,8 +24,9 @@ from perdure.store.operations.commands import (
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.outbox import Words, put_unless_read
 from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, row
+from perdure.store.statement import Op, one
 
+# Finds the person who gives a command.
 _WHO = "SELECT id, name, role FROM principals WHERE id = $1"
 _HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
     "new": rotation.new,
@@ -70,7 +71,7 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
         turn=taken.turn if is_here else None,
     )
     at = setting.stamp.at
-    recorded = yield from journal.append(setting.dialect, session, [event], at=at)
+    recorded = yield from journal.append(session, [event], at=at)
     yield from put_unless_read(
         session,
         None,
@@ -95,7 +96,7 @@ def take(setting: Setting, given: Given) -> Op[Reception]:
 
 
 def _kept(given: Given) -> str:
-    """What the journal keeps of the words after a command: it cannot forget them."""
+    """Return what the journal keeps of the words after a command: it cannot forget them."""
     match given.name:
         case "memory":
             return memories.redacted(given)
@@ -106,7 +107,8 @@ def _kept(given: Given) -> str:
 
 
 def was_followed(taken: CommandTaken) -> Op[bool]:
-    """Whether a command that stands in the journal was one to do, and its sender one who may."""
+    """Tell whether a command that stands in the journal was one to do, and its sender one who
+    may."""
     given = Given(taken.command, taken.arguments, COMMANDS.get(taken.command))
     return not _refusal(given, (yield from _who(taken.by)))
 
@@ -124,10 +126,15 @@ def _taken(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def _who(principal: PrincipalId) -> Op[Principal]:
-    found = yield from row(_WHO, principal)
-    assert found is not None
-    person, name, role = found
-    return Principal(id=person, name=name, role=role)
+    """Return the person of this id."""
+    who = yield from one(_principal, _WHO, principal)
+    assert who is not None
+    return who
+
+
+def _principal(principal: PrincipalId, name: str, role: str) -> Principal:
+    """Make a person of the columns of their row."""
+    return Principal(id=principal, name=name, role=role)
 
 
 def _refusal(given: Given, who: Principal) -> str:

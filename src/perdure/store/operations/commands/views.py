@@ -1,8 +1,8 @@
 """Commands about what the model is told of older turns."""
 
 from perdure.domain.commands import Given
-from perdure.domain.errands import Errand
 from perdure.domain.events import CompactionDropped, TurnQueued
+from perdure.domain.kinds import TurnKind
 from perdure.store.operations import compaction, errands, journal
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.setting import Setting
@@ -19,10 +19,10 @@ def compact(setting: Setting, given: Given) -> Op[Taken]:
         upto = yield from compaction.choose(place.head, keep_tokens=offer.keep_tokens)
     if upto is None:
         return Taken("There is nothing to compact yet.")
-    if (yield from errands.is_running(setting.session, Errand.SUMMARY)):
+    if (yield from errands.is_running(setting.session, TurnKind.SUMMARY)):
         return Taken("A compaction is already on its way.")
     order = errands.Order(
-        Errand.SUMMARY,
+        TurnKind.SUMMARY,
         setting.session,
         setting.conversation,
         errands.person_of(setting),
@@ -33,7 +33,7 @@ def compact(setting: Setting, given: Given) -> Op[Taken]:
         reason="command",
         traits=setting.update.traits,
     )
-    recorded = yield from errands.begin(setting.dialect, order, setting.stamp)
+    recorded = yield from errands.begin(order, setting.stamp)
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
     reply = "Compacting; you will be told here. Go on meanwhile, or /stop it."
@@ -41,17 +41,17 @@ def compact(setting: Setting, given: Given) -> Op[Taken]:
 
 
 def _drop(setting: Setting) -> Op[Taken]:
-    """All of them: a summary was made from the one before it, which would take its place."""
-    if (yield from errands.is_running(setting.session, Errand.SUMMARY)):
+    """Drop all summaries: each was made from the one before it, which would take its place."""
+    if (yield from errands.is_running(setting.session, TurnKind.SUMMARY)):
         return Taken("A compaction is on its way: /stop it first.")
     head = setting.place.head
     found = (yield from compaction.in_force(head)) if head else []
     if not found:
         return Taken("Nothing is compacted here.")
     by = setting.update.principal
-    dropped = [CompactionDropped(by=by, upto=turn, compaction=message) for turn, message in found]
-    recorded = yield from journal.append(
-        setting.dialect, setting.session, dropped, at=setting.stamp.at
+    dropped = [CompactionDropped(by=by, upto=upto, compaction=summary) for upto, summary in found]
+    recorded = yield from journal.append(setting.session, dropped, at=setting.stamp.at)
+    yield from compaction.drop(
+        setting.session, [each.upto for each in found], setting.fresh.message
     )
-    yield from compaction.drop(setting.session, [turn for turn, _ in found], setting.fresh.message)
     return Taken("The model reads those turns in full again.", recorded)

@@ -1,0 +1,103 @@
+"""Whether a message that carries no key may be the one that was sent.
+
+A stream gets its key only when it ends, and some servers keep no keys at all. Then a message is
+this part where it shows exactly what was sent, at the time it was sent. Slack may write a text
+anew while it takes it, and its clock is not ours: so what is only like it proves nothing, in
+either direction.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from perdure.adapters.slack.mentions import INVISIBLE
+from perdure.adapters.slack.mrkdwn import escaped, mrkdwn
+from perdure.adapters.slack.names import MessageName, file_receipt, has_mark
+from perdure.adapters.slack.payloads import Message
+from perdure.adapters.slack.reading import read
+from perdure.adapters.slack.render import caption, markdown
+from perdure.ports.adapter import Sought
+
+# Slack's clock and ours may differ by so much, and a call may take so long.
+TOLERANCE_S: Final = 120.0
+
+
+class Block(msgspec.Struct, frozen=True):
+    type: str = ""
+    text: object = None
+
+
+class Shown(Message, frozen=True, kw_only=True):
+    """A message as the history shows it."""
+
+    blocks: tuple[Block, ...] | None = None
+
+
+def is_of_another(message: Shown, sought: Sought) -> bool:
+    """Whether it certainly belongs to another part than the one that is looked for."""
+    names = {MessageName(sought.address.place, message.ts).external_id}
+    names.update(file_receipt(sought.address.place, file.id) for file in message.files or ())
+    is_marked = any(has_mark(file.name or "") for file in message.files or ())
+    is_other_kind = bool(message.files) and not sought.name
+    return is_marked or is_other_kind or not names.isdisjoint(sought.owned)
+
+
+def is_proven(message: Shown, sought: Sought) -> bool:
+    return is_same(message, sought) and sought.tried_at > 0 and _is_timely(message, sought)
+
+
+def is_possible(message: Shown, sought: Sought, *, keeps_keys: bool) -> bool:
+    """Whether it may be the part, though nothing proves it. Where this place keeps keys, a post
+    without one is not ours."""
+    if is_same(message, sought):
+        return True
+    if sought.tried_at > 0 and not _is_timely(message, sought):
+        return False
+    has_no_key_yet = bool(message.files) if sought.name else bool(message.streaming_state)
+    return has_no_key_yet or not keeps_keys
+
+
+def is_same(message: Shown, sought: Sought) -> bool:
+    """Whether it shows exactly what was sent."""
+    if sought.name:
+        names = {name for file in message.files or () for name in (file.title, file.name)}
+        return sought.name in names and not _said(message).isdisjoint(_sent(sought))
+    return bool(sought.text) and not _said(message).isdisjoint(_sent(sought))
+
+
+def _is_timely(message: Shown, sought: Sought) -> bool:
+    try:
+        return abs(float(message.ts) - sought.tried_at / 1000) <= TOLERANCE_S
+    except ValueError:
+        return False
+
+
+def _said(message: Shown) -> set[str]:
+    """What the message shows, read as it stands and by Slack's rules. Where its blocks hold the
+    text, the text beside them is for notifications and may be cut."""
+    whole = "\n".join(_in_blocks(message.blocks or ())) or message.text or ""
+    return {_bare(whole), _bare(read(whole, bot="", names={}))}
+
+
+def _in_blocks(blocks: tuple[Block, ...]) -> Iterator[str]:
+    for block in blocks:
+        match block:
+            case Block("markdown", str(text)) | Block("section", {"text": str(text)}):
+                yield text
+            case _:
+                pass
+
+
+def _sent(sought: Sought) -> set[str]:
+    """The forms in which Slack may show what we have sent."""
+    if sought.name:
+        return {_bare(read(caption(sought.text), bot="", names={}))}
+    forms = (mrkdwn(sought.text), escaped(sought.text))
+    read_by_slack = {_bare(read(form, bot="", names={})) for form in forms}
+    return {_bare(markdown(sought.text)), *read_by_slack}
+
+
+def _bare(text: str) -> str:
+    """Without what nobody sees, and with single blanks: Slack changes both."""
+    return " ".join(text.replace(INVISIBLE, "").split())

@@ -1,0 +1,78 @@
+"""Notices when the event loop stands still: a thread that asks it once a second for a sign of life.
+
+Whatever holds the loop for a second holds up everybody. The log then says where it stands, and once
+it goes on, for how long it stood. Code that lets no thread run is noticed afterwards, by the time
+that the process has used meanwhile. Nothing is ended here: a signal does that, through the last
+resort, which needs no loop either.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+EVERY_S: Final = 1.0
+PATIENCE_S: Final = 1.0
+FRAMES_MAX: Final = 15
+log = structlog.get_logger("loop")
+
+
+class Standstill:
+    """Watches the running loop from now on, and calls `noticed` each time that it stood still."""
+
+    def __init__(self, noticed: Callable[[], None], *, patience_s: float = PATIENCE_S) -> None:
+        self._noticed = noticed
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, name="perdure-standstill", daemon=True).start()
+
+    def end(self) -> None:
+        self._is_over.set()
+
+    def _run(self) -> None:
+        while True:
+            began_s, used_s = time.monotonic(), time.process_time()
+            if self._is_over.wait(EVERY_S):
+                return
+            late_s = time.monotonic() - began_s - EVERY_S
+            if late_s > self._patience_s:
+                self._tell_of_late(late_s, time.process_time() - used_s)
+            else:
+                self._ask()
+
+    def _ask(self) -> None:
+        sign = threading.Event()
+        asked_s = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and we with it
+            self._loop.call_soon_threadsafe(sign.set)
+        if sign.wait(self._patience_s) or self._is_over.is_set():
+            return
+        if time.monotonic() - asked_s < 1.5 * self._patience_s:  # else we stood still as well
+            self._tell(sign, asked_s)
+
+    def _tell(self, sign: threading.Event, asked_s: float) -> None:
+        self._noticed()
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way
+        frames = traceback.extract_stack(frame)[-FRAMES_MAX:] if frame else []
+        where = [f"{each.filename}:{each.lineno} {each.name}" for each in frames]
+        log.error("the event loop stands still", since_s=self._patience_s, stack=where)
+        while not sign.wait(EVERY_S):
+            if self._is_over.is_set():
+                return
+        log.warning("the event loop goes on", stood_s=round(time.monotonic() - asked_s, 1))
+
+    def _tell_of_late(self, late_s: float, used_s: float) -> None:
+        """A machine that sleeps uses no time of the processor; code that lets nobody run does."""
+        if used_s > late_s / 2:
+            self._noticed()
+            log.error(
+                "the event loop stood still, and every thread with it", stood_s=round(late_s, 1)
+            )

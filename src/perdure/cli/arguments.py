@@ -1,0 +1,34 @@
+"""Types of the command's arguments. What does not fit is said in the words of the parser."""
+
+import argparse
+import sys
+from typing import Final
+
+PORT_MAX: Final = 65_535
+PAGE_MAX: Final = 1000
+
+
+def given(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+def port(text: str) -> int:
+    return _number(text, low=0, high=PORT_MAX)
+
+
+def page_limit(text: str) -> int:
+    return _number(text, low=1, high=PAGE_MAX)
+
+
+def amount(text: str) -> int:
+    return _number(text, low=0, high=sys.maxsize)
+
+
+def _number(text: str, *, low: int, high: int) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else low - 1
+    if not low <= number <= high:
+        upper = f" to {high}" if high < sys.maxsize else " on"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low}{upper}")
+    return number

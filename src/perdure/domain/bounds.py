@@ -1,0 +1,115 @@
+"""How much a model may say: in one answer, and in all answers of a turn.
+
+A server may send whatever it likes, so what comes is bounded while it comes. Text and tool calls
+are counted together, in bytes of UTF-8, and calls by their number as well.
+"""
+
+from typing import Final
+
+import msgspec
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What one answer may hold at most, and what all answers of a turn may hold together."""
+
+    answer_bytes: int = 4_000_000
+    answer_calls: int = 128
+    turn_bytes: int = 16_000_000
+    turn_calls: int = 1_000
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left for the next answer of a turn that has said so much already."""
+
+    bounds: Bounds = Bounds()
+    said_bytes: int = 0
+    said_calls: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return min(self.bounds.answer_bytes, self.bounds.turn_bytes - self.said_bytes)
+
+    @property
+    def calls(self) -> int:
+        return min(self.bounds.answer_calls, self.bounds.turn_calls - self.said_calls)
+
+    def after(self, *, said_bytes: int, calls: int) -> "Room":
+        return Room(
+            bounds=self.bounds,
+            said_bytes=self.said_bytes + said_bytes,
+            said_calls=self.said_calls + calls,
+        )
+
+    def too_long(self) -> str:
+        """Say that an answer is too long, and which setting allows longer ones."""
+        bounds = self.bounds
+        if self.bytes < bounds.answer_bytes:
+            return _beyond(
+                "the answers of this turn took", bounds.turn_bytes, "bytes", "turn_bytes"
+            )
+        return _beyond("the answer took", bounds.answer_bytes, "bytes", "answer_bytes")
+
+    def too_many(self) -> str:
+        """Say that an answer asks for too many calls, and which setting allows more."""
+        bounds = self.bounds
+        if self.calls < bounds.answer_calls:
+            return _beyond("this turn asked for", bounds.turn_calls, "tool calls", "turn_calls")
+        return _beyond("the answer asked for", bounds.answer_calls, "tool calls", "answer_calls")
+
+
+ROOM: Final = Room()
+
+
+class Measure:
+    """Counts what comes of one answer. `excess` says, in words, what was too much; it is empty as
+    long as nothing was."""
+
+    __slots__ = ("bytes", "calls", "excess", "room")
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.bytes = 0
+        self.calls = 0
+        self.excess = ""
+
+    def text(self, text: str) -> str:
+        """Count a piece of text. Returns the part of it that still fits."""
+        fitting = cut(text, bytes_max=self.room.bytes - self.bytes)
+        self.add(text)
+        return fitting
+
+    def add(self, piece: str) -> None:
+        """Count a piece of a tool call, which is of no use in part."""
+        self.bytes += size_of(piece)
+        if self.bytes > self.room.bytes:
+            self.exceed(self.room.too_long())
+
+    def count_calls(self, calls: int) -> None:
+        """Take note of how many calls the answer has."""
+        self.calls = calls
+        if calls > self.room.calls:
+            self.exceed(self.room.too_many())
+
+    def exceed(self, words: str) -> None:
+        self.excess = self.excess or words
+
+    def room_after(self) -> Room:
+        """Return what is left for the answer after this one."""
+        return self.room.after(said_bytes=self.bytes, calls=self.calls)
+
+
+def size_of(text: str) -> int:
+    """Return how many bytes a text takes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def cut(text: str, *, bytes_max: int) -> str:
+    """Return the longest beginning of a text that takes no more bytes than that."""
+    if size_of(text) <= bytes_max:
+        return text
+    head = text[: max(bytes_max, 0)].encode("utf-8", "surrogatepass")
+    return head[: max(bytes_max, 0)].decode("utf-8", "ignore")
+
+
+def _beyond(what: str, allowed: int, unit: str, setting: str) -> str:
+    return f"{what} more than the {allowed:,} {unit} that [limits] {setting} allows"

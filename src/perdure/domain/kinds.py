@@ -1,0 +1,56 @@
+"""What turns and updates are for: the one place that names their kinds."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class TurnKind(StrEnum):
+    """Says what a turn is for.
+
+    A person waits for the answer to a MESSAGE, a program for that of a CALL. A RESULT says what an
+    errand has brought back, and SENT what somebody has sent here from elsewhere: no model is asked
+    for either. The others are errands, which serve another session. BACKGROUND: a person's own
+    request, answered later. TITLE: what to call the session. SUMMARY: a shorter form of its older
+    turns. MEMORY: what to remember of a session that was closed. STICKER: what a sticker shows that
+    nobody has described yet.
+    """
+
+    MESSAGE = "message"
+    CALL = "call"
+    RESULT = "result"
+    SENT = "sent"
+    BACKGROUND = "background"
+    TITLE = "title"
+    SUMMARY = "summary"
+    MEMORY = "memory"
+    STICKER = "sticker"
+
+    @property
+    def is_errand(self) -> bool:
+        return self in ERRANDS
+
+    @property
+    def is_unasked(self) -> bool:
+        """Tell whether a turn of this kind is said as it is, without asking a model."""
+        return self in UNASKED
+
+
+UNASKED: Final = (TurnKind.RESULT, TurnKind.SENT)
+ERRANDS: Final = (
+    TurnKind.BACKGROUND,
+    TurnKind.TITLE,
+    TurnKind.SUMMARY,
+    TurnKind.MEMORY,
+    TurnKind.STICKER,
+)
+
+
+class UpdateKind(StrEnum):
+    """Says what came in. An EDIT and a DELETE speak of an earlier message; SENT is for somewhere
+    else than where it came from."""
+
+    MESSAGE = "message"
+    CALL = "call"
+    SENT = "sent"
+    EDIT = "edit"
+    DELETE = "delete"

@@ -1,0 +1,59 @@
+"""How slots are shared between people: the next one goes to whoever has the fewest.
+
+Slots are not taken away from anybody, so a few are always kept free of any one person: whoever
+comes while another is at work with all they may have finds a place.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import msgspec
+
+from perdure.domain.ids import PrincipalId
+
+T = TypeVar("T")
+NOBODY: Final[Mapping[PrincipalId, int]] = MappingProxyType({})
+# Of so many slots one is kept for others.
+_ONE_IN: Final = 16
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has how many slots now, and how many one person may have."""
+
+    in_use: Mapping[PrincipalId, int] = NOBODY
+    most: int = 2**31
+
+    @property
+    def full(self) -> tuple[PrincipalId, ...]:
+        """Those who have all they may have, in the order of their ids."""
+        return tuple(sorted(who for who, count in self.in_use.items() if count >= self.most))
+
+
+EQUAL: Final = Shares()
+
+
+def most_of(slots: int) -> int:
+    """Return how many of so many slots one person may have."""
+    return max(slots - max(slots // _ONE_IN, 1), 1)
+
+
+def fairly(
+    waiting: Sequence[T], *, by: Callable[[T], PrincipalId], shares: Shares, limit: int
+) -> list[T]:
+    """Choose among what waits, given in the order in which it came. Each slot goes to whoever has
+    the fewest by then, and among those to who came first; each person's own order is kept."""
+    lines: dict[PrincipalId, deque[tuple[int, T]]] = defaultdict(deque)
+    for place, each in enumerate(waiting):
+        lines[by(each)].append((place, each))
+    in_use = {who: shares.in_use.get(who, 0) for who in lines}
+    chosen: list[T] = []
+    while len(chosen) < limit:
+        open_to = [who for who, line in lines.items() if line and in_use[who] < shares.most]
+        if not open_to:
+            break
+        who = min(open_to, key=lambda each: (in_use[each], lines[each][0][0]))
+        chosen.append(lines[who].popleft()[1])
+        in_use[who] += 1
+    return chosen

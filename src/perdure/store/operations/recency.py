@@ -1,0 +1,69 @@
+"""When something was last said, in conversations and sessions, and how lists are read by it.
+
+`active_at` is the instant, `active_span` the span of ten minutes that it lies in. Only the span is
+indexed, so a message moves an entry of an index only when it opens a new span; an index on the
+instant would be rewritten in two places by every message. A list is read span by span, newest
+first, and each span is sorted by the instant.
+"""
+
+from typing import Final
+
+from perdure.domain.ids import ConversationId, SessionId
+from perdure.store.statement import Op, run
+
+SPAN_MS: Final = 600_000
+
+# Notes when something was said in a conversation, and what the platform calls it now.
+_TOUCH_CONVERSATION = """
+    UPDATE conversations SET active_at = $1,
+                             label = CASE WHEN $2 = '' THEN label ELSE $2 END,
+                             kind = CASE WHEN $3 = '' THEN kind ELSE $3 END
+    WHERE id = $4"""
+# Moves a conversation in the lists. These columns are set by themselves: SQLite writes an index
+# again whenever a column of it is set, also to the same value.
+_LIST_CONVERSATION = """
+    UPDATE conversations SET active_span = $1,
+                             is_listed = CASE WHEN is_listed < $2 THEN $2 ELSE is_listed END
+    WHERE id = $3 AND (active_span <> $1 OR is_listed < $2)"""
+# Notes when something was said in a session.
+_TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
+# Moves a session in the lists.
+_LIST_SESSION = "UPDATE sessions SET active_span = $1 WHERE id = $2 AND active_span <> $1"
+
+
+def span_of(at: int) -> int:
+    """Return the span that an instant lies in."""
+    return at // SPAN_MS
+
+
+def newest_first(table: str) -> str:
+    """Return the order of a list as SQL, for rows that are called `table` in the query."""
+    return f"{table}.active_span DESC, {table}.active_at DESC, {table}.id DESC"
+
+
+def follows(table: str, at: str, row_id: str) -> str:
+    """Return the condition for what follows one row of such a list, where `at` and `row_id` are the
+    placeholders of its instant and its id."""
+    return f"""
+      {table}.active_span <= CAST({at} AS BIGINT) / {SPAN_MS}
+      AND ({table}.active_at < {at} OR ({table}.active_at = {at} AND {table}.id < {row_id}))"""
+
+
+def touch_conversation(
+    conversation: ConversationId, *, at: int, is_listed: bool, label: str = "", kind: str = ""
+) -> Op[None]:
+    """Note that something was said in a conversation. What the platform has not told stays as it
+    was."""
+    yield from run(_TOUCH_CONVERSATION, at, label, kind, conversation)
+    yield from run(_LIST_CONVERSATION, span_of(at), int(is_listed), conversation)
+
+
+def touch_session(session: SessionId, *, at: int) -> Op[None]:
+    """Note that something was said in a session."""
+    yield from run(_TOUCH_SESSION, at, session)
+    yield from list_session(session, at=at)
+
+
+def list_session(session: SessionId, *, at: int) -> Op[None]:
+    """Let lists find the session under its new `active_at`, which the caller has written."""
+    yield from run(_LIST_SESSION, span_of(at), session)

@@ -1,0 +1,291 @@
+"""An HTTP proxy that stands between a gateway and a chat platform, and breaks what passes it.
+
+It refuses, asks for patience, closes connections before or after a call was performed, and keeps
+calls hanging until their caller has died, to perform them then. What it has seen and done is kept:
+the calls in order of arrival, and those that came during a wait that it had named.
+
+    async with FaultyProxy(peer.url, rules, weather, clock=clock) as proxy:
+        ...  # point the gateway at proxy.url
+        proxy.is_calm = True  # from now on everything passes
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from perdure.ports.clock import Clock
+
+# What the caller had sent before it could have read that it is to wait.
+IN_FLIGHT_S: Final = 0.5
+# A caller whose clock ticks in whole milliseconds may come that much early.
+TICK_S: Final = 0.02
+# Less than callers wait for an answer: what hangs for longer than this is performed, and hangs on.
+HANG_S: Final = 20.0
+_HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
+
+
+class Fault(StrEnum):
+    """LIMITED: 429 with a wait. REFUSED: 5xx, not performed. BROKEN: performed, then 5xx. CUT:
+    closed before it was passed on. LOST: performed, then closed. HUNG: never answered, and
+    performed when the caller is gone."""
+
+    LIMITED = "429"
+    REFUSED = "5xx, not done"
+    BROKEN = "5xx, done"
+    CUT = "closed before"
+    LOST = "closed after"
+    HUNG = "hung"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the platform's rules read it. `is_act`: it shows, changes, takes away, marks or
+    types something in `place`, or looks there on behalf of one that did; others only listen.
+    `wait_for` is what a 429 to it is about: a place, the whole account (empty), or for what is no
+    act the `verb` alone."""
+
+    verb: str
+    is_act: bool = False
+    place: str = ""
+    text: str = ""
+    wait_for: str = ""
+
+
+class Rules(Protocol):
+    """How one platform writes its requests and its refusals."""
+
+    def read(self, method: str, path: str, body: bytes) -> Asked: ...
+
+    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+        """Say that nothing is taken for so many seconds."""
+        ...
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """One request: when it came, in which life of the gateway, and what was done to it."""
+
+    at: float
+    life: int
+    asked: Asked
+    fault: Fault | None = None
+
+    def __str__(self) -> str:
+        asked = self.asked
+        where, words = asked.place or "-", asked.text.split() or [""]
+        text = f"{words[0]} … {words[-1]}"
+        return f"{self.at:.3f} life {self.life} {asked.verb} {where} [{self.fault or ''}] {text}"
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    named_at: float
+    ends_at: float
+    life: int
+    verb: str
+
+
+class Impatient(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that came during a wait."""
+
+    call: Call
+    wait: Wait
+
+    @property
+    def is_over_a_restart(self) -> bool:
+        return self.call.life != self.wait.life
+
+    def __str__(self) -> str:
+        after_s, of_s = self.call.at - self.wait.named_at, self.wait.ends_at - self.wait.named_at
+        life = "over a restart" if self.is_over_a_restart else "in the same life"
+        asked = self.call.asked
+        return (
+            f"{asked.verb} to {asked.place or 'the account'} came {after_s:.2f} s into a wait of "
+            f"{of_s:.1f} s that {self.wait.verb} was told, {life}"
+        )
+
+
+class Weather(Protocol):
+    """What goes wrong, and how."""
+
+    def fault(self, asked: Asked) -> Fault | None:
+        """Decide what this call meets."""
+        ...
+
+    def wait_s(self) -> int:
+        """Say how long nothing is taken after a 429."""
+        ...
+
+    def status(self) -> int:
+        """Say with which status a call fails."""
+        ...
+
+    def late_s(self) -> float:
+        """Say how long after its caller has gone a call is performed that hung."""
+        ...
+
+
+class Waits:
+    """The waits that were named, by what they are about."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, Wait] = {}
+
+    def begin(self, asked: Asked, wait: Wait) -> None:
+        self._waits[asked.wait_for if asked.is_act else f"verb {asked.verb}"] = wait
+
+    def met(self, call: Call) -> Wait | None:
+        """Return the wait that this call should have kept."""
+        asked = call.asked
+        about = {asked.place, ""} if asked.is_act else {f"verb {asked.verb}"}
+        waits = [self._waits[each] for each in about if each in self._waits]
+        open_ = [wait for wait in waits if wait.ends_at - TICK_S > call.at]
+        return max(open_, key=lambda wait: wait.ends_at, default=None)
+
+
+class FaultyProxy:
+    """`life` is the gateway's, counted by whoever kills it. `hung` is set when a call begins to
+    hang: a kill then is what that call waits for."""
+
+    def __init__(self, target: str, rules: Rules, weather: Weather, *, clock: Clock) -> None:
+        self.url = ""
+        self.is_calm = False
+        self.life = 0
+        self.calls: list[Call] = []
+        self.impatient: list[Impatient] = []
+        self.hung = asyncio.Event()
+        self._target = target.rstrip("/")
+        self._rules = rules
+        self._weather = weather
+        self._clock = clock
+        self._waits = Waits()
+        self._stack = AsyncExitStack()
+        self._http: aiohttp.ClientSession
+        self._tasks: asyncio.TaskGroup
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(str(call.fault) for call in self.calls if call.fault)
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64_000_000)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._http = await self._stack.enter_async_context(
+            aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        )
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer each call on a connection of its own: what is cut on one that was used before,
+        clients repeat by themselves."""
+        answer = await self._answer(request, await request.read())
+        answer.force_close()
+        return answer
+
+    async def _answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        asked = self._rules.read(request.method, request.path, body)
+        call = Call(at=self._clock.monotonic_s(), life=self.life, asked=asked)
+        self.calls.append(call)
+        wait = self._waits.met(call)
+        if wait is not None:
+            call.fault = Fault.LIMITED
+            if call.at > wait.named_at + IN_FLIGHT_S:
+                self.impatient.append(Impatient(call=call, wait=wait))
+            return self._rules.limited(asked, math.ceil(wait.ends_at - call.at))
+        call.fault = None if self.is_calm else self._weather.fault(asked)
+        return await self._meet(request, body, call)
+
+    async def _meet(self, request: web.Request, body: bytes, call: Call) -> web.StreamResponse:
+        match call.fault:
+            case None if not call.asked.is_act:
+                return await self._perform(request, body)  # nobody listens once the caller is gone
+            case None:
+                return await self._finish(self._perform(request, body))
+            case Fault.LIMITED:
+                return self._limit(call)
+            case Fault.REFUSED:
+                return self._fail()
+            case Fault.BROKEN:
+                await self._finish(self._perform(request, body))
+                return self._fail()
+            case Fault.CUT:
+                return _close(request)
+            case Fault.LOST:
+                await self._finish(self._perform(request, body))
+                return _close(request)
+            case Fault.HUNG:
+                return await self._hang(request, body)
+
+    def _limit(self, call: Call) -> web.Response:
+        wait_s, now = self._weather.wait_s(), self._clock.monotonic_s()
+        asked = call.asked
+        wait = Wait(named_at=now, ends_at=now + wait_s, life=call.life, verb=asked.verb)
+        self._waits.begin(asked, wait)
+        return self._rules.limited(asked, wait_s)
+
+    def _fail(self) -> web.Response:
+        page = "<html>no upstream</html>"
+        return web.Response(status=self._weather.status(), text=page, content_type="text/html")
+
+    async def _hang(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        self.hung.set()
+        try:
+            await self._clock.sleep(HANG_S)
+        except asyncio.CancelledError:
+            self._tasks.create_task(self._perform_late(request, body))
+            raise
+        await self._perform(request, body)
+        return await asyncio.Future()
+
+    async def _perform_late(self, request: web.Request, body: bytes) -> None:
+        await self._clock.sleep(self._weather.late_s())
+        await self._perform(request, body)
+
+    async def _finish(self, work: Coroutine[Any, Any, web.Response]) -> web.Response:
+        """What was passed on is performed, also if its caller dies meanwhile."""
+        return await asyncio.shield(self._tasks.create_task(work))
+
+    async def _perform(self, request: web.Request, body: bytes) -> web.Response:
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
+        try:
+            async with self._http.request(
+                request.method,
+                self._target + request.raw_path,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None),
+            ) as answer:
+                kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
+                return web.Response(status=answer.status, headers=kept, body=await answer.read())
+        except aiohttp.ClientError:
+            return web.Response(status=502, text="the platform is away")
+
+
+def _close(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

@@ -1,0 +1,93 @@
+"""Stands before a server that cannot be told what to refuse.
+
+Everything is passed on as it is, but for the requests that a test has named: those are answered
+here, and the server never hears of them.
+"""
+
+import asyncio
+import fnmatch
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+BODY_BYTES_MAX: Final = 64_000_000
+# What speaks of one connection alone, and what is said anew.
+_OWN: Final = frozenset(
+    {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding"}
+)
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request is answered: the next whose method and path, a pattern, are these."""
+
+    method: str
+    path: str
+    status: int
+    body: dict[str, Any] = {}
+
+
+class Gate:
+    """`url` takes the place of the server's own."""
+
+    def __init__(self, target: str) -> None:
+        self.url = ""
+        self.refusals: list[Refusal] = []
+        self._target = target
+        self._stack = AsyncExitStack()
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # Nothing is kept open behind the back of who counts what is.
+        connector = aiohttp.TCPConnector(force_close=True, limit=0)
+        session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        self._http = await self._stack.enter_async_context(session)
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        # Who waits for something new and goes away ends that wait behind the gate as well.
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    def refuse(self, method: str, path: str, status: int, **body: object) -> None:
+        self.refusals.append(Refusal(method=method, path=path, status=status, body=body))
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        for refusal in self.refusals:
+            if request.method == refusal.method and fnmatch.fnmatch(request.path, refusal.path):
+                self.refusals.remove(refusal)
+                return web.json_response(refusal.body, status=refusal.status)
+        return await self._passed_on(request)
+
+    async def _passed_on(self, request: web.Request) -> web.StreamResponse:
+        assert self._http is not None
+        headers = {name: each for name, each in request.headers.items() if name.lower() not in _OWN}
+        try:
+            async with self._http.request(
+                request.method,
+                f"{self._target}{request.raw_path}",
+                data=await request.read(),
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None),
+            ) as answer:
+                said = {n: each for n, each in answer.headers.items() if n.lower() not in _OWN}
+                return web.Response(status=answer.status, body=await answer.read(), headers=said)
+        except (aiohttp.ClientError, asyncio.IncompleteReadError):
+            return web.Response(status=502)

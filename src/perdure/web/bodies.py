@@ -1,0 +1,136 @@
+"""What clients send, read within bounds.
+
+A body is small on the wire and may be large in what it becomes: packed, nested, or full of escapes.
+Each step here is linear, ends at a bound, and lets the event loop go on between slices, so nobody
+waits for somebody else's body.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from aiohttp import hdrs, web
+
+from perdure.domain.errors import Rejected
+
+# Schemas of tools nest deepest, and none of them a third of this.
+NESTING_MAX: Final = 100
+SLICE_BYTES: Final = 256 * 1024
+# By the name of the coding: what zlib calls it. A deflated body may come without zlib's own header.
+_WINDOWS: Final = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": 0}
+_HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+# Half a character without its other half. What is before and behind has a fixed length.
+_LONE: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!" + _LOW + rb")"
+    rb"|[c-fC-F][0-9a-fA-F]{2}(?<!" + _HIGH + _LOW + rb"))"
+)
+_PAIR: Final = re.compile(_HIGH + _LOW)
+_ESCAPE_BYTES: Final = 6
+
+
+async def bytes_of(request: web.Request) -> bytes:
+    """The request's body, unpacked. No more of it is unpacked than a body may have."""
+    raw = await request.read()
+    coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+    if coding in ("", "identity"):
+        return raw
+    if coding not in _WINDOWS:
+        raise Rejected(
+            f"bodies packed as {coding[:40]!r} are not taken; send gzip, deflate, or as it is",
+            code="unsupported_encoding",
+        )
+    return await _unpacked(raw, coding, bytes_max=request.client_max_size)
+
+
+async def _unpacked(raw: bytes, coding: str, *, bytes_max: int) -> bytes:
+    window = _WINDOWS[coding] or (zlib.MAX_WBITS if raw[:1] == b"\x78" else -zlib.MAX_WBITS)
+    unpacking, data, left = zlib.decompressobj(window), bytearray(), raw
+    try:
+        while left and not unpacking.eof:
+            data += unpacking.decompress(left, SLICE_BYTES)
+            if len(data) > bytes_max:
+                raise web.HTTPRequestEntityTooLarge(bytes_max, len(data))
+            left = unpacking.unconsumed_tail
+            await asyncio.sleep(0)  # noqa: TID251 - no wait, only a step aside
+    except zlib.error as error:
+        raise _not_packed() from error
+    if not unpacking.eof:
+        raise _not_packed()
+    return bytes(data)
+
+
+def _not_packed() -> Rejected:
+    return Rejected(
+        "the body cannot be read; is it packed as Content-Encoding says?", code="malformed_body"
+    )
+
+
+async def json_of(request: web.Request) -> bytes:
+    """The request's body as JSON that a decoder takes; see `whole_characters`."""
+    pieces = []
+    for piece in _whole(await bytes_of(request)):
+        pieces.append(piece)
+        if len(piece) >= SLICE_BYTES:
+            await asyncio.sleep(0)  # noqa: TID251 - no wait, only a step aside
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def whole_characters(raw: bytes) -> bytes:
+    """JSON in which each escaped half of a character without its other half is U+FFFD: clients cut
+    texts in the middle of an emoji, and no decoder takes what is left."""
+    return b"".join(_whole(raw))
+
+
+def _whole(raw: bytes) -> Iterator[bytes]:
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        yield raw
+        return
+    # Now each backslash begins an escape.
+    raw = raw.replace(b"\\\\", b"\\u005c")
+    start = 0
+    while start < len(raw):
+        end = _cut(raw, start + SLICE_BYTES)
+        yield _LONE.sub(rb"\\ufffd", raw[start:end])
+        start = end
+
+
+def _cut(raw: bytes, place: int) -> int:
+    """The next place that parts neither an escape nor a character."""
+    found = raw.find(b"\\", place)
+    if found < 0:
+        return len(raw)
+    return found - _ESCAPE_BYTES if _PAIR.match(raw, found - _ESCAPE_BYTES) else found
+
+
+def insist_on_shallow(value: object) -> None:
+    """Refuse what is nested so deeply that somebody further on could not write it down again."""
+    level = [value]
+    for _ in range(NESTING_MAX):
+        level = [
+            inner for each in level for inner in _inside(each) if not isinstance(inner, str | int)
+        ]
+        if not level:
+            return
+    raise too_deep()
+
+
+def too_deep() -> Rejected:
+    return Rejected(
+        f"the body is nested too deeply; {NESTING_MAX} levels are taken", code="invalid_body"
+    )
+
+
+def _inside(value: object) -> Iterator[object]:
+    match value:
+        case dict():
+            return iter(value.values())
+        case list() | tuple():
+            return iter(value)
+        case msgspec.Struct():
+            return iter([getattr(value, name) for name in value.__struct_fields__])
+        case _:
+            return iter(())

@@ -1,0 +1,175 @@
+"""What can be asked of a Perdure. Each endpoint is one function, and everybody asks that one.
+
+`web/routes.py` serves endpoints over HTTP, `app/client.py` asks a running node for them, and where
+no node runs, `app/offline.py` calls them on the opened store.
+
+The signature of the function says how it is asked over HTTP. Its positional parameters stand in the
+path, in that order. A keyword called `body` is the body of the request, every other keyword a
+parameter of the query. Nothing here may import the HTTP server: the command line would load it too.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, get_type_hints
+
+import msgspec
+
+from perdure.domain.address import AddressForm
+from perdure.domain.errors import Rejected
+from perdure.domain.rebuilding import Asked
+from perdure.domain.text import storable
+from perdure.ports.access import Access
+from perdure.ports.audit import Audit
+from perdure.ports.entropy import Entropy
+from perdure.ports.gateway import Orders, Overseer
+from perdure.ports.history import Archive, Conversations, Diagnostics, Page
+from perdure.ports.parked import Parked
+from perdure.ports.places import Places
+from perdure.ports.principals import Principal, Principals
+from perdure.ports.wakes import Wakes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V")
+S_contra = TypeVar("S_contra", bound="OperatorServices", contravariant=True)
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+BODY: Final = "body"
+# Every list takes its `next` back under this name; some have an older name for it, too.
+CURSOR: Final = "cursor"
+OLDER_CURSORS: Final = frozenset({"after", "before"})
+# In milliseconds; more than either database holds is nothing that was ever handed out.
+_MOMENT: Final = re.compile(r"[0-9]{1,18}")
+
+
+async def _nothing_revoked() -> None:
+    """Do nothing: nobody is connected who could have used a revoked token."""
+
+
+async def _nothing_encoded(asked: Asked) -> bytes | None:
+    """Return nothing: no agent is there that could encode a request."""
+
+
+class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what endpoints work with, whether a node runs or not. `end_revoked` ends whatever is
+    under way for a token that was revoked. `encoded_again` returns the messages of a request as its
+    agent's wire has them, or None where there is no such agent."""
+
+    conversations: Conversations
+    archive: Archive
+    diagnostics: Diagnostics
+    principals: Principals
+    access: Access
+    places: Places
+    parked: Parked
+    audit: Audit
+    door: Orders
+    control: Overseer
+    wakes: Wakes
+    entropy: Entropy
+    forms: Mapping[str, AddressForm] = MappingProxyType({})
+    end_revoked: Callable[[], Awaitable[None]] = _nothing_revoked
+    encoded_again: Callable[[Asked], Awaitable[bytes | None]] = _nothing_encoded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint(Generic[S_contra, P, T]):
+    """Names a function, and where it stands in the HTTP API. `is_long`: its answer may be so long
+    that each person gets only a few of them at a time."""
+
+    answer: Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]
+    method: str
+    path: str
+    summary: str
+    status: int = 200
+    is_long: bool = False
+    is_for_operators: bool = False
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.answer, include_extras=True)
+
+    @property
+    def gives(self) -> type[T]:
+        """Return the type of the answer."""
+        given: type[T] = self._hints["return"]
+        return given
+
+    @property
+    def takes(self) -> inspect.Parameter | None:
+        """Return the parameter that is the body of the request, with its type."""
+        return next((each for each in self._keywords if each.name == BODY), None)
+
+    @property
+    def query(self) -> list[inspect.Parameter]:
+        """Return the parameters of the query, with their types."""
+        return [each for each in self._keywords if each.name != BODY]
+
+    @property
+    def _keywords(self) -> list[inspect.Parameter]:
+        return [
+            each.replace(annotation=self._hints[each.name])
+            for each in inspect.signature(self.answer).parameters.values()
+            if each.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+
+
+def endpoint(
+    method: str,
+    path: str,
+    summary: str,
+    *,
+    status: int = 200,
+    is_long: bool = False,
+    is_for_operators: bool = False,
+) -> Callable[
+    [Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]], Endpoint[S_contra, P, T]
+]:
+    """Make an endpoint of a function."""
+
+    def declared(
+        answer: Callable[Concatenate[S_contra, Principal, P], Awaitable[T]],
+    ) -> Endpoint[S_contra, P, T]:
+        return Endpoint(
+            answer=answer,
+            method=method,
+            path=path,
+            summary=summary,
+            status=status,
+            is_long=is_long,
+            is_for_operators=is_for_operators,
+        )
+
+    return declared
+
+
+def require_operator(by: Principal) -> None:
+    """Raise `Rejected` for somebody who is not an operator."""
+    if not by.is_operator:
+        raise Rejected("only the operator's token may do this", code="forbidden")
+
+
+def page_of(cursor: str | None, limit: int) -> Page:
+    """Return the page that a list's cursor asks for. Raises `Rejected` for what is no cursor."""
+    if cursor is None:
+        return Page(limit=limit)
+    at, _, last = cursor.partition(":")
+    return Page(after=(moment_of(at), storable(last)), limit=limit)
+
+
+def moment_of(cursor: str) -> int:
+    """Return the number in a cursor. Raises `Rejected` for what was never handed out as one."""
+    if not _MOMENT.fullmatch(cursor):
+        raise Rejected("the cursor must be the `next` of an earlier page", code="invalid_query")
+    return int(cursor)
+
+
+def next_of(views: Sequence[V], asked: Page, place: Callable[[V], tuple[int, str]]) -> str | None:
+    """Return the cursor behind a page, if there may be more: where its last one stands."""
+    if len(views) < asked.limit:
+        return None
+    at, last = place(views[-1])
+    return f"{at}:{last}"

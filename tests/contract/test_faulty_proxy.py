@@ -1,0 +1,146 @@
+"""The proxy of the storms: each fault does what it says, and impatience is noticed."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from perdure.testkit.faulty_proxy import Asked, Fault, FaultyProxy
+from perdure.testkit.system import VirtualClock
+
+
+class PlainRules:
+    """A path is the place, one that begins with a dash only listens."""
+
+    def read(self, method: str, path: str, body: bytes) -> Asked:
+        place = path.removeprefix("/")
+        is_act = not place.startswith("-")
+        return Asked(verb=method, is_act=is_act, place=place, text=body.decode(), wait_for=place)
+
+    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+        return web.Response(status=429, headers={"Retry-After": str(wait_s)})
+
+
+class Planned:
+    """A weather of which each fault is known beforehand."""
+
+    def __init__(self, *faults: Fault | None) -> None:
+        self._faults = deque(faults)
+
+    def fault(self, asked: Asked) -> Fault | None:
+        return self._faults.popleft() if self._faults else None
+
+    def wait_s(self) -> int:
+        return 1
+
+    def status(self) -> int:
+        return 502
+
+    def late_s(self) -> float:
+        return 0.0
+
+
+class Board:
+    """A server that keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self.news = asyncio.Event()
+
+    async def keep(self, request: web.Request) -> web.Response:
+        self.kept.append(await request.text())
+        self.news.set()
+        return web.json_response({"at": request.path_qs})
+
+
+@asynccontextmanager
+async def standing(
+    *faults: Fault | None, clock: VirtualClock | None = None
+) -> AsyncIterator[tuple[Board, FaultyProxy]]:
+    clock = clock or VirtualClock()
+    board, app = Board(), web.Application()
+    app.router.add_post("/{path:.*}", board.keep)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with FaultyProxy(url, PlainRules(), Planned(*faults), clock=clock) as proxy:
+            yield board, proxy
+    finally:
+        await runner.cleanup()
+
+
+async def post(proxy: FaultyProxy, path: str, body: str = "words") -> int:
+    """Make a call on a connection of its own; 0 where that was closed."""
+    try:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{proxy.url}/{path}", data=body) as answer,
+        ):
+            await answer.read()
+            return answer.status
+    except aiohttp.ClientError:
+        return 0
+
+
+async def test_what_meets_no_fault_passes_unchanged() -> None:
+    async with standing() as (board, proxy), aiohttp.ClientSession() as http:
+        async with http.post(f"{proxy.url}/a%2Fb?c=d%20e", data="words") as answer:
+            assert await answer.json() == {"at": "/a%2Fb?c=d%20e"}
+        assert board.kept == ["words"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "is_done"),
+    [
+        (Fault.LIMITED, 429, False),
+        (Fault.REFUSED, 502, False),
+        (Fault.BROKEN, 502, True),
+        (Fault.CUT, 0, False),
+        (Fault.LOST, 0, True),
+    ],
+)
+async def test_each_fault_is_what_its_name_says(fault: Fault, status: int, is_done: bool) -> None:
+    async with standing(fault) as (board, proxy):
+        assert await post(proxy, "a") == status
+        assert board.kept == ["words"] * is_done
+        assert proxy.faults == {fault: 1}
+
+
+async def test_a_call_that_hangs_is_performed_when_its_caller_is_gone() -> None:
+    async with standing(Fault.HUNG) as (board, proxy):
+        caller = asyncio.create_task(post(proxy, "a"))
+        await proxy.hung.wait()
+        assert board.kept == []
+        caller.cancel()
+        async with asyncio.timeout(10):
+            await board.news.wait()
+
+
+async def test_a_call_during_a_wait_is_refused_and_noted() -> None:
+    clock = VirtualClock()
+    async with standing(Fault.LIMITED, clock=clock) as (board, proxy):
+        assert await post(proxy, "a") == 429
+        assert await post(proxy, "a") == 429  # it may have been under way already
+        assert await post(proxy, "b") == 200
+        clock.advance(0.6)
+        proxy.life += 1
+        assert await post(proxy, "a") == 429
+        (impatient,) = proxy.impatient
+        assert impatient.is_over_a_restart
+        clock.advance(0.5)
+        assert await post(proxy, "a") == 200
+        assert len(proxy.impatient) == 1
+        assert len(board.kept) == 2
+
+
+async def test_what_only_listens_waits_by_itself() -> None:
+    async with standing(Fault.LIMITED) as (_, proxy):
+        assert await post(proxy, "-listening") == 429
+        assert await post(proxy, "a") == 200
+        assert await post(proxy, "-listening") == 429

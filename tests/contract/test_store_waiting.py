@@ -1,0 +1,161 @@
+"""The `Turns` port: a turn that waits for an answer has no owner, and goes on with it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from perdure.domain.errors import Conflict, Fenced, NotFound
+from perdure.domain.events import (
+    AnswerAwaited,
+    AnswerReceived,
+    AttemptInterrupted,
+    ToolFinished,
+    TurnSettled,
+)
+from perdure.domain.ids import QuestionId, TurnId
+from perdure.domain.next_action import Known, RunCalls, next_action
+from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome
+from perdure.domain.turn import State
+from perdure.ports.turns import Claimed
+from perdure.store.store import Store
+from perdure.testkit.stores import (
+    GO_ON,
+    Person,
+    assert_sound,
+    claim_one,
+    message,
+    only,
+    said,
+    settle,
+    tool_call,
+)
+
+OpenStore = Callable[[], Awaitable[Store]]
+QUESTION = QuestionId("qst_1")
+PAY = tool_call("pay")
+
+
+async def asks(store: Store, ada: Person) -> Claimed:
+    """A turn that has asked whether a call may be made."""
+    await ada.says("pay the bill")
+    claimed = await claim_one(store)
+    await store.turns.append(claimed.lease, [said(claimed.lease, "Sure.", calls=(PAY,))])
+    await store.turns.wait(claimed.lease, question_of(claimed))
+    return claimed
+
+
+def question_of(claimed: Claimed) -> AnswerAwaited:
+    return AnswerAwaited(
+        turn=claimed.lease.turn,
+        attempt=claimed.lease.attempt,
+        question=QUESTION,
+        text="Pay 10?",
+        call=PAY.id,
+    )
+
+
+async def state_of(store: Store, claimed: Claimed) -> str:
+    record = await store.diagnostics.record(claimed.lease.session)
+    (turn,) = [each for each in record.turns if each.id == claimed.lease.turn]
+    return turn.state
+
+
+async def test_whoever_has_asked_has_no_lease_any_more(store: Store, ada: Person) -> None:
+    claimed = await asks(store, ada)
+
+    with pytest.raises(Fenced):
+        await settle(store, claimed)
+    assert (await state_of(store, claimed)) == State.WAITING
+    assert await store.turns.claim(limit=10) == []
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_an_answered_turn_goes_on_with_the_call_and_does_not_ask_the_model(
+    store: Store, ada: Person
+) -> None:
+    claimed = await asks(store, ada)
+    behind = await ada.says("and then?")
+
+    (recorded,) = await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+
+    assert isinstance(recorded.event, AnswerReceived)
+    again = await claim_one(store)
+    assert (again.lease.turn, again.lease.attempt) == (claimed.lease.turn, 2)
+    assert again.telling.interruptions == (), "nobody was interrupted"
+    events = [each.event for each in again.events]
+    assert next_action(events, Known()) == RunCalls((PAY,))
+    await assert_sound(store, claimed.lease.session)
+    await settle(store, again, "Paid.")
+    assert (await claim_one(store)).lease.turn == behind.turn
+
+
+async def test_only_the_first_answer_counts(peers: list[Store], ada: Person) -> None:
+    claimed = await asks(peers[0], ada)
+    turn = claimed.lease.turn
+
+    answers = await asyncio.gather(
+        *(each.turns.answer(turn, QUESTION, f"{n}", by=ada.id) for n, each in enumerate(peers)),
+        return_exceptions=True,
+    )
+
+    taken = [each for each in answers if not isinstance(each, BaseException)]
+    refused = [each for each in answers if isinstance(each, Conflict)]
+    assert (len(taken), len(refused)) == (1, len(peers) - 1)
+    assert {each.code for each in refused} <= {"already_answered"}
+    await assert_sound(peers[0], claimed.lease.session)
+
+
+async def test_an_answer_to_nothing_is_refused(store: Store, ada: Person) -> None:
+    claimed = await asks(store, ada)
+
+    with pytest.raises(NotFound):
+        await store.turns.answer(TurnId("trn_none"), QUESTION, "yes", by=ada.id)
+    with pytest.raises(Conflict):
+        await store.turns.answer(claimed.lease.turn, QuestionId("qst_2"), "yes", by=ada.id)
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_no_death_and_no_drain_interrupts_a_turn_that_waits(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
+    claimed = await asks(store, ada)
+    store = await restart()
+
+    assert only(AttemptInterrupted, await store.nodes.reap(attempts_max=1, limit=10)) == []
+    assert (await store.nodes.resume(GO_ON, limit=10)).recorded == []
+    with pytest.raises(Fenced):
+        await store.turns.interrupt(
+            claimed.lease, Interruption.SHUTDOWN, attempts_max=1, asked=Asked.STOP
+        )
+    assert (await state_of(store, claimed)) == State.WAITING
+    await store.turns.answer(claimed.lease.turn, QUESTION, "no", by=None)
+    assert (await claim_one(store)).lease.turn == claimed.lease.turn
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_a_stop_ends_a_turn_that_waits_and_closes_its_call(store: Store, ada: Person) -> None:
+    claimed = await asks(store, ada)
+
+    recorded = await store.inbox.stop(claimed.lease.turn, by=ada.id)
+
+    assert [(e.call, e.ending) for e in only(ToolFinished, recorded)] == [
+        (PAY.id, Ending.INTERRUPTED)
+    ]
+    assert [each.outcome for each in only(TurnSettled, recorded)] == [Outcome.STOPPED]
+    with pytest.raises(Conflict):
+        await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+    await assert_sound(store, claimed.lease.session)
+
+
+async def test_a_newer_message_replaces_a_turn_that_waits(store: Store, ada: Person) -> None:
+    claimed = await asks(store, ada)
+
+    update = message(ada.id, "never mind", external_id="newer")
+    update = msgspec.structs.replace(update, busy=Busy.INTERRUPT)
+    accepted = await store.inbox.accept(update, queue_max=9)
+
+    assert accepted.ended == (claimed.lease.turn,)
+    assert (await claim_one(store)).lease.turn == accepted.turn
+    await assert_sound(store, claimed.lease.session)

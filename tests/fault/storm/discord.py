@@ -1,0 +1,93 @@
+"""Discord in the storm: simcord's world behind sockets; direct messages, a channel, and threads."""
+
+import asyncio
+import json
+from urllib.parse import unquote
+
+from aiohttp import web
+from simcord.backend.models import Channel
+from tests.fault.storm.platform import Sent, Spot
+
+from perdure.testkit.faulty_proxy import Asked
+from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
+
+WORLD_WIDE = "typing"
+
+
+class DiscordRules:
+    """A wait is for the channel, but for one kind of call, which is told that it is for all."""
+
+    def read(self, method: str, path: str, body: bytes) -> Asked:
+        parts = unquote(path).split("/channels/")[-1].split("/")
+        place, verb = parts[0], f"{method} {'/'.join(parts[1:2] + parts[3:4])}"
+        is_act = "/channels/" in path and len(parts) > 1 and method != "GET"
+        return Asked(
+            verb=verb if is_act else f"{method} {path}",
+            is_act=is_act,
+            place=place,
+            text=str(json.loads(body).get("content", "")) if is_act and body else "",
+            wait_for="" if parts[1:2] == [WORLD_WIDE] else place,
+        )
+
+    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+        body = {"message": "You are being rate limited.", "retry_after": float(wait_s)}
+        is_global = asked.is_act and not asked.wait_for
+        return web.json_response({**body, "global": is_global}, status=429)
+
+
+class DiscordStorm:
+    rules = DiscordRules()
+    long_words = 300
+
+    def __init__(self, server: SimcordServer) -> None:
+        self.url = server.url
+        self._server = server
+        people = {str(user.id): user for user in (server.alice, server.bob)}
+        self._people = people
+        direct = [server.direct(user) for user in people.values()]
+        threads = [server.thread(server.general, name) for name in ("one", "two")]
+        rooms = [*direct, server.general, server.channel("random"), *threads]
+        self._channels: dict[str, Channel] = {str(room.id): room for room in rooms}
+        alone = [
+            Spot(str(room.id), people=(person,))
+            for room, person in zip(direct, people, strict=True)
+        ]
+        self.spots = (*alone, *(Spot(str(room.id), people=tuple(people)) for room in rooms[2:]))
+
+    def section(self, url: str) -> str:
+        return f'[adapters.discord]\ntoken = "{TOKEN}"\napi_url = "{url}/api"\n'
+
+    async def ready(self) -> None:
+        while not self._server.gateway.connected:
+            await asyncio.sleep(0.02)
+
+    async def write(self, spot: Spot, person: str, text: str) -> str:
+        message = self._server.write(self._people[person], self._channels[spot.place], text)
+        return f"{spot.place}/{message}"
+
+    async def edit(self, sent: Sent, text: str) -> str:
+        self._server.edit(self._channels[sent.spot.place], _id(sent), text)
+        return ""
+
+    async def delete(self, sent: Sent) -> str:
+        self._server.delete(self._channels[sent.spot.place], _id(sent))
+        return ""
+
+    async def disturb(self, sent: Sent) -> str:
+        await self._server.gateway.cut()
+        if sent.number % 2:
+            self._server.gateway.forget()
+            return "connection cut, session forgotten"
+        return "connection cut"
+
+    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+        return [
+            (f"{spot.place}/{shown.id}", shown)
+            for shown in self._server.shown(self._channels[spot.place])
+            if shown.author == self._server.bot
+        ]
+
+
+def _id(sent: Sent) -> str:
+    return sent.name.rpartition("/")[2]

@@ -1,0 +1,282 @@
+"""What a turn needs next is defined wherever it stands, and doing it comes to an end."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain.errors import Corrupt
+from perdure.domain.events import (
+    AnswerAwaited,
+    AnswerReceived,
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, TurnId
+from perdure.domain.next_action import (
+    AskModel,
+    AwaitAnswer,
+    Heard,
+    Known,
+    RunCalls,
+    Say,
+    Settle,
+    asks_for_our_tools,
+    next_action,
+    open_calls,
+    started_calls,
+    steps_taken,
+)
+from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.recovery import closed
+from perdure.domain.turn import State, Turn, evolve, opened
+
+TURN = TurnId("trn_1")
+STEPS_MAX = 4
+# How an attempt is cut short: before anything was written, or after this many of its writes.
+cuts = st.lists(st.integers(0, 6), max_size=3)
+# How many tools each model call asks for; the one behind the last answers.
+asked = st.lists(st.integers(0, 3), max_size=6)
+
+
+def call(number: int) -> ToolCall:
+    return ToolCall(id=CallId(f"call_{number}"), name="look", arguments="{}")
+
+
+def question(about: ToolCall) -> AnswerAwaited:
+    return AnswerAwaited(
+        turn=TURN, attempt=1, question=QuestionId(f"qst_{about.id}"), text="May I?", call=about.id
+    )
+
+
+class Story:
+    """Runs a turn by what `next_action` says, with attempts that are cut short."""
+
+    def __init__(self, asks: list[int], cuts: list[int], *, first: TurnQueued) -> None:
+        self.events: list[AnyEvent] = [first]
+        self.ran: list[CallId] = []
+        self.model_calls = 0
+        self._asks = iter(asks)
+        self._cuts = iter(cuts)
+        self._numbers = count()
+        self._left: int | None = None
+        self.known = Known(steps_max=STEPS_MAX)
+
+    def run(self) -> None:
+        self._start(1)
+        for _ in range(200):
+            action = next_action(self.events, self.known)
+            if action is None:
+                return
+            self._follow(action)
+        pytest.fail(f"it does not end: {self.events}")
+
+    def _start(self, attempt: int) -> None:
+        started = TurnStarted(turn=TURN, attempt=attempt, parent=None, node=NodeId("nod_1"))
+        self.events.append(started)
+        self._left = next(self._cuts, None)
+
+    def _write(self, *events: AnyEvent) -> bool:
+        """Write, unless the attempt is cut before that. Then the next one begins."""
+        if self._left is None or self._left > 0:
+            self.events += events
+            self._left = None if self._left is None else self._left - 1
+            return True
+        attempt = sum(isinstance(each, TurnStarted) for each in self.events)
+        begun = started_calls(self.events)
+        cut = [each for each in open_calls(self.events) if each.id in begun]
+        self.events += [closed(TURN, each.id, Ending.UNKNOWN) for each in cut]
+        reason = Interruption.CRASH
+        self.events.append(AttemptInterrupted(turn=TURN, attempt=attempt, reason=reason))
+        self.events.append(TurnRequeued(turn=TURN, reason=reason))
+        self.known = msgspec.structs.replace(self.known, heard=None)
+        self._start(attempt + 1)
+        return False
+
+    def _follow(self, action: object) -> None:
+        match action:
+            case AskModel():
+                self._ask()
+            case RunCalls(calls=calls):
+                for each in calls:
+                    if not self._run(each):
+                        return
+            case AwaitAnswer(question=asked):
+                if self._write(asked):
+                    attempt = sum(isinstance(each, TurnStarted) for each in self.events)
+                    self.events.append(
+                        AnswerReceived(turn=TURN, question=asked.question, answer="yes")
+                    )
+                    self._start(attempt + 1)
+            case Say(reason=reason):
+                self._write(TurnSettled(turn=TURN, outcome=Outcome.DONE, reason=reason))
+            case Settle(outcome=outcome, reason=reason):
+                self._write(TurnSettled(turn=TURN, outcome=outcome, reason=reason))
+            case _:
+                pytest.fail(f"nobody knows how to do {action}")
+
+    def _ask(self) -> None:
+        self.model_calls += 1
+        calls = tuple(call(next(self._numbers)) for _ in range(next(self._asks, 0)))
+        if not calls:
+            heard = Heard(reason=StopReason.STOP)
+            self.known = msgspec.structs.replace(self.known, heard=heard)
+            return
+        message = MessageId(f"msg_{next(self._numbers)}")
+        said = AssistantSaid(turn=TURN, attempt=1, message=message, text="", calls=calls)
+        if self._write(said):
+            # Every other call is one that somebody must be asked about.
+            more = tuple(question(each) for each in calls[1::2])
+            questions = (*self.known.questions, *more)
+            self.known = msgspec.structs.replace(self.known, questions=questions)
+
+    def _run(self, each: ToolCall) -> bool:
+        if not self._write(ToolStarted(turn=TURN, call=each.id)):
+            return False
+        self.ran.append(each.id)
+        return self._write(
+            ToolFinished(turn=TURN, call=each.id, ending=Ending.RETURNED, result="ok")
+        )
+
+
+def queued(**more: object) -> TurnQueued:
+    return msgspec.convert({"turn": TURN, "message": "msg_0", "text": "hi", **more}, TurnQueued)
+
+
+def told(asks: list[int], cuts: list[int]) -> Story:
+    story = Story(asks, cuts, first=queued())
+    story.run()
+    return story
+
+
+def prefixes(story: Story) -> Iterator[list[AnyEvent]]:
+    return (story.events[:length] for length in range(1, len(story.events) + 1))
+
+
+@given(asked, cuts)
+def test_a_turn_that_is_followed_settles_and_its_story_is_a_life(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+
+    first = story.events[0]
+    assert isinstance(first, TurnQueued)
+    turn: Turn = opened(first)
+    for event in story.events[1:]:
+        if isinstance(event, TurnEvent):
+            turn = evolve(turn, event)
+    assert turn.state is State.SETTLED
+    assert open_calls(story.events) == ()
+
+
+@given(asked, cuts)
+def test_no_call_runs_twice_and_each_has_one_result(asks: list[int], cuts: list[int]) -> None:
+    story = told(asks, cuts)
+
+    assert len(set(story.ran)) == len(story.ran)
+    results = [event.call for event in story.events if isinstance(event, ToolFinished)]
+    assert len(set(results)) == len(results)
+
+
+@given(asked, cuts)
+def test_every_prefix_has_a_next_action_and_only_a_settled_one_has_none(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+    known = msgspec.structs.replace(story.known, heard=None)
+
+    for events in prefixes(story):
+        action = next_action(events, known)
+        is_settled = any(isinstance(event, TurnSettled) for event in events)
+        assert (action is None) == is_settled
+
+
+@given(asked, cuts)
+def test_the_model_is_not_asked_while_a_call_or_a_question_is_open(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+    known = msgspec.structs.replace(story.known, heard=None)
+
+    for events in prefixes(story):
+        if isinstance(next_action(events, known), AskModel):
+            assert open_calls(events) == ()
+            assert steps_taken(events) < STEPS_MAX
+
+
+@given(st.integers(1, 3))
+def test_between_a_result_and_the_next_model_call_nothing_is_repeated(calls: int) -> None:
+    """Cut right there, the turn goes on with the model call and not with the tool's."""
+    story = told([calls], [1 + 2 * calls])
+
+    assert len(story.ran) == calls
+
+
+def test_what_never_started_is_run_by_the_next_attempt() -> None:
+    story = told([2], [1])
+
+    assert len(story.ran) == 2
+    assert story.model_calls == 2, "one that asked for the calls, one that answered"
+
+
+def test_what_a_refused_person_wants_is_settled_before_anything_else() -> None:
+    known = Known(refusal="access ended")
+    assert next_action([queued(answer="42")], known) == Settle(
+        outcome=Outcome.REFUSED, reason="access ended"
+    )
+
+
+def test_what_is_known_is_said_without_asking() -> None:
+    said = next_action([queued(answer="42", finish="length")], Known())
+    assert said == Say(text="42", reason=StopReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        (StopReason.STOP, Outcome.DONE),
+        (StopReason.TOOL_CALLS, Outcome.DONE),
+        (StopReason.PROVIDER_CUT, Outcome.FAILED),
+        (StopReason.BUDGET, Outcome.REFUSED),
+    ],
+)
+def test_how_the_last_call_ended_is_how_the_turn_ends(reason: StopReason, outcome: Outcome) -> None:
+    known = Known(heard=Heard(reason=reason, detail="why"))
+    assert next_action([queued()], known) == Settle(outcome=outcome, reason=reason, detail="why")
+
+
+def test_too_many_steps_end_the_turn_and_an_interruption_begins_the_count_anew() -> None:
+    step = AssistantSaid(turn=TURN, attempt=1, message=MessageId("m"), text="", calls=(call(1),))
+    result = ToolFinished(turn=TURN, call=CallId("call_1"), ending=Ending.RETURNED, result="")
+    events: list[AnyEvent] = [queued(), step, result]
+    ended = next_action(events, Known(steps_max=1))
+    assert isinstance(ended, Settle)
+    assert (ended.outcome, ended.reason) == (Outcome.FAILED, StopReason.STEPS_EXCEEDED)
+
+    events.append(AttemptInterrupted(turn=TURN, attempt=1, reason=Interruption.CRASH))
+    assert next_action(events, Known(steps_max=1)) == AskModel()
+
+
+def test_only_our_own_tools_are_run_here() -> None:
+    calls = (call(1),)
+    assert asks_for_our_tools(queued(), StopReason.TOOL_CALLS, calls)
+    assert not asks_for_our_tools(queued(tools="[]"), StopReason.TOOL_CALLS, calls)
+    assert not asks_for_our_tools(queued(), StopReason.TOOL_CALLS, ())
+    assert not asks_for_our_tools(queued(), StopReason.STOP, calls)
+
+
+def test_a_turn_begins_with_its_message() -> None:
+    with pytest.raises(Corrupt):
+        next_action([], Known())

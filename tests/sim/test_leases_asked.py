@@ -1,0 +1,175 @@
+"""Before a process asks a model, runs a tool or fetches a file, it asks whether it still holds what
+it does that for."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.domain.address import Address
+from perdure.domain.events import Attachment
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.prompt import Request
+from perdure.domain.stream import AgentEvent
+from perdure.domain.updates import Accepted, Update
+from perdure.engine.desk import Limits
+from perdure.engine.feed import Feed
+from perdure.engine.roster import Roster, Seat
+from perdure.engine.supervisor import Supervisor
+from perdure.store.sqlite import SqliteDriver
+from perdure.store.store import Store
+from perdure.testkit.agent import CountingTools, ScriptedAgent, echo
+from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.stores import admitted
+from perdure.testkit.system import SeededEntropy, VirtualClock
+
+LEASE_S = 15.0
+AWAY_S = 60.0
+FILE = Attachment(reference="file_1", name="words.bin", mime="application/octet-stream", size=5)
+
+
+class Nodes:
+    """The nodes of a store that is shared. A heartbeat hangs until `beats` is set."""
+
+    lease_s = LEASE_S
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.beats = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def beat(self) -> bool:
+        await self.beats.wait()
+        return bool(await self._inner.beat())
+
+
+class Source:
+    """Gives every file, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def fetch(self, _: str) -> AsyncGenerator[bytes, None]:
+        self.asked += 1
+        yield b"words"
+
+
+class Process:
+    """A process whose clock is the test's. `on_call` happens while the model is asked."""
+
+    def __init__(self, folder: Path, supervisor: Supervisor) -> None:
+        self.clock = VirtualClock()
+        self.source = Source()
+        self.ran: list[str] = []
+        self.on_call: Callable[[], None] = lambda: None
+        self.agent = ScriptedAgent(self._answer)
+        driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+        self.store: Any = Store(driver, clock=self.clock, entropy=SeededEntropy(), media=folder)
+        self.nodes = Nodes(self.store.nodes)
+        self.store.nodes = self.nodes  # type: ignore[assignment]
+        tools = CountingTools(self.ran)
+        seat = Seat(name="main", kind="s", agent=self.agent, tools=tools)
+        around = Surroundings(
+            store=self.store,
+            roster=Roster({"main": seat}),
+            clock=self.clock,
+            entropy=SeededEntropy(7),
+            limits=Limits(drain_timeout_s=0),
+            adapters={"scripted": ScriptedPlatform(clock=self.clock)},
+            sources={"scripted": self.source},
+        )
+        self.parts: Parts = put_together(around, supervisor.start, feed=Feed())
+
+    def _answer(self, request: Request) -> Sequence[AgentEvent]:
+        self.on_call()
+        return echo(request)
+
+    async def say(self, text: str, *files: Attachment) -> Accepted:
+        update = Update(
+            address=Address(adapter="scripted", account="bot", place="room"),
+            external_id=text,
+            kind=UpdateKind.MESSAGE,
+            principal=await admitted(self.store, "ada"),
+            text=text,
+            attachments=files,
+        )
+        return await self.parts.door.accept(update)
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[Process]:
+    async with Supervisor() as supervisor:
+        process = Process(tmp_path, supervisor)
+        await process.store.open()
+        try:
+            yield process
+        finally:
+            process.nodes.beats.set()
+            await process.parts.gateway.drain()
+    await process.store.close()
+
+
+async def goes_on(work: Callable[[], Awaitable[None]], *, within_s: float) -> bool:
+    task = asyncio.ensure_future(work())
+    done, _ = await asyncio.wait({task}, timeout=within_s)
+    task.cancel()
+    return bool(done)
+
+
+async def test_no_model_is_asked_while_nobody_knows_whether_the_turn_is_ours(
+    process: Process,
+) -> None:
+    await process.parts.gateway.begin(name="sim")
+    process.clock.advance(AWAY_S)
+    await process.say("hello")
+
+    assert not await goes_on(process.parts.turns.finished, within_s=0.1)
+    assert process.agent.requests == []
+
+    process.nodes.beats.set()
+    assert await goes_on(process.parts.turns.finished, within_s=5)
+    assert len(process.agent.requests) == 1
+
+
+async def test_no_tool_is_run_while_nobody_knows_whether_the_turn_is_ours(process: Process) -> None:
+    """The process stood still while the model spoke."""
+
+    def stand_still() -> None:
+        process.clock.advance(AWAY_S)
+        process.on_call = lambda: None
+
+    process.on_call = stand_still
+    await process.parts.gateway.begin(name="sim")
+    await process.say("tool save")
+
+    assert not await goes_on(process.parts.turns.finished, within_s=0.1)
+    assert (len(process.agent.requests), process.ran) == (1, [])
+
+    process.nodes.beats.set()
+    assert await goes_on(process.parts.turns.finished, within_s=5)
+    assert len(process.ran) == 1
+
+
+async def test_a_file_is_not_fetched_for_whoever_may_have_it_now(process: Process) -> None:
+    """The process stood still after it had taken the file. It is taken once more, and fetched."""
+    await process.store.nodes.join(name="sim")
+    await process.say("read this", FILE)
+    take = process.store.fetches.take
+
+    async def take_and_stand_still(**given: Any) -> Any:
+        taken = await take(**given)
+        process.clock.advance(AWAY_S / 2)
+        process.store.fetches.take = take
+        return taken
+
+    process.store.fetches.take = take_and_stand_still
+    assert await process.parts.fetching.step()
+    assert process.source.asked == 0
+
+    assert await process.parts.fetching.step()
+    assert process.source.asked == 1

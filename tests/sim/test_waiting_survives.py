@@ -1,0 +1,118 @@
+"""A turn that waits for an answer, with a death, a lost answer or a refusal at every instant."""
+
+from functools import partial
+
+import pytest
+
+from perdure.domain.address import Address
+from perdure.domain.checker import violations
+from perdure.domain.errors import Conflict, Fenced
+from perdure.domain.events import AnswerAwaited, AssistantSaid, ToolCall, ToolFinished
+from perdure.domain.ids import CallId, MessageId, QuestionId
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.outcomes import Ending, Outcome, Repeat
+from perdure.domain.records import SessionRecord
+from perdure.domain.updates import Update
+from perdure.engine.feed import Feed
+from perdure.engine.ledger import Ledger
+from perdure.ports.turns import Claimed
+from perdure.testkit.crash import Fuse, Nemesis
+from perdure.testkit.striking import Simulator
+from perdure.testkit.world import PLATFORM, Life, World, patiently, rest
+
+pytestmark = pytest.mark.timeout(100)
+LOOK = ToolCall(id=CallId("call_1"), name="look", arguments="{}", repeat=Repeat.ONCE)
+QUESTION = QuestionId("qst_1")
+
+
+def question(claimed: Claimed) -> AnswerAwaited:
+    lease = claimed.lease
+    return AnswerAwaited(
+        turn=lease.turn, attempt=lease.attempt, question=QUESTION, text="May I?", call=LOOK.id
+    )
+
+
+async def accept(life: Life) -> None:
+    """Take the person's message, which may have been taken before."""
+    update = Update(
+        address=Address(adapter=PLATFORM, account="bot", place="room"),
+        external_id="m1",
+        kind=UpdateKind.MESSAGE,
+        principal=life.person,
+        text="tool look",
+    )
+    await patiently(partial(life.store.inbox.accept, update, queue_max=9))
+
+
+async def ask(life: Life) -> None:
+    """Do what a runner does whose policy asks a person before a call."""
+    await accept(life)
+    for claimed in await patiently(partial(life.store.turns.claim, limit=1)):
+        ledger = Ledger(
+            claimed,
+            turns=life.store.turns,
+            conversations=life.store.conversations,
+            feed=Feed(),
+            clock=life.world.clock,
+        )
+        said = AssistantSaid(
+            turn=claimed.lease.turn,
+            attempt=claimed.lease.attempt,
+            message=MessageId("msg_said"),
+            text="Let me look.",
+            calls=(LOOK,),
+        )
+        try:
+            await ledger.append([said])
+            await ledger.wait(question(claimed))
+        except Fenced:
+            return  # it had taken effect, and the answer was lost
+
+
+async def answer(life: Life) -> None:
+    """Somebody answers, twice; then everything goes on. Whoever has heard nothing writes again."""
+    await accept(life)
+    for record in await life.records():
+        for turn in record.turns:
+            for _ in range(2):
+                try:
+                    await patiently(
+                        partial(life.store.turns.answer, turn.id, QUESTION, "yes", by=life.person)
+                    )
+                except Conflict:
+                    continue
+    await life.rest()
+
+
+def problems(world: World, records: list[SessionRecord]) -> list[str]:
+    found = [each for record in records for each in violations(record)]
+    turns = [turn for record in records for turn in record.turns]
+    if [turn.outcome for turn in turns] != [Outcome.DONE]:
+        found.append(f"the turn is {turns}")
+    # One that had begun when the process died is not run again: nobody knows what it did.
+    events = [recorded.event for record in records for recorded in record.events]
+    results = [event.ending for event in events if isinstance(event, ToolFinished)]
+    if len(world.tools_ran) > 1 or (not world.tools_ran and results != [Ending.UNKNOWN]):
+        found.append(f"the tools ran as {world.tools_ran}, and ended as {results}")
+    return found
+
+
+@pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE])
+async def test_no_instant_loses_the_question_or_repeats_the_call(
+    nemesis: Nemesis, simulator: Simulator
+) -> None:
+    async def run(fuse: Fuse) -> list[str]:
+        world = await simulator.world()
+        records = await world.play([ask, answer], fuse, last=answer)
+        return problems(world, records)
+
+    await simulator.strike(run, nemesis, every=2)
+
+
+async def test_the_model_is_asked_once_where_nobody_dies(simulator: Simulator) -> None:
+    """Its answer brings the turn back to the call, and not to the model."""
+    world = await simulator.world()
+    records = await world.play([ask, answer], last=rest)
+
+    assert problems(world, records) == []
+    assert len(world.agent.requests) == 1

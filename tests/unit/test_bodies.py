@@ -1,0 +1,103 @@
+"""What a body becomes is bounded, and reading it takes as long as it is long."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from perdure.domain.errors import Rejected
+from perdure.web.bodies import NESTING_MAX, SLICE_BYTES, insist_on_shallow, whole_characters
+from perdure.web.forms import PARTS_MAX, boundary_of, parts_of
+
+HEAD = b'Content-Disposition: form-data; name="f"; filename="a.txt"\r\n\r\n'
+
+
+def quickest_s(work: Callable[[], object]) -> float:
+    """The processor time of the quickest of three runs: others use this machine too."""
+    took = []
+    for _ in range(3):
+        began = time.thread_time()
+        work()
+        took.append(time.thread_time() - began)
+    return min(took)
+
+
+def form(*parts: bytes, boundary: bytes = b"b") -> bytes:
+    delimited = [b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts]
+    return b"".join([*delimited, b"--" + boundary + b"--\r\n"])
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "piece", [b"\\n", b"\\ud800", b"\\ud83d\\ude00", b"\\u0041", b"\\\\", b"x"]
+)
+def test_half_characters_are_found_in_linear_time(piece: bytes) -> None:
+    def work(size: int) -> Callable[[], object]:
+        raw = b'{"text":"' + piece * (size // len(piece)) + b'\\ud800"}'
+        return lambda: whole_characters(raw)
+
+    small, large = quickest_s(work(500_000)), quickest_s(work(4_000_000))
+
+    assert large < max(small, 0.005) * 40
+    assert large < 1.5
+
+
+def test_no_character_is_parted_where_a_body_is_sliced() -> None:
+    for before in range(14):
+        raw = b'"' + b"x" * (SLICE_BYTES - before) + b"\\ud83d\\ude00" * 4 + b'"'
+        assert whole_characters(raw) == raw
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    insist_on_shallow({"a": nested(NESTING_MAX - 2)})
+
+    with pytest.raises(Rejected, match="nested too deeply"):
+        insist_on_shallow({"a": nested(NESTING_MAX)})
+
+
+def test_a_form_is_taken_apart() -> None:
+    file = b"two\r\nlines\r\n--not\r\n"
+    body = b"preamble\r\n" + form(b"\r\nno headers", HEAD + file, HEAD)
+
+    note, beans, empty = parts_of(body, boundary_of('multipart/form-data; boundary="b"'))
+
+    assert (note.filename, note.data) == (None, b"no headers")
+    assert (beans.filename, beans.data) == ("a.txt", file)
+    assert empty.data == b""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\r\n" * 100,
+        b"--b\r\n" + HEAD + b"no end",
+        b"--b\r\n--b--",
+        b"--bb\r\n" + HEAD + b"x\r\n--bb--",
+        form(b"Content-Type: multipart/mixed; boundary=c\r\n\r\nx"),
+        form(b"X: " + b"y" * 20_000 + b"\r\n\r\nx"),
+        form(*[HEAD] * (PARTS_MAX + 1)),
+    ],
+)
+def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
+    with pytest.raises(Rejected, match="the form cannot be read"):
+        parts_of(body, "b")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\r\n" * 5_000_000, form(*[HEAD] * 100_000), b"--b\r\n" * 1_500_000],
+    ids=["empty lines", "parts", "delimiters"],
+)
+def test_a_hostile_form_is_refused_at_once(body: bytes) -> None:
+    def read() -> None:
+        with pytest.raises(Rejected):
+            parts_of(body, "b")
+
+    assert quickest_s(read) < 0.2

@@ -1,0 +1,25 @@
+"""How the descriptors that a process may have are divided."""
+
+import pytest
+
+from perdure.app.descriptors import Shares
+
+
+@pytest.mark.parametrize("descriptors", [64, 256, 1024, 4096, 20_000, 1_000_000])
+def test_everybody_gets_a_share_and_nobody_more_than_there_is(descriptors: int) -> None:
+    shares = Shares.of(descriptors)
+    carried = shares.connections
+    used = shares.turns + carried.newcomers + carried.signed_in + carried.operators
+
+    assert min(shares.turns, carried.newcomers, carried.signed_in) >= 1
+    # Some are left for the store, the log and the platforms.
+    assert used <= descriptors - descriptors // 20 or used <= descriptors - 192
+    # Whoever has a turn can also read its answer.
+    assert carried.signed_in >= shares.turns
+
+
+def test_with_the_limit_of_this_bench_nine_thousand_streams_are_carried() -> None:
+    shares = Shares.of(20_000)
+
+    assert shares.turns >= 9_000
+    assert shares.connections.signed_in >= 9_000
