@@ -225,6 +225,21 @@ async def test_a_second_signal_waits_for_nothing(tmp_path: Path, fault: str) -> 
     assert before.node.parked == ((0, 1) if fault else (1, 0))
 
 
+@pytest.mark.parametrize("is_restart", [False, True], ids=["drain", "restart"])
+async def test_whoever_asks_for_the_end_has_told_of_it_at_once(
+    tmp_path: Path, is_restart: bool
+) -> None:
+    """The loop may stand still before anything else of it has run."""
+    told: list[str] = []
+    async with life(tmp_path) as before:
+        before.node.when_drain_requested(lambda: told.append("at once"))
+        before.node.request_drain(then_restart=is_restart)
+        assert told == ["at once"]
+
+        before.node.when_drain_requested(lambda: told.append("afterwards"))
+        assert told == ["at once", "afterwards"]
+
+
 @pytest.mark.parametrize("is_hurried", [False, True], ids=["one signal", "two signals"])
 async def test_a_platform_that_hangs_holds_up_no_end(tmp_path: Path, is_hurried: bool) -> None:
     platform, loop = HangingPlatform(), asyncio.get_running_loop()

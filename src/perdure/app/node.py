@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from urllib.parse import urlsplit
@@ -82,6 +82,9 @@ class Node:
             self._gateway.request_restart()
         else:
             self._gateway.request_drain(is_replaced=is_replaced)
+
+    def when_drain_requested(self, tell: Callable[[], None]) -> None:
+        self._gateway.when_drain_requested(tell)
 
     def hurry(self) -> None:
         self._gateway.hurry()

@@ -11,6 +11,7 @@ However a stop was asked for, it has a bound, which a thread enforces when nothi
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +19,7 @@ import structlog
 
 from perdure.app.environment import GAVE_UP
 from perdure.app.last_resort import LastResort
+from perdure.app.logs import LAST_LINES_S
 from perdure.app.node import Node
 
 # How much longer than its drain a stop may take before the last resort ends it; the log's last line
@@ -55,9 +57,12 @@ class Signals:
         self._reload = reload
         self._port = port
         self._stop_within_s = drain_s + MARGIN_S
+        # Not when the node's own task wakes up: a loop that stands still right after it has
+        # answered a request to restart never wakes it, and the process would hang for good.
+        node.when_drain_requested(self._bound_stop)
 
-    def bound_stop(self) -> None:
-        """A stop has begun, by a signal or over HTTP: from now on it has to end in time."""
+    def _bound_stop(self) -> None:
+        """Bound a stop that was asked for by a signal, over HTTP or in a chat."""
         self._is_ending = True
         self._last_resort.end_within(self._stop_within_s)
 
@@ -77,9 +82,16 @@ class Signals:
 
     def _give_up(self) -> None:
         """Runs on the last resort's thread, when the time of the stop is up."""
+        # A loop that stands still in the middle of a log line holds the log's lock for good:
+        # whoever tells of it may wait for ever, and we do not.
+        telling = threading.Thread(target=self._tell_of_giving_up, daemon=True)
+        telling.start()
+        telling.join(LAST_LINES_S)
+        self._leave(self._port if self.is_restart else None)
+
+    def _tell_of_giving_up(self) -> None:
         log.warning(GAVE_UP, turns=self._node.running if self._node else 0)
         self.write_log()
-        self._leave(self._port if self.is_restart else None)
 
     @property
     def is_restart(self) -> bool:

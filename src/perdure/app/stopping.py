@@ -1,4 +1,4 @@
-"""A stop: it gets its bound, and the log says whom it waits for and how it ended."""
+"""A stop: the log says whom it waits for and how it ended. Its bound is set by `app/signals.py`."""
 
 import time
 
@@ -20,7 +20,6 @@ class Stop:
         self._began_s = 0.0
 
     def begin(self, node: Node) -> None:
-        self._signals.bound_stop()
         self._node = node
         self._began_s = time.monotonic()
         asked_by = self._signals.name or "request"

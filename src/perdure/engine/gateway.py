@@ -103,6 +103,7 @@ class Gateway:
         self._claiming: asyncio.Task[None] | None = None
         self._restart_session: SessionId | None = None
         self.drain_requested = asyncio.Event()
+        self._tell_of_request: Callable[[], None] = lambda: None
         self._name = ""
         self._is_serving = False
         self._stumbled_s = -math.inf
@@ -205,15 +206,27 @@ class Gateway:
         self._hurry.set()
         self.ending.hurry()
 
+    def when_drain_requested(self, tell: Callable[[], None]) -> None:
+        """Call `tell` within each request for a drain or a restart, and now if there was one."""
+        self._tell_of_request = tell
+        if self.drain_requested.is_set():
+            tell()
+
     def request_drain(self, *, is_replaced: bool = False) -> None:
         """`is_replaced`: another process takes over, which to people is a restart."""
         self._is_replaced = self._is_replaced or is_replaced
-        self.drain_requested.set()
+        self._request()
 
     def request_restart(self, session: SessionId | None = None) -> None:
         """Drain and come back; the people of `session` asked for it and are told there."""
         self.is_restarting = True
         self._restart_session = session or self._restart_session
+        self._request()
+
+    def _request(self) -> None:
+        # Told first, and before whoever asked is answered: if the loop stands still from here on,
+        # nobody who waits for the event ever wakes up, and the end would have no bound.
+        self._tell_of_request()
         self.drain_requested.set()
 
     @property
