@@ -497,6 +497,7 @@ async def gateway_factory(
             environ={**_clean_environment(), **(environ or {})},
             clock=SystemClock(),
             open_files=open_files,
+            is_executed=request.node.get_closest_marker("executed") is not None,
         )
         started.append(gateway)
         await gateway.start()

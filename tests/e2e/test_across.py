@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from perdure.app.system import SystemClock
-from perdure.testkit.command import Result, run_command
+from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import Shown, wait_until
-from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 StartGateway = Callable[..., Awaitable[GatewayProcess]]

@@ -24,9 +24,9 @@ from perdure.app.client import node_client
 from perdure.app.presence import silent_node
 from perdure.app.system import SystemClock
 from perdure.cli.records import hits
-from perdure.testkit.command import Result, run_command
+from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
 from perdure.testkit.http import Client
-from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.testkit.process import GatewayProcess
 from perdure.web import records
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -423,6 +423,8 @@ async def test_in_a_terminal_a_command_is_answered_once_and_an_errand_is_not_wai
         window.type("and now this\n")
         await until(lambda: 'You said: "and now this"' in window.seen, what="the answer")
         assert "[notice]" not in window.seen
+        await window.shows('You said: "and now this"')
+        await window.shows("> ")
         window.type("\x04")
         assert await window.ends() == 0
 

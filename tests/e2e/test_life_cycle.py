@@ -22,10 +22,11 @@ from perdure.app.system import SystemClock
 from perdure.app.systemd import Notifier
 from perdure.domain.announcing import Drain, UnderWay, shutdown_text
 from perdure.domain.recovery import Policy, Resume
+from perdure.testkit.command import TRUSTS_NOBODY
 from perdure.testkit.http import Client
-from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.testkit.process import GatewayProcess
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.executed]
 Factory = Callable[..., Awaitable[GatewayProcess]]
 DEADLINE_S = 30.0
 POLL_S = 0.02

@@ -12,7 +12,7 @@ from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.process import GatewayProcess
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.executed]
 CALLS = 800
 AT_ONCE = 16
 QUESTION = "What grows here? " * 1_800

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from perdure.app.system import SystemClock
-from perdure.testkit.process import TRUSTS_NOBODY
+from perdure.testkit.command import TRUSTS_NOBODY
 
 pytestmark = pytest.mark.timeout(60)
 DEADLINE_S = 30.0

@@ -19,6 +19,7 @@ from perdure.testkit.process import GatewayProcess
 
 pytestmark = [
     pytest.mark.timeout(120),
+    pytest.mark.executed,
     pytest.mark.skipif(sys.platform != "linux", reason="other systems tell it otherwise"),
 ]
 Factory = Callable[..., Awaitable[GatewayProcess]]

@@ -5,7 +5,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.domain.codec import KIND_OF, KINDS, decode, encode
@@ -46,6 +46,7 @@ from perdure.domain.events import (
     Usage,
 )
 from perdure.domain.forwards import Passage
+from perdure.domain.kinds import TurnKind
 from perdure.domain.options import Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
 from perdure.domain.stickers import Sticker
@@ -105,7 +106,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         turn=ids,
         message=ids,
         text=text,
-        kind=text,
+        kind=st.sampled_from(TurnKind),
         agent=text,
         attachments=some_attachments,
         instructions=text,
@@ -257,8 +258,11 @@ def test_every_kind_has_a_name_and_is_tried() -> None:
     assert set(KINDS.values()) == set(get_args(AnyEvent)) == set(EVENTS) == set(KIND_OF)
 
 
-@given(st.one_of(list(EVENTS.values())))
-def test_what_is_encoded_is_decoded(event: AnyEvent) -> None:
+@pytest.mark.parametrize("written", EVENTS, ids=lambda each: each.__name__)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_what_is_encoded_is_decoded(written: type[AnyEvent], data: st.DataObject) -> None:
+    event = data.draw(EVENTS[written])
     kind, body = encode(event)
 
     assert decode(kind, body) == event

@@ -108,6 +108,18 @@ async def inhabited(
 ) -> AsyncIterator[tuple[Store, Supervisor, PrincipalId]]:
     async with opened(driver, media, clock) as store, Supervisor() as supervisor:
         yield store, supervisor, await admitted(store, "person")
+        await all_end(supervisor, clock)
+
+
+async def all_end(supervisor: Supervisor, clock: VirtualClock) -> None:
+    """Let time pass until every task has ended: one may rest for a moment after a failure."""
+    async with asyncio.TaskGroup() as group:
+        finished = group.create_task(supervisor.finished())
+
+        async def is_over() -> bool:
+            return finished.done()
+
+        await until(is_over, "the end of every task", clock)
 
 
 def hello(

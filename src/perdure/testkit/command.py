@@ -1,6 +1,8 @@
-"""The command line as a test calls it: `await run_command(["status"], environ={…})`."""
+"""The command line as a test calls it: `await run_command(["status"], environ={…})`, and commands
+that go on while the test does."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import select
@@ -11,14 +13,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from io import RawIOBase
-from typing import Any, Final
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
 
 import msgspec
 
-from perdure.testkit.nursery import Request
+from perdure.testkit.nursery import ROOM, Request
 
 DEADLINE_S: Final = 30.0
+# A process under test speaks TLS to nobody, and reading the machine's authorities would take a
+# fifth of its start.
+TRUSTS_NOBODY: Final = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -37,11 +42,17 @@ class _Nursery:
     def __init__(self) -> None:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "perdure.testkit.nursery"],
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", "perdure.testkit.nursery", ROOM],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
+                env={**os.environ, **TRUSTS_NOBODY},  # noqa: TID251 - as it would be inherited
             )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self.requests.close()
+        self._process.wait(DEADLINE_S)
 
 
 @cache
@@ -49,37 +60,92 @@ def _nursery() -> _Nursery:
     return _Nursery()
 
 
+class Born:
+    """A command that runs: as much of `asyncio.subprocess.Process` as its owners need."""
+
+    def __init__(self, told: int) -> None:
+        """`told` is the pipe into which its id and its exit code are written."""
+        self._told = told
+        self._code: int | None = None
+        self.pid = int(self._read_until(b" "))
+        os.set_blocking(told, False)
+
+    def _read_until(self, end: bytes) -> bytes:
+        read = b""
+        while not read.endswith(end):
+            read += os.read(self._told, 1) or self._never_began()
+        return read
+
+    def _never_began(self) -> NoReturn:
+        os.close(self._told)
+        raise AssertionError("the nursery has not begun the command")
+
+    @property
+    def returncode(self) -> int | None:
+        if self._code is None:
+            with contextlib.suppress(BlockingIOError):
+                self._code = int(os.read(self._told, 16) or b"")
+                os.close(self._told)
+        return self._code
+
+    def send_signal(self, signal: int) -> None:
+        os.kill(self.pid, signal)
+
+    async def wait(self) -> int:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        if self.returncode is None:
+            loop.add_reader(self._told, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(self._told)
+        code = self.returncode
+        assert code is not None
+        return code
+
+    def wait_for_long(self) -> int:
+        """Wait outside of an event loop, and kill what takes too long."""
+        if not select.select([self._told], [], [], DEADLINE_S)[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f"the command did not end in {DEADLINE_S:g} s")
+        code = self.returncode
+        assert code is not None
+        return code
+
+
+def born(request: Request, output: IO[bytes]) -> Born:
+    """Begin a command that reads nothing and prints everything into one file."""
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - it is no file of ours
+        return _born(request, [nothing.fileno(), output.fileno(), output.fileno()])
+
+
+def _born(request: Request, streams: list[int]) -> Born:
+    hears, tells = os.pipe()
+    try:
+        socket.send_fds(_nursery().requests, [msgspec.json.encode(request)], [*streams, tells])
+    finally:
+        os.close(tells)
+    return Born(hears)
+
+
 async def run_command(
     arguments: Sequence[str], *, environ: Mapping[str, str], stdin: str = ""
 ) -> Result:
     """Run `perdure` in a process of its own, as `python -m perdure` does, and wait for its end."""
-    return await asyncio.to_thread(_run, Request(list(arguments), dict(environ)), stdin)
+    request = Request(list(arguments), dict(environ), str(Path.cwd()))
+    return await asyncio.to_thread(_run, request, stdin)
 
 
 def _run(request: Request, stdin: str) -> Result:
     reads, writes = os.pipe()
-    hears, tells = os.pipe()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        streams = [reads, out.fileno(), err.fileno(), tells]
-        socket.send_fds(_nursery().requests, [msgspec.json.encode(request)], streams)
+        command = _born(request, [reads, out.fileno(), err.fileno()])
         os.close(reads)
-        os.close(tells)
         with os.fdopen(writes, "wb") as given, contextlib.suppress(BrokenPipeError):
             given.write(stdin.encode())
             given.flush()
-        with os.fdopen(hears, "rb", buffering=0) as told:
-            code = _code(told)
+        code = command.wait_for_long()
         out.seek(0)
         err.seek(0)
         return Result(code, out.read().decode(), err.read().decode())
-
-
-def _code(told: RawIOBase) -> int:
-    """Wait for the exit code of a command, and kill one that takes too long."""
-    pid = b""
-    while not pid.endswith(b" "):
-        pid += told.read(1) or b""
-    if not select.select([told], [], [], DEADLINE_S)[0]:
-        os.kill(int(pid), signal.SIGKILL)
-        raise AssertionError(f"the command did not end in {DEADLINE_S:g} s")
-    return int(told.read() or b"")

@@ -1,11 +1,14 @@
 """The parent of many commands: it has imported everything once, and forks for each of them.
 
 `python -m perdure.testkit.nursery` serves a socket that it gets as its standard input. Each request
-brings the command's three streams and a pipe for its exit code. A command is a process of its own
-with its own environment and arguments; only the import of its modules, which takes nine tenths of
-its time, has happened before. It ends with whoever started it.
+brings the command's three streams and a pipe, into which the command writes its process id and
+whoever waits for it its exit code. A command is a process of its own with its own environment,
+folder and arguments, and others find it under its own command line; only the import of its modules,
+which takes nine tenths of its time, has happened before. The nursery ends with whoever started it.
 """
 
+import ctypes
+import gc
 import importlib
 import os
 import pkgutil
@@ -13,20 +16,41 @@ import runpy
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import msgspec
 
 REQUEST_BYTES_MAX = 1_000_000
+# The nursery is started with so many letters of command line, for commands to put theirs there.
+ROOM = "-" * 2000
 # What verbs import when they are called.
-_NEEDED = ("perdure.cli", "perdure.app.client", "perdure.app.offline", "perdure.store.store")
+_NEEDED = (
+    "perdure.cli",
+    "perdure.app",
+    "perdure.engine",
+    "perdure.web",
+    "perdure.agents.chat",
+    "perdure.agents.demo",
+    "perdure.store",
+    "perdure.store.operations",
+    "perdure.tools.builtin",
+    "uvloop",
+)
 
 
 class Request(msgspec.Struct, frozen=True):
+    """Say what to run. A `leader` has a session of its own. The `modules` are imported by the
+    nursery itself, for this command and for all later ones."""
+
     arguments: list[str]
     environ: dict[str, str]
+    folder: str = "."
+    is_leader: bool = False
+    modules: list[str] = []
 
 
 def _import_everything() -> None:
+    importlib.import_module("perdure.app.lean").import_structlog()
     for name in _NEEDED:
         module = importlib.import_module(name)
         for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
@@ -36,13 +60,17 @@ def _import_everything() -> None:
 def _next_command(requests: socket.socket) -> None:
     """Return in the process of a command, ready to run it; the nursery itself never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for a command has his own process
+    gc.freeze()  # what a collection does not touch, parent and child go on sharing
     while True:
         body, streams, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 4)
         if not body:
             os._exit(0)
+        request = msgspec.json.decode(body, type=Request)
+        for name in request.modules:
+            importlib.import_module(name)
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return _become(msgspec.json.decode(body, type=Request), streams, requests)
+            return _become(request, streams, requests)
         for stream in streams:
             os.close(stream)
 
@@ -50,21 +78,37 @@ def _next_command(requests: socket.socket) -> None:
 def _become(request: Request, streams: list[int], requests: socket.socket) -> None:
     *standard, told = streams
     command = os.fork()
+    requests.close()
     if command:
         for stream in standard:
             os.close(stream)
-        os.write(told, f"{command} ".encode())
         _, status = os.waitpid(command, 0)
         os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
+    if request.is_leader:
+        os.setsid()
+    # Whoever reads the number may signal the whole group from here on.
+    os.write(told, f"{os.getpid()} ".encode())
     os.close(told)
-    requests.close()
     for number, stream in enumerate(standard):
         os.dup2(stream, number)
         os.close(stream)
+    os.chdir(request.folder)
     os.environ.clear()  # noqa: TID251 - it is the command's from here on
     os.environ.update(request.environ)  # noqa: TID251 - as above
     sys.argv = ["perdure", *request.arguments]
+    sys.orig_argv = [sys.executable, "-m", "perdure", *request.arguments]
+    _show_command_line(sys.orig_argv)
+
+
+def _show_command_line(words: list[str]) -> None:
+    """Write it over the nursery's, where the kernel reads it for `/proc`."""
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return
+    start, end = (int(each) for each in stat.read_text().rpartition(")")[2].split()[45:47])
+    line = b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
+    ctypes.memmove(start, line[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 if __name__ == "__main__":

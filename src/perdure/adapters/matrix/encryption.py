@@ -101,8 +101,9 @@ class Vault:
         keys.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._client = _Client(wire, keys, user, device)
         self._client.restore_login(user, device, wire.token)
-        # One at a time: the library refuses to share a room's key while it is sharing it.
-        self._sharing = asyncio.Lock()
+        # One at a time: the library refuses to share a room's key while it is sharing it, and what
+        # its requests meet belongs to whoever asked for them.
+        self._asking = asyncio.Lock()
 
     def close(self) -> None:
         if self._client.store is not None:
@@ -150,14 +151,14 @@ class Vault:
     async def keep_up(self) -> None:
         """What a device owes to others: its keys, and looking up theirs."""
         client = self._client
-        await client.send_to_device_messages()
-        if client.should_upload_keys:
-            await client.keys_upload()
-        if client.should_query_keys:
-            await client.keys_query()
-        if client.should_claim_keys:
-            await client.keys_claim(client.get_users_for_key_claiming())
-        client.failures.clear()
+        async with self._asking:
+            await client.send_to_device_messages()
+            if client.should_upload_keys:
+                await client.keys_upload()
+            if client.should_query_keys:
+                await client.keys_query()
+            if client.should_claim_keys:
+                await client.keys_claim(client.get_users_for_key_claiming())
 
     def open(self, room: str, raw: msgspec.Raw) -> msgspec.Raw | None:
         """The event inside an encrypted one, or None while we lack its key."""
@@ -176,7 +177,7 @@ class Vault:
     async def seal(self, room: str, kind: str, content: object) -> tuple[str, msgspec.Raw]:
         """An event for everybody in the room: type and content as they are sent."""
         client = self._client
-        async with self._sharing:
+        async with self._asking:
             client.rooms.setdefault(room, nio.MatrixRoom(room, client.user_id)).encrypted = True
             try:
                 await self._prepare(room)
