@@ -15,9 +15,10 @@ import pytest
 
 from perdure.adapters.webhook.signing import key_of, signed_headers
 from perdure.testkit import model_script as script
+from perdure.testkit.command import TRUSTS_NOBODY
 from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSB0ZXN0cywgbG9uZyBlbm91Z2g="

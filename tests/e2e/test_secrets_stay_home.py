@@ -11,9 +11,10 @@ import aiohttp
 import pytest
 
 from perdure.testkit import model_script as script
+from perdure.testkit.command import TRUSTS_NOBODY
 from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import TRUSTS_NOBODY, GatewayProcess
+from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 CANARIES = ("canary-user", "canary-word", "canary-folder")
