@@ -438,7 +438,7 @@ def complaints(messages: Sequence[Message]) -> list[str]:
     ]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     policy=POLICIES,
     answers=st.lists(ANSWERS, max_size=8),
