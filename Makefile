@@ -29,7 +29,7 @@ run: $(SETUP) ## start the gateway; ARGS="--port 0" passes options to `perdure s
 
 test: $(DEV) ## install what the tests need and run the whole suite; ARGS go to pytest
 	@scripts/test-peers
-	$(PYTEST) -n 6 --durations 15 $(ARGS)
+	$(PYTEST) -n 4 --durations 15 $(ARGS)
 
 check: $(DEV) ## formatting, lint, types and the import contracts
 	.venv/bin/ruff format --check .

@@ -35,7 +35,8 @@ def closed_pipe() -> Iterator[int]:
 
 
 def environment(home: Path, **environ: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    foreign = ("PERDURE_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {
         **kept,
         **TRUSTS_NOBODY,

@@ -160,7 +160,7 @@ def test_code_is_code_and_heads_are_there_in_every_piece(text: str, limit: int) 
 
 
 @given(text=scraps, limit=st.integers(6, 120), size=st.sampled_from([len, escaped_size]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_text_whatever_is_lost(text: str, limit: int, size: Callable[[str], int]) -> None:
     parts = split(text, size=size, limit=limit)
     assert is_within(letters(text), letters("".join(parts)))
@@ -177,7 +177,7 @@ def test_a_cut_is_the_longest_prefix_that_fits(text: str, unit: Unit, limit: int
 
 
 @given(text=scraps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_healing_twice_is_healing_once(text: str) -> None:
     once = heal(text)
     assert heal(once) == once
@@ -255,7 +255,7 @@ def check_html(text: str) -> None:
 
 
 @given(text=st.one_of(scraps, documents))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_html_is_well_formed_and_allowed(text: str) -> None:
     check_html(text)
 

@@ -160,7 +160,7 @@ def test_what_is_told_of_an_answer_with_thoughts(written: str, told: str) -> Non
 
 
 @given(words=pieces, at=st.lists(st.integers(0, 200), max_size=8), is_finished=st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(words=["<think>", "</", "a"], at=[9], is_finished=True)
 def test_where_a_text_is_cut_makes_no_difference(
     words: list[str], at: list[int], *, is_finished: bool

@@ -29,23 +29,28 @@ _BY_CODE: Final = {
 def conduct(work: Callable[[], int | None]) -> NoReturn:
     """Do a verb's work and leave the process with its code."""
     try:
-        code = work()
+        code = _code_of(work)
         sys.stdout.flush()
-    except PerdureError as error:
-        code = _failed(error)
-    except BaseExceptionGroup as group:
-        # What fails below a task group comes wrapped in it.
-        foreseen, rest = group.split((PerdureError, BrokenPipeError))
-        if foreseen is None or rest is not None:
-            raise
-        code = _failed_first(foreseen)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
     except OSError as error:
         if not _is_of_output(error):
             raise
         code = _output_lost(error)
     raise SystemExit(code or 0)
+
+
+def _code_of(work: Callable[[], int | None]) -> int | None:
+    try:
+        return work()
+    except PerdureError as error:
+        return _failed(error)
+    except BaseExceptionGroup as group:
+        # What fails below a task group comes wrapped in it.
+        foreseen, rest = group.split((PerdureError, BrokenPipeError))
+        if foreseen is None or rest is not None:
+            raise
+        return _failed_first(foreseen)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -22,7 +22,8 @@ def print_json(document: object) -> None:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
         text = json.dumps(msgspec.json.decode(text), separators=(",", ":"))
-    print(text)
+    # At once, so that output which takes nothing is found before the verb says how it ended.
+    print(text, flush=True)
 
 
 def in_json(text: str) -> str:

@@ -22,7 +22,7 @@ POINTS_MIN: Final = 15
 PAIRED_MAX: Final = 200  # few lives have more points
 EVERYWHERE: Final = "all"
 # Keeps `make test` within its time, however many scenarios there are.
-THINNED: Final = 5
+THINNED: Final = 10
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
