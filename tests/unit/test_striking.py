@@ -4,7 +4,7 @@ from itertools import takewhile
 
 from perdure.testkit.striking import EVERYWHERE, THINNED, Choice
 
-LAST = 50
+LAST = 100
 
 
 def sample(seed: int, strike: str = "", *, test: str = "a", every: int = 7) -> set[int]:
@@ -23,7 +23,7 @@ def test_chaos_strikes_everywhere_at_once() -> None:
 
 
 def test_tests_of_one_run_begin_at_different_points() -> None:
-    begun = {min(sample(3, test=f"test {number}")) for number in range(200)}
+    begun = {min(sample(3, test=f"test {number}")) for number in range(1000)}
     assert begun == set(range(7 * THINNED))
 
 
