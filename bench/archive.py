@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import apsw
 
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.domain.codec import encode
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.delivery import REPLY
-from perdure.domain.events import (
+from perdure.domain.ids import MessageId, NodeId, PrincipalId, TurnId
+from perdure.domain.journal.codec import encode
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     SessionOpened,
@@ -24,10 +25,9 @@ from perdure.domain.events import (
     TurnStarted,
     Usage,
 )
-from perdure.domain.ids import MessageId, NodeId, PrincipalId, TurnId
 from perdure.domain.outcomes import Outcome
-from perdure.store.dialect import words_of
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.drivers.dialect import words_of
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 
 FILE = "perdure.db"

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bench.report import Findings, Gate
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Fenced
-from perdure.domain.events import AnyEvent, ToolStarted
 from perdure.domain.ids import CallId
-from perdure.ports.turns import Claimed
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.journal.events import AnyEvent, ToolStarted
+from perdure.ports.turns.turns import Claimed
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one
 

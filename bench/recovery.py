@@ -15,9 +15,9 @@ import apsw
 from bench.flight import _allow_files
 from bench.processes import _furnish, environment
 from bench.report import Findings, Gate
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.domain.recovery import Policy
-from perdure.store.sqlite import SqliteDriver
+from perdure.app.wiring.system import SystemClock, SystemEntropy
+from perdure.domain.turn.recovery import Policy
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.model_script import hang
 from perdure.testkit.model_server import ModelServer

@@ -16,11 +16,13 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from bench.report import Findings, Gate
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.codec import encode
-from perdure.domain.events import (
+from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.codec import encode
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     Compacted,
@@ -30,12 +32,10 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.turns import Claimed, Settlement
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.turns.turns import Claimed, Settlement
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import reply_id
 

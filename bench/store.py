@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.report import Findings, Gate
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.domain.events import AnyEvent, ToolStarted
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.ids import CallId
-from perdure.ports.turns import Claimed
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.journal.events import AnyEvent, ToolStarted
+from perdure.ports.turns.turns import Claimed
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import run
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one

@@ -23,14 +23,14 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.checker import violations
 from perdure.domain.ids import NodeId
-from perdure.domain.quotas import NO_QUOTA, Quota
-from perdure.ports.history import Page
-from perdure.store.driver import Driver
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.ports.records.history import Page
+from perdure.store.drivers.driver import Driver
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit import hanging
 from perdure.testkit.commits import Commits, CountedDriver

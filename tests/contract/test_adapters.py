@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.config import parse
-from perdure.app.platforms import platforms
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.ports.adapter import Platform
-from perdure.ports.manifest import no_answers
+from perdure.app.config.loading import parse
+from perdure.app.config.platforms import platforms
+from perdure.app.wiring.system import SystemClock, SystemEntropy
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.platform.manifest import no_answers
 from perdure.testkit.adapter_suite import AdapterContract
 from perdure.testkit.cases.discord import DiscordCase
 from perdure.testkit.cases.matrix import MatrixCase

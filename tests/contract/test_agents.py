@@ -12,9 +12,9 @@ from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.demo.agent import DemoAgent
 from perdure.agents.demo.questions import long_answer
-from perdure.domain.events import Attachment
+from perdure.domain.journal.events import Attachment
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Block,
     CallBlock,
     MediaBlock,
@@ -28,8 +28,8 @@ from perdure.domain.prompt import (
     assemble,
     extend,
 )
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text, Thinking
-from perdure.ports.agent import Agent
+from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text, Thinking
+from perdure.ports.turns.agent import Agent
 from perdure.testkit.agent import LooseWork
 from perdure.testkit.model_script import (
     ModelRequest,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.ports.clock import Clock
-from perdure.ports.entropy import Entropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.entropy import Entropy
 from perdure.testkit.system import START_MS, SeededEntropy, VirtualClock
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from perdure.app.config import Secret, TranscriberConfig
-from perdure.app.file_reading import FileReader
-from perdure.app.reading_child import reading_of
-from perdure.app.transcribing import transcriber_of
-from perdure.app.web_fetching import WebFetcher
+from perdure.app.config.loading import Secret, TranscriberConfig
+from perdure.app.wiring.file_reading import FileReader
+from perdure.app.wiring.reading_child import reading_of
+from perdure.app.wiring.transcribing import transcriber_of
+from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
 from perdure.domain.reading.texts import Reading
-from perdure.ports.media import UNREACHABLE, Source
+from perdure.ports.records.media import UNREACHABLE, Source
 from perdure.testkit.file_server import FileServer
 
 

@@ -4,16 +4,16 @@ import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.updates import Update
-from perdure.ports.access import Caller
-from perdure.ports.history import Page
-from perdure.ports.outbox import Part
-from perdure.store.operations import access
-from perdure.store.operations.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.people.access import Caller
+from perdure.ports.records.history import Page
+from perdure.store.operations.people import access
+from perdure.store.operations.people.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
 from perdure.testkit.system import VirtualClock

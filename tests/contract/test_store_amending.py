@@ -7,7 +7,8 @@ import pytest
 
 from perdure.domain.delivery import GONE, KEPT, WITHDRAWN, Capabilities, PartState, Step
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Transient
-from perdure.domain.events import (
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import (
     HeadMoved,
     NoticePosted,
     SteerTaken,
@@ -15,22 +16,21 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.journal.records import PartView
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
-from perdure.domain.prompt import Request, TextBlock
-from perdure.domain.records import PartView
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Effect, Update
-from perdure.engine.feed import Feed
-from perdure.engine.handover import Handovers
-from perdure.engine.leases import NodeLease
-from perdure.engine.outbox import OutboxPump
-from perdure.engine.surfaces import Surfaces
-from perdure.engine.wakes import Bus
-from perdure.ports.adapter import Delete
-from perdure.ports.outbox import Part
-from perdure.ports.turns import Claimed
-from perdure.store.operations import amending
+from perdure.domain.prompt.prompt import Request, TextBlock
+from perdure.engine.delivery.handover import Handovers
+from perdure.engine.delivery.outbox import OutboxPump
+from perdure.engine.delivery.surfaces import Surfaces
+from perdure.engine.foundation.leases import NodeLease
+from perdure.engine.foundation.wakes import Bus
+from perdure.engine.watching.feed import Feed
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.platform.adapter import Delete
+from perdure.ports.turns.turns import Claimed
+from perdure.store.operations.accepting import amending
 from perdure.store.store import Store
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.stores import (

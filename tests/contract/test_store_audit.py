@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from perdure.app.verify import Verdict, verify
+from perdure.app.operate.verify import Verdict, verify
 from perdure.domain.ids import SessionId
-from perdure.ports.audit import Mark
-from perdure.store.operations import auditing
+from perdure.ports.records.audit import Mark
+from perdure.store.operations.reading import auditing
 from perdure.store.statement import rows
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, flush, settle

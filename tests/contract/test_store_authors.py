@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.budgets import Amount, Budget, DailyBudgets
 from perdure.domain.errors import NotFound
-from perdure.domain.events import TurnQueued, Usage
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import TurnQueued, Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.recovery import Policy, Resume
-from perdure.domain.updates import Accepted, Effect, Update
-from perdure.ports.budgets import Reservation
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.budgets import Amount, Budget, DailyBudgets
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.ports.turns.budgets import Reservation
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, claim_one, only, settle
 

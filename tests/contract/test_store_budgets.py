@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.budgets import (
+from perdure.domain.errors import Fenced
+from perdure.domain.journal.events import Usage
+from perdure.domain.outcomes import Interruption, Outcome
+from perdure.domain.people.budgets import (
     DAY_MS,
     Amount,
     Budget,
@@ -20,11 +23,8 @@ from perdure.domain.budgets import (
     Unit,
     day_of,
 )
-from perdure.domain.errors import Fenced
-from perdure.domain.events import Usage
-from perdure.domain.outcomes import Interruption, Outcome
-from perdure.ports.budgets import Reservation
-from perdure.ports.turns import Claimed, Settlement
+from perdure.ports.turns.budgets import Reservation
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, admitted, claim_one, message
 from perdure.testkit.system import VirtualClock

@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.compaction import KEEP_TURNS_MIN
+from perdure.domain.content.stickers import WAIT_MS, Sticker
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import Attachment, TurnRequeued
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import Attachment, TurnRequeued
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.stickers import WAIT_MS, Sticker
-from perdure.domain.updates import Update
+from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.prompt.compaction import KEEP_TURNS_MIN
 from perdure.domain.waits import AT_ONCE
-from perdure.ports.access import Caller
-from perdure.ports.media import Found
-from perdure.store.operations.access import WRONG_MAX
+from perdure.ports.people.access import Caller
+from perdure.ports.records.media import Found
+from perdure.store.operations.people.access import WRONG_MAX
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, claim_one, message, only, settle
 from perdure.testkit.system import VirtualClock

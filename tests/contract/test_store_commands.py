@@ -10,8 +10,9 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from perdure.domain.compaction import KEEP_TURNS_MAX, background
-from perdure.domain.events import (
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     CommandTaken,
@@ -25,15 +26,14 @@ from perdure.domain.events import (
     TitleSet,
     TurnQueued,
 )
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind
-from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.prompt import TextBlock, messages_of
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Effect
-from perdure.ports.history import Page, Snapshot
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.prompt.compaction import KEEP_TURNS_MAX, background
+from perdure.domain.prompt.prompt import TextBlock, messages_of
+from perdure.ports.records.history import Page, Snapshot
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

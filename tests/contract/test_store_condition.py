@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.store import condition as module
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import MakeOp, NotRun, Op, rows
 from perdure.store.store import Store
 from perdure.testkit.stores import Person

@@ -2,11 +2,11 @@
 
 import pytest
 
-from perdure.domain.events import TurnQueued
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.outcomes import Interruption, Outcome, StopReason
-from perdure.domain.prompt import Note, TextBlock
-from perdure.domain.recovery import Policy, Resume
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.prompt.prompt import Note, TextBlock
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict
-from perdure.ports.outbox import Part
+from perdure.ports.delivery.outbox import Part
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, settle
 from perdure.testkit.system import VirtualClock

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.attachments import in_words
 from perdure.domain.errors import Conflict, NotFound, Permanent
-from perdure.domain.events import (
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import (
     Attachment,
     MediaFetched,
     MediaLost,
@@ -19,13 +20,12 @@ from perdure.domain.events import (
     NoticePosted,
     TurnQueued,
 )
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt import MediaBlock, messages_of
+from perdure.domain.prompt.prompt import MediaBlock, messages_of
 from perdure.domain.reading.texts import Reading
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Effect, Update
-from perdure.ports.media import SHARDS, Fetch, Found, Late
+from perdure.ports.records.media import SHARDS, Fetch, Found, Late
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from perdure.domain.events import AnyEvent, SteerTaken, TurnAmended, TurnQueued
-from perdure.domain.forwards import Forward, Words, told, with_forwards
+from perdure.domain.content.forwards import Forward, Words, told, with_forwards
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import AnyEvent, SteerTaken, TurnAmended, TurnQueued
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.updates import Accepted, Effect, Update
-from perdure.ports.turns import Claimed
-from perdure.store.operations.line import ALBUM_MS
+from perdure.ports.turns.turns import Claimed
+from perdure.store.operations.turns.line import ALBUM_MS
 from perdure.store.store import Store
 from perdure.testkit.stores import assert_sound, claim_one, message, only, settle
 from perdure.testkit.system import VirtualClock

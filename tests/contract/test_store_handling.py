@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perdure.domain.address import Address
-from perdure.store.driver import Driver
+from perdure.store.drivers.driver import Driver
 from perdure.store.store import Store
 from perdure.testkit.system import SeededEntropy, VirtualClock
 

@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import (
+from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.journal.events import (
     Recorded,
     ToolFinished,
     ToolStarted,
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.journal.transcript import entries_of, parent_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, Repeat
-from perdure.domain.transcript import entries_of, parent_of
-from perdure.ports.access import Caller, Letter
-from perdure.ports.history import PAGE_BYTES, Page
+from perdure.ports.people.access import Caller, Letter
+from perdure.ports.records.history import PAGE_BYTES, Page
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,

@@ -1,8 +1,8 @@
 """A session that nobody spoke in for as long as was configured is left by the next message."""
 
-from perdure.domain.events import NoticePosted, SessionClosed, TurnQueued
-from perdure.domain.menu import Menu
-from perdure.domain.recovery import IDLE
+from perdure.domain.journal.events import NoticePosted, SessionClosed, TurnQueued
+from perdure.domain.people.menu import Menu
+from perdure.domain.turn.recovery import IDLE
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, message, settle
 from perdure.testkit.system import VirtualClock

@@ -8,8 +8,14 @@ import msgspec
 import pytest
 
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
-from perdure.domain.events import AssistantSaid, ToolFinished, ToolStarted, TurnQueued, TurnSettled
 from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnSettled,
+)
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
 from perdure.domain.text import storable

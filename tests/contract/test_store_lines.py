@@ -4,8 +4,8 @@ import pytest
 
 from perdure.domain.delivery import KEPT, PartState, Step
 from perdure.domain.ids import PartId
-from perdure.ports.outbox import Bubble, Part
-from perdure.ports.turns import Claimed
+from perdure.ports.delivery.outbox import Bubble, Part
+from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, settle
 

@@ -10,17 +10,17 @@ from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound
-from perdure.domain.events import CommandTaken, NoticePosted
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import CommandTaken, NoticePosted
+from perdure.domain.journal.transcript import Entry
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
-from perdure.domain.transcript import Entry
-from perdure.domain.updates import Accepted, Update
-from perdure.domain.watching import Position, StateNews
-from perdure.engine.feed import Feed
-from perdure.engine.watch import Watchers
-from perdure.ports.history import Page, Snapshot
-from perdure.ports.places import Sending
+from perdure.domain.turn.watching import Position, StateNews
+from perdure.engine.watching.feed import Feed
+from perdure.engine.watching.watch import Watchers
+from perdure.ports.people.places import Sending
+from perdure.ports.records.history import Page, Snapshot
 from perdure.store.operations.commands.linking import (
     CODE_MS,
     IN_A_GROUP,

@@ -1,6 +1,8 @@
 """A turn that is longer than a page is read in pieces, and told as if it were read at once."""
 
-from perdure.domain.events import (
+from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     Recorded,
@@ -10,15 +12,13 @@ from perdure.domain.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
-from perdure.domain.in_short import SHOWN_MAX
+from perdure.domain.journal.in_short import SHOWN_MAX
+from perdure.domain.journal.records import ToldTurn
+from perdure.domain.journal.transcript import Entry, entries_of, entries_of_session
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending
-from perdure.domain.records import ToldTurn
-from perdure.domain.transcript import Entry, entries_of, entries_of_session
-from perdure.domain.updates import Update
-from perdure.ports.history import PAGE_BYTES
-from perdure.ports.turns import Lease
+from perdure.ports.records.history import PAGE_BYTES
+from perdure.ports.turns.turns import Lease
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, only, settle, turn_of
 

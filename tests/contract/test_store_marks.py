@@ -7,14 +7,14 @@ import pytest
 from msgspec import structs
 
 from perdure.domain.delivery import PartState, Step
-from perdure.domain.endings import REPLACED_MARK, STOPPED_MARK
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.records import PartView
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Interruption
-from perdure.domain.records import PartView
-from perdure.domain.recovery import Policy, Resume
-from perdure.domain.updates import Accepted
-from perdure.ports.turns import Claimed
+from perdure.domain.people.menu import Menu
+from perdure.domain.turn.endings import REPLACED_MARK, STOPPED_MARK
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,

@@ -7,11 +7,11 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Rejected
-from perdure.domain.events import CommandTaken
 from perdure.domain.ids import ConversationId, PrincipalId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import CommandTaken
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, told
-from perdure.domain.updates import Update
+from perdure.domain.people.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, told
 from perdure.store.statement import rows
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, only, settle

@@ -10,23 +10,23 @@ import asyncpg
 import msgspec
 import pytest
 
-from perdure.app import verify
+from perdure.app.operate import verify
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, Corrupt, Rejected
-from perdure.domain.events import TitleSet
 from perdure.domain.ids import MessageId, PrincipalId, SessionId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import TitleSet
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
-from perdure.domain.updates import Update
 from perdure.domain.waits import AT_ONCE
-from perdure.ports.history import Page
+from perdure.ports.records.history import Page
 from perdure.store import migrations
-from perdure.store.dialect import Searchable
-from perdure.store.driver import Driver
+from perdure.store.drivers.dialect import Searchable
+from perdure.store.drivers.driver import Driver
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.migrations import Migration
-from perdure.store.operations import turns
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.operations.turns import turns
 from perdure.store.statement import rows, run
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, problems_of, settle

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure.app import verify
+from perdure.app.operate import verify
 from perdure.domain.address import Address
 from perdure.domain.delivery import HEARD
-from perdure.domain.events import Attachment, CommandTaken
 from perdure.domain.ids import SessionId
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import Attachment, CommandTaken
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.updates import Accepted, Effect, Update
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, only, problems_of, settle
 

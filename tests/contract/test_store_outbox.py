@@ -12,8 +12,8 @@ from perdure.domain.delivery import LEGAL, PartState, Step
 from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.waits import AT_ONCE
-from perdure.ports.outbox import Part
-from perdure.store.operations.notices import notice
+from perdure.ports.delivery.outbox import Part
+from perdure.store.operations.delivery.notices import notice
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, assert_sound, claim_one, message, settle
 from perdure.testkit.system import VirtualClock

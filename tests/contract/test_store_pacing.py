@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from perdure.domain.delivery import PartState
-from perdure.ports.pacing import Pacing
+from perdure.ports.delivery.pacing import Pacing
 from perdure.store.store import Store
 from perdure.testkit.pacing import RememberedPacing
 from perdure.testkit.stores import Person, claim_one, settle

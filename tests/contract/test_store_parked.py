@@ -6,12 +6,12 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import PartState, Step
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PartId
+from perdure.domain.journal.records import LETTER
 from perdure.domain.outcomes import Outcome
-from perdure.domain.records import LETTER
-from perdure.ports.access import Letter
-from perdure.ports.history import Page
-from perdure.ports.outbox import Part
-from perdure.ports.turns import Settlement
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.people.access import Letter
+from perdure.ports.records.history import Page
+from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, reply_id
 from perdure.testkit.system import VirtualClock

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.domain.errors import Conflict, NotFound, Transient
 from perdure.domain.ids import MediaId, PrincipalId
-from perdure.ports.history import Page
+from perdure.ports.records.history import Page
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
 from perdure.testkit.system import VirtualClock

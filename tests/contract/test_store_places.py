@@ -8,19 +8,19 @@ import pytest
 from perdure.domain.address import Address, AddressForm
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict, NotFound, Rejected, Transient
-from perdure.domain.events import TurnQueued
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import TurnQueued
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.prompt import FROM_ELSEWHERE, Role, TextBlock, messages_of
-from perdure.domain.recovery import Policy
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.history import Page
-from perdure.ports.outbox import Part
-from perdure.ports.places import Sending, Sent
-from perdure.ports.principals import Principal
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.prompt.prompt import FROM_ELSEWHERE, Role, TextBlock, messages_of
+from perdure.domain.turn.recovery import Policy
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.people.places import Sending, Sent
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.history import Page
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from perdure.domain.errors import Conflict, Transient
-from perdure.domain.events import Attachment, AttemptInterrupted
+from perdure.domain.journal.events import Attachment, AttemptInterrupted
+from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.operations.nodes import LEASE_MS
-from perdure.store.postgres import PostgresDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     Person,

@@ -7,14 +7,14 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
-from perdure.domain.events import Attachment, MediaLost
 from perdure.domain.ids import MediaId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment, MediaLost
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.quotas import Kind, OverQuota, Quota
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.media import Found, Media
-from perdure.store.operations.quotas import _HELD
+from perdure.domain.people.quotas import Kind, OverQuota, Quota
+from perdure.ports.records.media import Found, Media
+from perdure.store.operations.people.quotas import _HELD
 from perdure.store.statement import row
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, settle

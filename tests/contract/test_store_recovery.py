@@ -10,11 +10,13 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.checker import violations
+from perdure.domain.content.forwards import Passage
 from perdure.domain.delivery import PartState, Step
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
-from perdure.domain.events import (
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     AttemptInterrupted,
@@ -33,23 +35,21 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.forwards import Passage
-from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.records import PartView, SessionRecord, TurnView
 from perdure.domain.kinds import TurnKind, UpdateKind
-from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome, Repeat
-from perdure.domain.prompt import TextBlock
-from perdure.domain.records import PartView, SessionRecord, TurnView
-from perdure.domain.recovery import (
+from perdure.domain.people.menu import Menu
+from perdure.domain.prompt.prompt import TextBlock
+from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
+from perdure.domain.turn.recovery import (
     HEARTBEAT_MS,
     Policy,
     Resume,
     acknowledgements,
     given_up_text,
 )
-from perdure.domain.updates import Accepted, Effect
-from perdure.ports.history import Page
-from perdure.ports.turns import Claimed
+from perdure.ports.records.history import Page
+from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

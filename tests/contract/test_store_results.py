@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from perdure.domain.address import HTTP
-from perdure.domain.endings import SILENT
-from perdure.domain.events import AssistantSaid, TurnQueued, TurnSettled
 from perdure.domain.ids import MessageId
+from perdure.domain.journal.events import AssistantSaid, TurnQueued, TurnSettled
 from perdure.domain.kinds import TurnKind
-from perdure.domain.menu import Menu
 from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
-from perdure.domain.recovery import Policy, Resume
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.menu import Menu
+from perdure.domain.turn.endings import SILENT
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, assert_sound, message, only, settle
 

@@ -8,11 +8,11 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.history import Page
-from perdure.store import reading
+from perdure.ports.records.history import Page
 from perdure.store.operations.commands import asking
+from perdure.store.ports import history as reading
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, settle, turn_of
 

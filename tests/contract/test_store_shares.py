@@ -3,12 +3,12 @@
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.events import Attachment
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.sharing import Shares
-from perdure.domain.updates import Accepted, Update
-from perdure.store.operations.turns import WINDOW
+from perdure.domain.people.sharing import Shares
+from perdure.store.operations.turns.turns import WINDOW
 from perdure.store.store import Store
 
 FILE = Attachment(reference="ref-1", name="report.txt", size=5)

@@ -4,18 +4,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure.domain.access import ACCESS_ENDED, Speaker
 from perdure.domain.address import HTTP, Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.errors import Fenced
-from perdure.domain.events import HeadMoved, SenderTraits, TurnQueued, TurnSettled
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import HeadMoved, SenderTraits, TurnQueued, TurnSettled
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.access import Caller
-from perdure.ports.places import Sending
-from perdure.ports.turns import Settlement
+from perdure.domain.people.access import ACCESS_ENDED, Speaker
+from perdure.ports.people.access import Caller
+from perdure.ports.people.places import Sending
+from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

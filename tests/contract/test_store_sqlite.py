@@ -11,38 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.verify import report
+from perdure.app.operate.verify import report
 from perdure.domain.errors import Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import NodeId
 from perdure.domain.outcomes import Interruption
-from perdure.store import sqlite_log
+from perdure.store.drivers import sqlite_log
+from perdure.store.drivers.sqlite import SqliteDriver
+from perdure.store.drivers.sqlite_dialect import SqliteDialect, in_sqlite
 from perdure.store.mint import Mint
-from perdure.store.operations import (
-    accept,
-    answers,
-    attaching,
-    auditing,
-    chains,
-    destinations,
-    doubts,
-    endings,
-    explaining,
-    fetching,
-    history,
-    journal,
-    line,
-    moves,
-    outbox,
-    pacing,
-    parked,
-    places,
-    recovery,
-    suspension,
-    turns,
-    undelivered,
-)
-from perdure.store.sqlite import SqliteDriver
-from perdure.store.sqlite_dialect import SqliteDialect, in_sqlite
+from perdure.store.operations import attaching, journal
+from perdure.store.operations.accepting import accept
+from perdure.store.operations.delivery import doubts, outbox, pacing, parked, undelivered
+from perdure.store.operations.files import fetching
+from perdure.store.operations.reading import answers, auditing, chains, explaining, history
+from perdure.store.operations.sessions import destinations, moves, places
+from perdure.store.operations.turns import endings, line, recovery, suspension, turns
 from perdure.store.statement import Op, Rows, row, rows, run
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, message
@@ -87,7 +70,7 @@ def count() -> Op[int]:
 OPEN = """
 import asyncio, sys
 from pathlib import Path
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 asyncio.run(SqliteDriver(Path(sys.argv[1])).open(now_ms=1))
 """
 

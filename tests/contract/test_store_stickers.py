@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.attachments import in_words
-from perdure.domain.events import Attachment, StickerDescribed, TurnQueued
+from perdure.domain.content.stickers import AGAIN_MS, WAIT_MS, Sticker
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import Attachment, StickerDescribed, TurnQueued
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prompt import MediaBlock
-from perdure.domain.stickers import AGAIN_MS, WAIT_MS, Sticker
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.media import Fetch, Found, Late
-from perdure.ports.stickers import Met
-from perdure.ports.turns import Claimed
+from perdure.domain.prompt.prompt import MediaBlock
+from perdure.ports.records.media import Fetch, Found, Late
+from perdure.ports.records.stickers import Met
+from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, assert_sound, claim_one, next_request, only, settle
 from perdure.testkit.system import VirtualClock

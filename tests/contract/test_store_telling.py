@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from perdure.domain.events import (
+from perdure.domain.ids import MediaId, MessageId, TurnId
+from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     AttemptInterrupted,
@@ -18,13 +19,12 @@ from perdure.domain.events import (
     ToolFinished,
     TurnQueued,
 )
-from perdure.domain.ids import MediaId, MessageId, TurnId
 from perdure.domain.kinds import ERRANDS, TurnKind
-from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
-from perdure.domain.prompt import Message, Note, ResultBlock, TextBlock
-from perdure.domain.recovery import Policy, Resume, Telling, acknowledgements
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.prompt.prompt import Message, Note, ResultBlock, TextBlock
+from perdure.domain.turn.recovery import Policy, Resume, Telling, acknowledgements
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

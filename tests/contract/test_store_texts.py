@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from perdure.domain.errors import NotFound
-from perdure.domain.memory import Memory, told
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prefix import Basis, KeptText, Origin, digest, kept, written
-from perdure.domain.rebuilding import MEMORY, Asked, spoken_in
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.memory import Memory, told
+from perdure.domain.prompt.prefix import Basis, KeptText, Origin, digest, kept, written
+from perdure.domain.turn.rebuilding import MEMORY, Asked, spoken_in
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.known_texts import KNOWN_MAX, KnownTexts
 from perdure.store.statement import rows
 from perdure.store.store import Store

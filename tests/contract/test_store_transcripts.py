@@ -2,14 +2,14 @@
 
 import pytest
 
-from perdure.app.config import Config
-from perdure.app.offline import store_answers
+from perdure.app.config.loading import Config
+from perdure.app.operate.offline import store_answers
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.records import ASKED_AGAIN, UNDONE
-from perdure.domain.transcript import Entry, entries_of_session
+from perdure.domain.journal.records import ASKED_AGAIN, UNDONE
+from perdure.domain.journal.transcript import Entry, entries_of_session
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, flush, settle
-from perdure.web import records
+from perdure.web.ops import records
 
 MANY = 100
 

@@ -8,7 +8,8 @@ import pytest
 
 from perdure.domain.address import HTTP
 from perdure.domain.errors import Fenced
-from perdure.domain.events import (
+from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
     InterruptionAcknowledged,
@@ -22,11 +23,10 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.journal.reach import Missed, Reach
 from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
-from perdure.domain.reach import Missed, Reach
-from perdure.domain.recovery import given_up_text
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.turn.recovery import given_up_text
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

@@ -4,10 +4,10 @@ import pytest
 
 from perdure.domain.address import HTTP
 from perdure.domain.delivery import PartState, Step
-from perdure.domain.events import NoticePosted
-from perdure.ports.history import Page
-from perdure.ports.outbox import Part
-from perdure.store.operations.undelivered import AGAIN_MS
+from perdure.domain.journal.events import NoticePosted
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.records.history import Page
+from perdure.store.operations.delivery.undelivered import AGAIN_MS
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, settle
 from perdure.testkit.system import VirtualClock

@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 from perdure.domain.errors import Conflict, Fenced, NotFound
-from perdure.domain.events import (
+from perdure.domain.ids import QuestionId, TurnId
+from perdure.domain.journal.events import (
     AnswerAwaited,
     AnswerReceived,
     AttemptInterrupted,
     ToolFinished,
     TurnSettled,
 )
-from perdure.domain.ids import QuestionId, TurnId
-from perdure.domain.next_action import Known, RunCalls, next_action
 from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome
-from perdure.domain.turn import State
-from perdure.ports.turns import Claimed
+from perdure.domain.turn.next_action import Known, RunCalls, next_action
+from perdure.domain.turn.turn import State
+from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

@@ -8,14 +8,14 @@ import apsw
 import pytest
 from bench.wal import Commit, Tail
 
-from perdure.domain.events import Usage
+from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prefix import Basis, Origin, digest, kept
-from perdure.domain.prefix import written as written_basis
-from perdure.ports.turns import Settlement
-from perdure.store import sqlite_pages
+from perdure.domain.prompt.prefix import Basis, Origin, digest, kept
+from perdure.domain.prompt.prefix import written as written_basis
+from perdure.ports.turns.turns import Settlement
+from perdure.store.drivers import sqlite_pages
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.migrations import Migration, shipped
-from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import message, piece, reply_id
 from perdure.testkit.system import SeededEntropy, VirtualClock

@@ -7,12 +7,12 @@ import jsonschema
 import pytest
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
-from perdure.domain.events import ToolCall, ToolFinished
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.outcomes import Ending, Repeat
-from perdure.domain.updates import Accepted
-from perdure.ports.history import PAGE_BYTES
-from perdure.ports.tools import Caller, ToolResult, Tools
+from perdure.ports.records.history import PAGE_BYTES
+from perdure.ports.turns.tools import Caller, ToolResult, Tools
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, said, settle
 from perdure.testkit.system import VirtualClock

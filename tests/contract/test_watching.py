@@ -12,14 +12,14 @@ import pytest
 
 from perdure.domain.errors import Transient
 from perdure.domain.ids import ConversationId, MessageId, SessionId
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.transcript import Entry
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.transcript import Entry
-from perdure.domain.updates import Accepted
-from perdure.domain.watching import Delta, News, OutcomeNews, Position, StateNews
-from perdure.engine import watch
-from perdure.engine.feed import Feed, Subscription
-from perdure.engine.watch import Watchers
-from perdure.ports.turns import Settlement
+from perdure.domain.turn.watching import Delta, News, OutcomeNews, Position, StateNews
+from perdure.engine.watching import watch
+from perdure.engine.watching.feed import Feed, Subscription
+from perdure.engine.watching.watch import Watchers
+from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,

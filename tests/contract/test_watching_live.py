@@ -9,12 +9,12 @@ import pytest
 
 from perdure.domain.errors import Transient
 from perdure.domain.ids import ConversationId, SessionId
-from perdure.domain.updates import Accepted
-from perdure.domain.watching import Delta, StateNews
-from perdure.engine.feed import Feed, Item, Subscription
-from perdure.engine.watch import QUIET_S, Watchers
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.turn.watching import Delta, StateNews
+from perdure.engine.watching.feed import Feed, Item, Subscription
+from perdure.engine.watching.watch import QUIET_S, Watchers
 from perdure.ports.gateway import Grown
-from perdure.ports.history import Archive, Conversations
+from perdure.ports.records.history import Archive, Conversations
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, flush, reply_id, settle
 from perdure.testkit.watching import one_by_one

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.peers.bot_api import BotApi, Fault

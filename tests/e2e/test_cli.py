@@ -20,14 +20,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.client import node_client
-from perdure.app.presence import silent_node
-from perdure.app.system import SystemClock
-from perdure.cli.records import hits
+from perdure.app.operate.client import node_client
+from perdure.app.operate.presence import silent_node
+from perdure.app.wiring.system import SystemClock
+from perdure.cli.verbs.records import hits
 from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
 from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess
-from perdure.web import records
+from perdure.web.ops import records
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
@@ -1164,7 +1164,7 @@ async def loaded_by(home: Path, *arguments: str, stdin: str = "") -> tuple[int |
         _, err = await process.communicate(stdin.encode())
     lines = [line for line in err.decode().splitlines() if line.startswith("import time:")]
     modules = {line.rpartition("|")[2].strip() for line in lines}
-    assert "perdure.app.client" in modules
+    assert "perdure.app.operate.client" in modules
     return process.returncode, {module.partition(".")[0] for module in modules}
 
 

@@ -14,15 +14,15 @@ from perdure.adapters.discord.adapter import make
 from perdure.adapters.discord.finding import PAGE, PAGES_MAX
 from perdure.adapters.discord.forums import TRIED_S
 from perdure.adapters.discord.manifest import DiscordSettings
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -37,7 +37,7 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.manifest import Around
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.discord_twin import DiscordTwinControl
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer

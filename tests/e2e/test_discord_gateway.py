@@ -11,7 +11,7 @@ import pytest_asyncio
 from simcord.backend.models import Channel, User
 from simcord.enums import ChannelType
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.shown import Shown
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 from perdure.testkit.process import GatewayProcess

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit import model_script as script
 from perdure.testkit.file_server import FileServer
 from perdure.testkit.http import Client

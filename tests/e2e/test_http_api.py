@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from perdure.domain.errors import Ambiguous, PerdureError, Rejected, Transient
 from perdure.testkit.http import Client
-from perdure.web.answers import errors_as_json
+from perdure.web.http.answers import errors_as_json
 
 pytestmark = pytest.mark.timeout(60)
 LONG = "demo words=2000 delay_ms=20"

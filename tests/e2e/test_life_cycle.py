@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.system import SystemClock
-from perdure.app.systemd import Notifier
-from perdure.domain.announcing import Drain, UnderWay, shutdown_text
-from perdure.domain.recovery import Policy, Resume
+from perdure.app.life.systemd import Notifier
+from perdure.app.wiring.system import SystemClock
+from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text
+from perdure.domain.turn.recovery import Policy, Resume
 from perdure.testkit.command import TRUSTS_NOBODY
 from perdure.testkit.http import Client
 from perdure.testkit.process import GatewayProcess

@@ -8,13 +8,19 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.environment import DATABASE, OPERATOR
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.domain.events import AnyEvent, AssistantSaid, SteerAccepted, ToolCall, ToolFinished
+from perdure.app.config.environment import DATABASE, OPERATOR
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.ids import CallId, MessageId
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    SteerAccepted,
+    ToolCall,
+    ToolFinished,
+)
 from perdure.domain.outcomes import Ending
-from perdure.ports.turns import Lease
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.turns.turns import Lease
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.http import Client
 from perdure.testkit.memory import forget_peak, peak_mb

@@ -16,14 +16,14 @@ from perdure.adapters.matrix.intake import TIMELINE_MAX
 from perdure.adapters.matrix.keeping import CURSOR, LOGIN
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.render import TEXT_BYTES_MAX
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -36,7 +36,7 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.manifest import Around
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.gate import Gate

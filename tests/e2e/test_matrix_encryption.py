@@ -22,14 +22,14 @@ from perdure.adapters.matrix.adapter import Matrix, make
 from perdure.adapters.matrix.keeping import CURSOR
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.render import TEXT_BYTES_MAX
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import Delete, Edit, Post, React, Reading, Upload
-from perdure.ports.manifest import Around
+from perdure.ports.platform.adapter import Delete, Edit, Post, React, Reading, Upload
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.synapse import MatrixControl

@@ -11,7 +11,7 @@ import nio  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.shown import Shown, wait_until
 from perdure.testkit.peers.synapse import MatrixControl, SynapseServer

@@ -16,15 +16,15 @@ from aiohttp import web
 from perdure.adapters.slack.adapter import make
 from perdure.adapters.slack.manifest import SlackSettings
 from perdure.adapters.slack.render import TEXT_MAX
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     HookRequest,
@@ -37,7 +37,7 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.manifest import Around
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.emulate_slack import EmulateSlackControl
 from perdure.testkit.peers.fixtures import NewPeer

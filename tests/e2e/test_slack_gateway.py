@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from perdure.adapters.slack.hooks import signature
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers import scripted_slack as scripted
 from perdure.testkit.peers.emulate_slack import EmulateSlackControl
 from perdure.testkit.peers.local_slack import (

@@ -13,14 +13,14 @@ import pytest
 
 from perdure.adapters.slack.adapter import make
 from perdure.adapters.slack.manifest import SlackSettings
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -32,7 +32,7 @@ from perdure.ports.adapter import (
     Sought,
     Upload,
 )
-from perdure.ports.manifest import Around
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.scripted_slack import (
     ALICE,

@@ -17,9 +17,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from perdure.adapters.slack import socket_mode
 from perdure.adapters.slack.adapter import make
 from perdure.adapters.slack.manifest import SlackSettings
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import (
     Ambiguous,
@@ -30,8 +29,9 @@ from perdure.domain.errors import (
     Transient,
 )
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -42,7 +42,7 @@ from perdure.ports.adapter import (
     Reading,
     Upload,
 )
-from perdure.ports.manifest import Around
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.scripted_slack import (
     ALICE,

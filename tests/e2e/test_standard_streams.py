@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.command import TRUSTS_NOBODY
 
 pytestmark = pytest.mark.timeout(60)

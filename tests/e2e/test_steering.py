@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.domain.errands import instruction
-from perdure.domain.events import TurnQueued
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
+from perdure.domain.turn.errands import instruction
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
     ModelRequest,

@@ -16,15 +16,15 @@ from aiohttp import web
 from perdure.adapters.telegram.adapter import make
 from perdure.adapters.telegram.manifest import TelegramSettings
 from perdure.adapters.telegram.wire import Api
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind
 from perdure.domain.delivery import Streaming, plan
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     HookRequest,
@@ -39,9 +39,9 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.clock import Clock
-from perdure.ports.manifest import Around
-from perdure.ports.media import FOR_SENDER
+from perdure.ports.platform.manifest import Around
+from perdure.ports.records.media import FOR_SENDER
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import wait_until

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.bot_api import BotApi, Fault
 from perdure.testkit.peers.shown import Shown, wait_until
 from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl

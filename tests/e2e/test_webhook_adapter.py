@@ -22,20 +22,27 @@ from yarl import URL
 from perdure.adapters.webhook.adapter import ALIVE_S, POLL, make
 from perdure.adapters.webhook.manifest import Route, WebhookSettings
 from perdure.adapters.webhook.wire import Wire, retry_after_s
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
-from perdure.domain.records import Answer
+from perdure.domain.inbound.arrivals import Arrival
+from perdure.domain.journal.records import Answer
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import Delete, HookRequest, HookResponse, Platform, Post, Reading
-from perdure.ports.manifest import Around
+from perdure.ports.platform.adapter import (
+    Delete,
+    HookRequest,
+    HookResponse,
+    Platform,
+    Post,
+    Reading,
+)
+from perdure.ports.platform.manifest import Around
 from perdure.testkit.adapter_case import Unguarded
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.system import VirtualClock
-from perdure.web.answers import errors_as_json
 from perdure.web.hooks import HooksApi
+from perdure.web.http.answers import errors_as_json
 from perdure.web.services import Hook
 
 pytestmark = pytest.mark.timeout(30)

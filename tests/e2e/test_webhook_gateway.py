@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook as Reference
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.shown import wait_until
 from perdure.testkit.process import GatewayProcess
 

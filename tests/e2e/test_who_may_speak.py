@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 
 from perdure.adapters.matrix.keeping import CURSOR
-from perdure.app.assembly import Parts, Surroundings, begin_receiving, put_together
-from perdure.app.config import parse
-from perdure.app.platforms import Hosts, platforms
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.config.loading import parse
+from perdure.app.config.platforms import Hosts, platforms
+from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.errors import Rejected
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Platform
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health
-from perdure.ports.manifest import no_answers
-from perdure.ports.settings import AdapterSettings
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.platform.manifest import no_answers
+from perdure.ports.platform.settings import AdapterSettings
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.agent import CountingTools, ScriptedAgent

@@ -17,13 +17,13 @@ import pytest
 
 from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.app.system import SystemClock
-from perdure.domain.events import Usage
+from perdure.app.wiring.system import SystemClock
+from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Message, Request, Role, TextBlock
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
-from perdure.engine.reaching import Reaching
-from perdure.engine.roster import Seat
+from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
+from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.engine.models.reaching import Reaching
+from perdure.engine.models.roster import Seat
 from perdure.testkit.agent import CountingTools, LooseWork
 from perdure.testkit.model_script import (
     Dialect,

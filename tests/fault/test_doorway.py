@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from perdure.domain.errors import Rejected
-from perdure.web import attending, doorway
-from perdure.web.answers import errors_as_json
-from perdure.web.attending import attended
-from perdure.web.doorway import Capacity, Doorway, sign_in
+from perdure.web.http import attending, doorway
+from perdure.web.http.answers import errors_as_json
+from perdure.web.http.attending import attended
+from perdure.web.http.doorway import Capacity, Doorway, sign_in
 
 pytestmark = pytest.mark.timeout(60)
 SOON_S = 40.0

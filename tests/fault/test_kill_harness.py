@@ -17,9 +17,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.app.verify import report
-from perdure.domain.events import (
+from perdure.app.operate.verify import report
+from perdure.app.wiring.system import SystemClock, SystemEntropy
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
@@ -30,11 +30,11 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.outcomes import Outcome
-from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import SUSPENDED, given_up_text
-from perdure.ports.history import Page
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.turn.recovery import SUSPENDED, given_up_text
+from perdure.ports.records.history import Page
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (

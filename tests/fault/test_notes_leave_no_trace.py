@@ -16,8 +16,8 @@ import aiohttp
 import apsw
 import pytest
 
-from perdure.domain.errands import instruction
-from perdure.domain.events import (
+from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
@@ -27,11 +27,11 @@ from perdure.domain.events import (
     ToolFinished,
     TurnQueued,
 )
-from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Asked, Ending, Interruption
-from perdure.domain.prompt import Note
-from perdure.domain.recovery import Telling, messages_with_notes
+from perdure.domain.prompt.prompt import Note
+from perdure.domain.turn.errands import instruction
+from perdure.domain.turn.recovery import Telling, messages_with_notes
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
     ModelRequest,

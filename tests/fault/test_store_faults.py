@@ -23,14 +23,14 @@ from typing import Protocol
 import apsw
 import pytest
 
-from perdure.app.system import SystemEntropy
+from perdure.app.wiring.system import SystemEntropy
 from perdure.domain.checker import violations
 from perdure.domain.errors import Ambiguous, Corrupt, PerdureError, Transient
-from perdure.domain.events import AssistantSaid, TurnQueued
 from perdure.domain.ids import SessionId
-from perdure.ports.history import Page
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.journal.events import AssistantSaid, TurnQueued
+from perdure.ports.records.history import Page
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import rows
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -180,9 +180,9 @@ async def test_a_full_disk_is_told_and_forgiven(small_disk: Path) -> None:
 UNTIL_FULL = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Transient
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import Person
 
@@ -278,7 +278,7 @@ AS_NOBODY = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
 from perdure.domain.errors import PerdureError
-from perdure.store.sqlite import SqliteDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 
 async def opened(path):
     driver = SqliteDriver(path)
@@ -332,7 +332,7 @@ KEEPS_AS_NOBODY = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
 from perdure.domain.errors import PerdureError
-from perdure.store.library import StoredMedia
+from perdure.store.ports.media import StoredMedia
 
 class Mint:
     def id(self, prefix): return prefix + "_1"
@@ -387,7 +387,7 @@ async def test_a_media_folder_that_may_not_be_written_is_named() -> None:
 PREPARES_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from perdure.app.environment import prepare_home
+from perdure.app.config.environment import prepare_home
 from perdure.domain.errors import PerdureError
 os.setgroups([])
 os.setgid(65534)
@@ -708,8 +708,8 @@ NURSERY = """
 import asyncio, os, sys
 from pathlib import Path
 from typing import Protocol
-from perdure.app.system import SystemClock, SystemEntropy
-from perdure.store.sqlite import SqliteDriver
+from perdure.app.wiring.system import SystemClock, SystemEntropy
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, flush, message, settle
 

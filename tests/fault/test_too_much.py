@@ -15,11 +15,11 @@ import pytest
 
 from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.app.system import SystemClock
-from perdure.domain.bounds import Bounds, Room
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Message, Request, Role, TextBlock
-from perdure.domain.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.prompt.bounds import Bounds, Room
+from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
+from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
 from perdure.testkit.agent import LooseWork
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"

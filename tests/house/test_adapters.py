@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.config import parse
-from perdure.app.platforms import BUILT_IN, manifest, platforms
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.config.loading import parse
+from perdure.app.config.platforms import BUILT_IN, manifest, platforms
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Streaming
 from perdure.domain.markdown.units import Unit
-from perdure.ports.manifest import Manifest, Quality, no_answers
+from perdure.ports.platform.manifest import Manifest, Quality, no_answers
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = ROOT / "src" / "perdure" / "adapters"

@@ -17,14 +17,16 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.app import config, config_values, platforms
-from perdure.domain.codec import KINDS
-from perdure.domain.commands import COMMANDS
+from perdure.app.config import loading as config
+from perdure.app.config import platforms
+from perdure.app.config import values as config_values
+from perdure.domain.inbound.commands import COMMANDS
+from perdure.domain.inbound.updates import Effect
+from perdure.domain.journal.codec import KINDS
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn import drawing
-from perdure.domain.updates import Effect
-from perdure.domain.watching import NAMES
-from perdure.ports.settings import AdapterSettings, DisplaySettings, Section
+from perdure.domain.turn.turn import drawing
+from perdure.domain.turn.watching import NAMES
+from perdure.ports.platform.settings import AdapterSettings, DisplaySettings, Section
 from perdure.testkit.process import GatewayProcess
 from perdure.web.openapi import CALLS
 
@@ -254,7 +256,7 @@ def test_every_effect_over_http_is_documented() -> None:
 
 
 def test_the_metrics_are_those_of_the_code() -> None:
-    source = (PACKAGE / "web" / "metrics.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "web" / "ops" / "metrics.py").read_text(encoding="utf-8")
     rows = table(section("docs/operations.md", "## Metrics"))
     listed = {bare(row[0])[0].removesuffix("_total") for row in rows}
     assert listed == set(re.findall(r'"(perdure_\w+)"', source))

@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,3 +103,28 @@ def test_only_ports_of_the_store_write() -> None:
             writes.visit(ast.parse(path.read_text(encoding="utf-8")))
     assert "StoredTurns.settle" in writes.found
     assert [name for name in writes.found if not name.startswith("Stored")] == []
+
+
+# Folders that hold more than a reader keeps in mind, and how many files each holds at most.
+FULL_FOLDERS = {
+    "adapters/discord": 15,
+    "adapters/matrix": 18,
+    "adapters/slack": 23,
+    "adapters/telegram": 15,
+    "agents/chat": 23,
+    "store/ports": 16,
+    "testkit": 30,
+    "testkit/peers": 18,
+}
+
+
+def test_a_folder_holds_about_a_dozen_files() -> None:
+    counted = Counter(
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    )
+    crowded = {
+        folder: count for folder, count in counted.items() if count > FULL_FOLDERS.get(folder, 12)
+    }
+    assert crowded == {}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app import platforms
-from perdure.app.config import ConfigError, parse
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.config import platforms
+from perdure.app.config.loading import ConfigError, parse
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import Platform
-from perdure.ports.manifest import no_answers
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.platform.manifest import no_answers
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.adapter_suite import AdapterContract
 

@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from perdure.domain.checker import violations
-from perdure.domain.events import HeadMoved, TurnQueued, TurnStarted
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
-from perdure.domain.menu import Menu
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import HeadMoved, TurnQueued, TurnStarted
+from perdure.domain.journal.transcript import entries_of
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
-from perdure.domain.recovery import Policy, Resume, acknowledgements
-from perdure.domain.transcript import entries_of
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.people.menu import Menu
+from perdure.domain.prompt.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
+from perdure.ports.turns.turns import Claimed, Settlement
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.operations.commands.given import STOPPED_TOO
-from perdure.store.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, reply_id
 from perdure.testkit.system import SeededEntropy, VirtualClock

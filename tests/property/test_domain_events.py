@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.domain.codec import KIND_OF, KINDS, decode, encode
+from perdure.domain.content.forwards import Passage
+from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import (
+from perdure.domain.journal.codec import KIND_OF, KINDS, decode, encode
+from perdure.domain.journal.events import (
     AnswerAwaited,
     AnswerReceived,
     AnyEvent,
@@ -45,11 +47,9 @@ from perdure.domain.events import (
     TurnStarted,
     Usage,
 )
-from perdure.domain.forwards import Passage
+from perdure.domain.journal.options import Options
 from perdure.domain.kinds import TurnKind
-from perdure.domain.options import Options
 from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
-from perdure.domain.stickers import Sticker
 from perdure.domain.text import storable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"

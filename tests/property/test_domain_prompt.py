@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.errands import instruction
+from perdure.domain.content.forwards import (
+    Forward,
+    Origin,
+    one_below_the_other,
+    told,
+    with_forwards,
+)
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import (
+from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
+from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     Attachment,
@@ -21,17 +28,9 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.forwards import (
-    Forward,
-    Origin,
-    one_below_the_other,
-    told,
-    with_forwards,
-)
-from perdure.domain.ids import CallId, MessageId, NodeId, SessionId, TurnId
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Ending, Interruption, Outcome
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Block,
     CallBlock,
     MediaBlock,
@@ -47,7 +46,8 @@ from perdure.domain.prompt import (
     messages_of,
     weave,
 )
-from perdure.domain.recovery import (
+from perdure.domain.turn.errands import instruction
+from perdure.domain.turn.recovery import (
     Telling,
     messages_with_notes,
     telling_before,

@@ -8,7 +8,7 @@ from perdure.domain.address import WORDS_MAX, Address, readings
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.text import REPLACEMENT, storable
-from perdure.domain.watching import Position, position
+from perdure.domain.turn.watching import Position, position
 
 times = st.integers(0, 2**48 - 1)
 randomness = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.domain.text import storable
-from perdure.web.bodies import whole_characters
+from perdure.web.http.bodies import whole_characters
 
 ANY = st.text(
     st.one_of(

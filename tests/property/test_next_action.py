@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import (
+from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, TurnId
+from perdure.domain.journal.events import (
     AnswerAwaited,
     AnswerReceived,
     AnyEvent,
@@ -24,8 +25,8 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, TurnId
-from perdure.domain.next_action import (
+from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswer,
     Heard,
@@ -39,9 +40,8 @@ from perdure.domain.next_action import (
     started_calls,
     steps_taken,
 )
-from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
-from perdure.domain.recovery import closed
-from perdure.domain.turn import State, Turn, evolve, opened
+from perdure.domain.turn.recovery import closed
+from perdure.domain.turn.turn import State, Turn, evolve, opened
 
 TURN = TurnId("trn_1")
 STEPS_MAX = 4

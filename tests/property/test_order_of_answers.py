@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from perdure.domain.checker import violations
 from perdure.domain.errors import Conflict
-from perdure.domain.events import SteerTaken, TurnQueued
 from perdure.domain.ids import MessageId, PrincipalId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import SteerTaken, TurnQueued
 from perdure.domain.outcomes import Busy, Interruption
-from perdure.domain.updates import Update
-from perdure.ports.history import Page
-from perdure.ports.turns import Claimed
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.records.history import Page
+from perdure.ports.turns.turns import Claimed
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, message, only, settle
 from perdure.testkit.system import SeededEntropy, VirtualClock

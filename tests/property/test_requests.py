@@ -23,16 +23,16 @@ from hypothesis import strategies as st
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.tool_text import arguments_object, tool_name
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.errands import instruction
 from perdure.domain.errors import Conflict
-from perdure.domain.events import Attachment, ToolCall, TurnQueued
 from perdure.domain.ids import MessageId, PrincipalId, TurnId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import Attachment, ToolCall, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Ending, Repeat, StopReason
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Block,
     CallBlock,
     MediaBlock,
@@ -43,16 +43,16 @@ from perdure.domain.prompt import (
     Role,
     TextBlock,
 )
-from perdure.domain.recovery import Policy, Resume
-from perdure.domain.stream import AgentEvent, Call, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.ports.agent import Work
-from perdure.ports.history import Page
-from perdure.ports.tools import Caller, ToolResult
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.turn.errands import instruction
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.records.history import Page
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock

@@ -12,10 +12,10 @@ from perdure.agents.chat.answer import Garbage
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.intake import Intake
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
-from perdure.domain.events import Usage
+from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.stream import Call
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import Call
 from perdure.testkit.model_script import Answer, Dialect, ModelRequest, call_tools, say
 from perdure.testkit.model_wire import anthropic_stream, openai_stream
 

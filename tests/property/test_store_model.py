@@ -20,12 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from perdure.domain.checker import violations
 from perdure.domain.errors import Conflict, Rejected
-from perdure.domain.events import AssistantSaid, TurnRequeued
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import AssistantSaid, TurnRequeued
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.updates import Accepted
-from perdure.ports.turns import Claimed
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.turns.turns import Claimed
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, flush, message, only, settle
 from perdure.testkit.system import SeededEntropy, VirtualClock

@@ -16,23 +16,23 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import pytest
 
-from perdure.app import verify
+from perdure.app.operate import verify
 from perdure.domain.address import GROUP, HTTP, Address
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict, Rejected
-from perdure.domain.events import Attachment, TurnQueued
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment, TurnQueued
+from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Busy, Interruption, Outcome
+from perdure.domain.people.menu import Menu, Offer
 from perdure.domain.reading.texts import Reading
-from perdure.domain.recovery import Policy, Resume, acknowledgements
-from perdure.domain.transcript import joined, reply_text
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.media import Fetch, Found
-from perdure.ports.places import Sending
-from perdure.ports.principals import Principal
-from perdure.ports.turns import Claimed, Settlement
+from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
+from perdure.ports.people.places import Sending
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.media import Fetch, Found
+from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, flush, problems_of, reply_id
 from perdure.testkit.system import VirtualClock

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from perdure.app.assembly import Surroundings, put_together
-from perdure.domain.access import EVERYBODY, Rules, Terms
+from perdure.app.wiring.assembly import Surroundings, put_together
 from perdure.domain.ids import SessionId
-from perdure.domain.watching import Delta
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed, Item
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.store.driver import Driver
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.access import EVERYBODY, Rules, Terms
+from perdure.domain.turn.watching import Delta
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed, Item
+from perdure.store.drivers.driver import Driver
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.commits import CountedDriver, FusedDriver
 from perdure.testkit.crash import PORTS, Fuse, FusedAgent, FusedFetcher, FusedPlatform, FusedStore

@@ -12,31 +12,31 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.platforms import Hosts
-from perdure.domain.access import ACCESS_ENDED
+from perdure.app.config.platforms import Hosts
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import HTTP, Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.checker import violations
-from perdure.domain.events import Attachment, NoticePosted, SenderTraits, TurnQueued
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment, NoticePosted, SenderTraits, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
-from perdure.domain.menu import Menu, Offer
 from perdure.domain.outcomes import Busy, Outcome
-from perdure.domain.prompt import Request
-from perdure.domain.recovery import Policy, Resume
-from perdure.domain.stream import AgentEvent
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.access import Caller
-from perdure.ports.agent import Work
-from perdure.ports.history import Page
-from perdure.ports.places import Sending
-from perdure.ports.settings import AdapterSettings
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.access import ACCESS_ENDED
+from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.recovery import Policy, Resume
+from perdure.domain.turn.stream import AgentEvent
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.people.access import Caller
+from perdure.ports.people.places import Sending
+from perdure.ports.platform.settings import AdapterSettings
+from perdure.ports.records.history import Page
+from perdure.ports.turns.agent import Work
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.platform import ScriptedPlatform

@@ -11,7 +11,6 @@ from functools import partial
 import msgspec
 import pytest
 
-from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
 from perdure.domain.delivery import (
     AHEAD,
@@ -23,7 +22,9 @@ from perdure.domain.delivery import (
     Step,
     Streaming,
 )
-from perdure.domain.events import (
+from perdure.domain.ids import PartId, TurnId
+from perdure.domain.journal.attachments import as_fetched, in_words, places_of
+from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
     CommandTaken,
@@ -40,18 +41,18 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import PartId, TurnId
+from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.prompt import MediaBlock, Request, TextBlock
-from perdure.domain.records import PartView, SessionRecord
-from perdure.domain.recovery import CONTINUE, Policy, Resume
-from perdure.domain.stream import AgentEvent, Text
-from perdure.domain.turn import State
-from perdure.ports.adapter import Sought
-from perdure.ports.turns import Lease, Settled, Settlement
-from perdure.store.operations import replies, turns
-from perdure.store.writing import StoredTurns
+from perdure.domain.prompt.prompt import MediaBlock, Request, TextBlock
+from perdure.domain.turn.recovery import CONTINUE, Policy, Resume
+from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.domain.turn.turn import State
+from perdure.ports.platform.adapter import Sought
+from perdure.ports.turns.turns import Lease, Settled, Settlement
+from perdure.store.operations.delivery import replies
+from perdure.store.operations.turns import turns
+from perdure.store.ports.turns import StoredTurns
 from perdure.testkit import commits
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.crash import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.system import SystemClock
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import (
     HEARD,
@@ -24,7 +24,15 @@ from perdure.domain.delivery import (
     Step,
     Streaming,
 )
-from perdure.domain.endings import (
+from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
+from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.records import PartView
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.markdown.units import Unit
+from perdure.domain.outcomes import Busy, StopReason
+from perdure.domain.prompt.prompt import Request, ResultBlock
+from perdure.domain.turn.endings import (
     CUT,
     CUT_AT_ONCE,
     FILTERED,
@@ -32,23 +40,15 @@ from perdure.domain.endings import (
     SILENT_AT_LAST,
     STOPPED_MARK,
 )
-from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
-from perdure.domain.ids import PrincipalId
-from perdure.domain.kinds import UpdateKind
-from perdure.domain.markdown.units import Unit
-from perdure.domain.outcomes import Busy, StopReason
-from perdure.domain.prompt import Request, ResultBlock
-from perdure.domain.records import PartView
-from perdure.domain.stream import AgentEvent, Call, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
-from perdure.ports.agent import Work
-from perdure.ports.wakes import Topic
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.platform.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.wakes import Topic
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, Rule, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform

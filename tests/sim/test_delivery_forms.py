@@ -4,8 +4,16 @@ import pytest
 
 from perdure.domain.delivery import Capabilities, Streaming
 from perdure.domain.errors import Permanent
-from perdure.ports.adapter import Edit, Effect, Post, Receipt, ThreadGone, Unrenderable, Upload
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import (
+    Edit,
+    Effect,
+    Post,
+    Receipt,
+    ThreadGone,
+    Unrenderable,
+    Upload,
+)
+from perdure.ports.system.clock import Clock
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import PLATFORM, Life, World

@@ -16,37 +16,37 @@ import asyncpg
 import msgspec
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.config import Config
-from perdure.app.node import running_node
-from perdure.app.system import SystemClock
+from perdure.app.config.loading import Config
+from perdure.app.life.node import running_node
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
-from perdure.domain.announcing import Drain
 from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
-from perdure.domain.endings import STOPPED_MARK
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
-from perdure.domain.events import AssistantSaid, NoticePosted
 from perdure.domain.ids import PartId, PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AssistantSaid, NoticePosted
+from perdure.domain.journal.records import PartView
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Asked, StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.records import PartView
-from perdure.domain.recovery import Policy
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine import outbox, surfaces
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Effect, Post, Preview, Receipt, Sought
-from perdure.ports.agent import Work
-from perdure.ports.outbox import Part
-from perdure.ports.wakes import Topic
-from perdure.store.driver import Driver
-from perdure.store.operations.notices import notice
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.announcing import Drain
+from perdure.domain.turn.endings import STOPPED_MARK
+from perdure.domain.turn.recovery import Policy
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.engine.delivery import outbox, surfaces
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.delivery.outbox import Part
+from perdure.ports.platform.adapter import Effect, Post, Preview, Receipt, Sought
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.wakes import Topic
+from perdure.store.drivers.driver import Driver
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
+from perdure.store.operations.delivery.notices import notice
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.pacing import RememberedPacing

@@ -9,9 +9,9 @@ import pytest
 from perdure.domain.checker import violations
 from perdure.domain.delivery import Capabilities, Pace, PartState, Rate, Streaming
 from perdure.domain.errors import Ambiguous, Transient
-from perdure.domain.records import SessionRecord
-from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Receipt
-from perdure.ports.clock import Clock
+from perdure.domain.journal.records import SessionRecord
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Receipt
+from perdure.ports.system.clock import Clock
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.striking import Simulator

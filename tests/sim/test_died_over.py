@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.domain.access import Terms
-from perdure.engine.inlet import CARE_S, TRIES_MAX, Care, Inlet
-from perdure.engine.quotas import RequestGate
-from perdure.engine.wakes import Bus
-from perdure.ports.history import Page
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.access import Terms
+from perdure.engine.foundation.wakes import Bus
+from perdure.engine.inbound.inlet import CARE_S, TRIES_MAX, Care, Inlet
+from perdure.engine.people.quotas import RequestGate
+from perdure.ports.records.history import Page
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
@@ -108,7 +108,7 @@ async def test_nothing_is_written_where_nobody_has_died(
     await life.end()
     inlet = await life.begin()
     assert not life.is_after_death
-    monkeypatch.delattr("perdure.store.operations.handling.begin")
+    monkeypatch.delattr("perdure.store.operations.delivery.handling.begin")
 
     async with inlet.handling("m1", POISON) as may_read:
         assert may_read

@@ -9,24 +9,25 @@ from typing import TypeVar
 
 import pytest
 
-from perdure.app.assembly import Surroundings
-from perdure.app.config import Config
-from perdure.app.node import Running, running_node
-from perdure.app.system import SystemClock
+from perdure.app.config.loading import Config
+from perdure.app.life.node import Running, running_node
+from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient
 from perdure.domain.ids import TurnId
+from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.prompt import Request
-from perdure.domain.stream import AgentEvent
-from perdure.domain.updates import Update
-from perdure.engine import ending, gateway
-from perdure.engine.desk import Limits
-from perdure.engine.roster import Roster, Seat
-from perdure.ports.adapter import Adapter, Effect, Receipt
-from perdure.ports.agent import Work
-from perdure.ports.turns import Lease, Settled, Settlement
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.node import ending
+from perdure.engine.node import life as gateway
+from perdure.engine.turns.desk import Limits
+from perdure.ports.platform.adapter import Adapter, Effect, Receipt
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.turns import Lease, Settled, Settlement
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import MakeOp
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent

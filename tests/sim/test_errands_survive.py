@@ -16,7 +16,8 @@ from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import (
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import (
     CommandTaken,
     Compacted,
     CompactionFailed,
@@ -29,9 +30,10 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Message,
     Request,
     Role,
@@ -40,11 +42,9 @@ from perdure.domain.prompt import (
     messages_of,
     weave,
 )
-from perdure.domain.records import SessionRecord
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.ports.turns import Settlement
-from perdure.ports.wakes import Topic
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.ports.turns.turns import Settlement
+from perdure.ports.turns.wakes import Topic
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.crash import (
     Fuse,

@@ -8,13 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.web_fetching import WebFetcher
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.address import Address
-from perdure.domain.attachments import in_words
 from perdure.domain.checker import violations
+from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Permanent, Transient
-from perdure.domain.events import (
+from perdure.domain.ids import SessionId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     MediaFetched,
@@ -23,20 +26,17 @@ from perdure.domain.events import (
     Recorded,
     StickerDescribed,
 )
-from perdure.domain.ids import SessionId
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt import MediaBlock, Request
-from perdure.domain.stickers import Sticker
-from perdure.domain.stream import AgentEvent, File, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.fetching import ATTEMPTS_MAX, UNREACHABLE_S
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.media import FOR_SENDER, UNREACHABLE
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import MediaBlock, Request
+from perdure.domain.turn.stream import AgentEvent, File, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.inbound.fetching import ATTEMPTS_MAX, UNREACHABLE_S
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.records.media import FOR_SENDER, UNREACHABLE
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.file_server import FileServer

@@ -7,25 +7,31 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
-from perdure.domain.attachments import in_words
 from perdure.domain.checker import violations
-from perdure.domain.events import Attachment, MediaFetched, MediaLost, NoticePosted, Recorded
 from perdure.domain.ids import SessionId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import (
+    Attachment,
+    MediaFetched,
+    MediaLost,
+    NoticePosted,
+    Recorded,
+)
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prompt import MediaBlock
+from perdure.domain.prompt.prompt import MediaBlock
 from perdure.domain.reading.texts import Reading
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.fetching import READ_MOST, TAKE_MAX, TAKE_MOST
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.media import Source
-from perdure.ports.wakes import Topic
-from perdure.store.sqlite import SqliteDriver
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.inbound.fetching import READ_MOST, TAKE_MAX, TAKE_MOST
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.records.media import Source
+from perdure.ports.turns.wakes import Topic
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.platform import ScriptedPlatform

@@ -13,35 +13,35 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from perdure.app.assembly import Surroundings
-from perdure.app.config import parse
-from perdure.app.node import running_node
-from perdure.app.system import SystemClock
+from perdure.app.config.loading import parse
+from perdure.app.life.node import running_node
+from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.domain.watching import OutcomeNews, StateNews
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.ports.agent import Work
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.turn.watching import OutcomeNews, StateNews
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Report
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.turns.agent import Work
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.system import SeededEntropy, VirtualClock
 from perdure.testkit.watching import one_by_one
 from perdure.web import access as access_module
 from perdure.web.access import Access
-from perdure.web.callers import Callers
+from perdure.web.http.callers import Callers
+from perdure.web.ops.tally import Tally
 from perdure.web.server import application
 from perdure.web.services import Services
-from perdure.web.tally import Tally
 
 CANARY = "xyzzy-of-ada"
 HANG = "hang"

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
-from perdure.domain.events import Attachment
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.prompt import Request
-from perdure.domain.stream import AgentEvent
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, echo
 from perdure.testkit.platform import ScriptedPlatform

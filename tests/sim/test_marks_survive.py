@@ -3,10 +3,10 @@
 import pytest
 
 from perdure.domain.checker import violations
-from perdure.domain.endings import REPLACED_MARK, STOPPED_MARK
+from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.transcript import reply_text
 from perdure.domain.outcomes import Busy, Outcome
-from perdure.domain.records import SessionRecord
-from perdure.domain.transcript import reply_text
+from perdure.domain.turn.endings import REPLACED_MARK, STOPPED_MARK
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import Life, World, rest

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
-from perdure.domain.events import AttemptInterrupted, NoticePosted, TurnSettled
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AttemptInterrupted, NoticePosted, TurnSettled
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.records import SessionRecord
-from perdure.domain.stream import AgentEvent, Stopped
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.agent import Work
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Stopped
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.agent import Work
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, echo
 from perdure.testkit.crash import Fuse, Nemesis

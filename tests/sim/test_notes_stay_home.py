@@ -21,8 +21,9 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.errands import instruction
-from perdure.domain.events import (
+from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
     Compacted,
@@ -34,10 +35,10 @@ from perdure.domain.events import (
     TurnQueued,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Block,
     Message,
     Note,
@@ -46,12 +47,11 @@ from perdure.domain.prompt import (
     Role,
     TextBlock,
 )
-from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import Policy, Resume, told_by
-from perdure.domain.stream import AgentEvent, Call, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.ports.agent import Work
-from perdure.ports.turns import Settlement
+from perdure.domain.turn.errands import instruction
+from perdure.domain.turn.recovery import Policy, Resume, told_by
+from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.turns import Settlement
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.crash import Fuse
 from perdure.testkit.stores import claim_one, reply_id

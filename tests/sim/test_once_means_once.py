@@ -3,22 +3,22 @@
 from functools import partial
 from pathlib import Path
 
-from perdure.app.assembly import Surroundings, put_together
+from perdure.app.wiring.assembly import Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
-from perdure.domain.events import ToolCall, ToolFinished
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, StopReason
-from perdure.domain.prompt import Request, ResultBlock
-from perdure.domain.recovery import Policy
-from perdure.domain.stream import AgentEvent, Call, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.tools import Caller, ToolResult
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request, ResultBlock
+from perdure.domain.turn.recovery import Policy
+from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import SimulatedCrash

@@ -9,33 +9,33 @@ from typing import cast
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
-from perdure.domain.events import AssistantSaid, AttemptInterrupted
 from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AssistantSaid, AttemptInterrupted
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption, StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.sharing import Shares
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.ledger import Ledger
-from perdure.engine.pulse import Pulse
-from perdure.engine.reconciling import LATE_S
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.scribe import Flusher, Scribe
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
-from perdure.ports.agent import Work
-from perdure.ports.history import Conversations
-from perdure.ports.turns import Claimed, Lease, Piece, Turns
-from perdure.ports.wakes import Topic
-from perdure.store.outbox import StoredOutbox
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.sharing import Shares
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.engine.delivery.reconciling import LATE_S
+from perdure.engine.foundation.pulse import Pulse
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.ledger import Ledger
+from perdure.engine.turns.scribe import Flusher, Scribe
+from perdure.engine.watching.feed import Feed
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
+from perdure.ports.records.history import Conversations
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.turns import Claimed, Lease, Piece, Turns
+from perdure.ports.turns.wakes import Topic
+from perdure.store.drivers.sqlite import SqliteDriver
+from perdure.store.ports.outbox import StoredOutbox
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform

@@ -14,37 +14,37 @@ import msgspec
 import pytest
 import structlog
 
-from perdure.app.assembly import Parts, Surroundings, begin_receiving, put_together
-from perdure.app.platforms import Hosts
+from perdure.app.config.platforms import Hosts
+from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.attachments import in_words
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.stickers import WAIT_MS, Sticker
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
-from perdure.domain.events import TurnQueued
-from perdure.domain.forwards import Forward, Origin
 from perdure.domain.ids import PartId, SessionId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import Menu
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import MediaBlock, Request, TextBlock
-from perdure.domain.quotas import Quota
-from perdure.domain.stickers import WAIT_MS, Sticker
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.access import Caller, Letter, Standing
-from perdure.ports.adapter import Inlet, Reading
-from perdure.ports.agent import Work
+from perdure.domain.people.menu import Menu
+from perdure.domain.people.quotas import Quota
+from perdure.domain.prompt.prompt import MediaBlock, Request, TextBlock
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.inbound.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health, PlatformView
-from perdure.ports.history import Page
-from perdure.ports.inbox import Reception
-from perdure.ports.settings import AdapterSettings
-from perdure.ports.wakes import Topic
-from perdure.store.sqlite import SqliteDriver
+from perdure.ports.people.access import Caller, Letter, Standing
+from perdure.ports.platform.adapter import Inlet, Reading
+from perdure.ports.platform.settings import AdapterSettings
+from perdure.ports.records.history import Page
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.inbox import Reception
+from perdure.ports.turns.wakes import Topic
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.receiver import ADA, BOB, ScriptedReceiver

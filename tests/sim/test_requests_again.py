@@ -6,13 +6,13 @@ from typing import Final
 
 import pytest
 
-from perdure.domain.events import Compacted, TurnQueued
 from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import Compacted, TurnQueued
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Request, TextBlock
-from perdure.domain.rebuilding import history_in, own_in, rebuilt, spoken_in
-from perdure.domain.records import SessionRecord
-from perdure.domain.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import Request, TextBlock
+from perdure.domain.turn.rebuilding import history_in, own_in, rebuilt, spoken_in
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import Act, Life, Setup, World, rest

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
-from perdure.domain.bounds import Bounds
-from perdure.domain.budgets import Budget, DailyBudgets, Refusal
-from perdure.domain.events import AssistantSaid, ToolCall, ToolFinished, ToolStarted, Usage
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AssistantSaid, ToolCall, ToolFinished, ToolStarted, Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.stream import AgentEvent, Call, Spent, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.budgets import Reservation
-from perdure.ports.tools import Caller, ToolResult
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.budgets import Budget, DailyBudgets, Refusal
+from perdure.domain.prompt.bounds import Bounds
+from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.budgets import Reservation
+from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.stores import only

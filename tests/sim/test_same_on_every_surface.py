@@ -16,25 +16,25 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from perdure.app.assembly import Surroundings
-from perdure.app.config import Config
-from perdure.app.node import Running, running_node
-from perdure.app.system import SystemClock, SystemEntropy
+from perdure.app.config.loading import Config
+from perdure.app.life.node import Running, running_node
+from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
-from perdure.domain.codec import encode
-from perdure.domain.events import CommandTaken
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.codec import encode
+from perdure.domain.journal.events import CommandTaken
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt import Request
-from perdure.domain.records import SessionRecord
-from perdure.domain.stream import AgentEvent, Text
-from perdure.domain.updates import Update
-from perdure.engine.roster import Roster, Seat
-from perdure.ports.agent import Work
-from perdure.ports.history import Page
-from perdure.ports.principals import Principal
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.engine.models.roster import Roster, Seat
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.history import Page
+from perdure.ports.turns.agent import Work
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform

@@ -7,9 +7,9 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
+from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.updates import Update
-from perdure.ports.places import Sending
+from perdure.ports.people.places import Sending
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.stores import admitted
 from perdure.testkit.striking import Simulator

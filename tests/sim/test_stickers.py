@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.attachments import as_fetched, in_words, places_of
 from perdure.domain.checker import violations
-from perdure.domain.events import Attachment, SessionOpened, TurnQueued, TurnSettled
+from perdure.domain.content.stickers import WAIT_MS, Sticker
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.attachments import as_fetched, in_words, places_of
+from perdure.domain.journal.events import Attachment, SessionOpened, TurnQueued, TurnSettled
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt import MediaBlock, Note, Request
-from perdure.domain.records import SessionRecord
-from perdure.domain.stickers import WAIT_MS, Sticker
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Update
+from perdure.domain.prompt.prompt import MediaBlock, Note, Request
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.stores import only

@@ -12,30 +12,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt
-from perdure.domain.events import AttemptInterrupted, NoticePosted, Recorded, TurnSettled
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AttemptInterrupted, NoticePosted, Recorded, TurnSettled
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Asked, Busy, Interruption
-from perdure.domain.prompt import Message, Request
-from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import Policy
-from perdure.domain.stream import AgentEvent, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.pulse import Pulse
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.scribe import Flusher
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.adapter import Effect, Receipt
-from perdure.ports.agent import Agent, Work
-from perdure.ports.turns import Lease, Piece, Turns
-from perdure.store.postgres import PostgresDriver
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.turn.recovery import Policy
+from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.engine.foundation.pulse import Pulse
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.scribe import Flusher
+from perdure.engine.watching.feed import Feed
+from perdure.ports.platform.adapter import Effect, Receipt
+from perdure.ports.turns.agent import Agent, Work
+from perdure.ports.turns.turns import Lease, Piece, Turns
+from perdure.store.drivers.postgres import PostgresDriver
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.crash import Fuse, FusedStore, Nemesis

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.system import SystemClock
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
-from perdure.domain.events import ToolCall
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import ToolCall
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Busy, StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Accepted, Effect, Update
-from perdure.domain.watching import Delta
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.agent import Work
-from perdure.ports.inbox import Reception
-from perdure.ports.tools import Caller, ToolResult
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.people.menu import PLAIN, Menu
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.turn.watching import Delta
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.inbox import Reception
+from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.store.drivers.sqlite import SqliteDriver
+from perdure.store.ports.turns import StoredInbox
 from perdure.store.store import Store
-from perdure.store.writing import StoredInbox
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock

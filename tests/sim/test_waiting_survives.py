@@ -7,15 +7,15 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.errors import Conflict, Fenced
-from perdure.domain.events import AnswerAwaited, AssistantSaid, ToolCall, ToolFinished
 from perdure.domain.ids import CallId, MessageId, QuestionId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import AnswerAwaited, AssistantSaid, ToolCall, ToolFinished
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Ending, Outcome, Repeat
-from perdure.domain.records import SessionRecord
-from perdure.domain.updates import Update
-from perdure.engine.feed import Feed
-from perdure.engine.ledger import Ledger
-from perdure.ports.turns import Claimed
+from perdure.engine.turns.ledger import Ledger
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.turns import Claimed
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import PLATFORM, Life, World, patiently, rest

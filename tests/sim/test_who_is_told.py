@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.assembly import Parts, Surroundings, put_together
-from perdure.app.system import SystemClock
+from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import GROUP, Address
 from perdure.domain.delivery import PartState
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Request
-from perdure.domain.stream import AgentEvent, Stopped, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.engine.alarm import AGAIN_S
-from perdure.engine.desk import Limits
-from perdure.engine.feed import Feed
-from perdure.engine.roster import Roster, Seat
-from perdure.engine.supervisor import Supervisor
-from perdure.ports.history import Page
-from perdure.store.sqlite import SqliteDriver
+from perdure.domain.prompt.prompt import Request
+from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.people.alarm import AGAIN_S
+from perdure.engine.turns.desk import Limits
+from perdure.engine.watching.feed import Feed
+from perdure.ports.records.history import Page
+from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.platform import ScriptedPlatform

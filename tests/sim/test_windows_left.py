@@ -1,9 +1,9 @@
 """What the prompt cache holds when turns are over: nothing of a turn that nobody can follow."""
 
 from perdure.domain.address import HTTP, Address
+from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.updates import Update
-from perdure.engine.windows import Windows
+from perdure.engine.models.windows import Windows
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import Life, Setup
 

@@ -4,7 +4,11 @@ from itertools import product
 
 import pytest
 
-from perdure.domain.access import (
+from perdure.domain.address import HTTP
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.journal.events import SenderTraits
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.people.access import (
     ACCESS_ENDED,
     Rules,
     Speaker,
@@ -13,10 +17,6 @@ from perdure.domain.access import (
     is_access_ended,
     refusal,
 )
-from perdure.domain.address import HTTP
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.events import SenderTraits
-from perdure.domain.kinds import UpdateKind
 
 NOBODY = Rules()
 LISTED = Rules(allow=frozenset({"ada"}))

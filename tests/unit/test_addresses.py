@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.app.platforms import BUILT_IN, manifest
+from perdure.app.config.platforms import BUILT_IN, manifest
 
 POSSIBLE = {
     "telegram": ("123456789", "42", "-500", "-1001234567890"),

@@ -2,8 +2,10 @@
 
 import pytest
 
-from perdure.domain.attachments import in_words
-from perdure.domain.events import (
+from perdure.domain.content.forwards import Forward, Words, told, with_forwards
+from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.journal.attachments import in_words
+from perdure.domain.journal.events import (
     AnyEvent,
     Attachment,
     MessageJoined,
@@ -11,9 +13,7 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.forwards import Forward, Words, told, with_forwards
-from perdure.domain.ids import MessageId, SessionId, TurnId
-from perdure.domain.prompt import TextBlock, messages_of
+from perdure.domain.prompt.prompt import TextBlock, messages_of
 
 TURN = TurnId("trn_1")
 BREAKS = ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from perdure.domain.errors import Rejected
-from perdure.web.bodies import NESTING_MAX, SLICE_BYTES, insist_on_shallow, whole_characters
-from perdure.web.forms import PARTS_MAX, boundary_of, parts_of
+from perdure.web.http.bodies import NESTING_MAX, SLICE_BYTES, insist_on_shallow, whole_characters
+from perdure.web.http.forms import PARTS_MAX, boundary_of, parts_of
 
 HEAD = b'Content-Disposition: form-data; name="f"; filename="a.txt"\r\n\r\n'
 

@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.app.budgets import budgets_of, listed, tariff_of
-from perdure.app.config import BudgetPeriods, Config
-from perdure.app.config_values import Budget as BudgetConfig
-from perdure.app.config_values import BudgetsConfig, ChatAgent, DemoAgent
-from perdure.app.config_values import Prices as PricesConfig
-from perdure.domain.budgets import (
+from perdure.app.config.loading import BudgetPeriods, Config
+from perdure.app.config.values import Budget as BudgetConfig
+from perdure.app.config.values import BudgetsConfig, ChatAgent, DemoAgent
+from perdure.app.config.values import Prices as PricesConfig
+from perdure.app.wiring.budgets import budgets_of, listed, tariff_of
+from perdure.domain.journal.events import Usage
+from perdure.domain.people.budgets import (
     OUTPUT_ALLOWANCE,
     Amount,
     Budget,
@@ -25,8 +26,7 @@ from perdure.domain.budgets import (
     refusal_text,
     renewal_text,
 )
-from perdure.domain.events import Usage
-from perdure.domain.prices import Prices, Tariff, cost, money_text
+from perdure.domain.people.prices import Prices, Tariff, cost, money_text
 
 PRICES = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
 PLAIN = Tariff()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from perdure.web.callers import Callers
+from perdure.web.http.callers import Callers
 
 
 def request(remote: str, headers: Mapping[str, str]) -> Any:

@@ -12,10 +12,10 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.intake import Intake
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.errors import Rejected
-from perdure.domain.events import Attachment, Usage
-from perdure.domain.options import Options
+from perdure.domain.journal.events import Attachment, Usage
+from perdure.domain.journal.options import Options
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     Block,
     CallBlock,
     MediaBlock,
@@ -26,7 +26,7 @@ from perdure.domain.prompt import (
     Role,
     TextBlock,
 )
-from perdure.domain.stream import Call
+from perdure.domain.turn.stream import Call
 from perdure.testkit.wire_rules import anthropic_violations, openai_violations
 
 SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="m")

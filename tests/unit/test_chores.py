@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.web.chores import answer
+from perdure.web.openai.chores import answer
 
 HISTORY = """
 ### Chat History:

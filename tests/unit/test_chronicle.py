@@ -3,9 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from perdure.app.chronicle import DETAIL_MAX, Chronicle, tell_of_migrations
-from perdure.domain.events import AnyEvent, Recorded, TurnSettled, TurnStarted
+from perdure.app.life.chronicle import DETAIL_MAX, Chronicle, tell_of_migrations
 from perdure.domain.ids import NodeId, SessionId, TurnId
+from perdure.domain.journal.events import AnyEvent, Recorded, TurnSettled, TurnStarted
 from perdure.domain.outcomes import Outcome
 from perdure.store.migrations import Applied
 

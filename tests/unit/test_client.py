@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app import client
-from perdure.app.client import UNREACHABLE, NodeClient, node_client
-from perdure.app.local_socket import NAME
+from perdure.app.operate import client
+from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client
+from perdure.app.operate.local_socket import NAME
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, Rejected, Transient
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.watching import Delta
+from perdure.domain.turn.watching import Delta
 
 DELTA = Delta(turn=TurnId("trn_1"), message=MessageId("msg_1"), offset=0, text="grüße")
 EVENT = b"id: 7\nevent: delta\ndata: %s\n\n" % msgspec.json.encode(DELTA)

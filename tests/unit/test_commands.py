@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
-from perdure.domain.commands import COMMANDS, COUNT_MAX, Takes, given, help_text, unknown_text
+from perdure.domain.inbound.commands import (
+    COMMANDS,
+    COUNT_MAX,
+    Takes,
+    given,
+    help_text,
+    unknown_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.config import (
+from perdure.app.config.environment import home_folder, home_token, prepare_home
+from perdure.app.config.loading import (
     AcpAgent,
     ChatAgent,
     Config,
@@ -27,8 +28,7 @@ from perdure.app.config import (
     reload,
     restart_keys,
 )
-from perdure.app.environment import home_folder, home_token, prepare_home
-from perdure.app.toml_positions import Positions
+from perdure.app.config.toml_positions import Positions
 from perdure.domain.errors import Rejected
 
 CHAT = '[agents.main]\nkind = "chat"\nmodel = "m"\n'
@@ -661,7 +661,7 @@ def test_a_token_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
     script = (
         "import os, resource, sys\n"
         "from pathlib import Path\n"
-        "from perdure.app.environment import home_token\n"
+        "from perdure.app.config.environment import home_token\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "home_token(Path(sys.argv[1]), {}, os.urandom)\n"
     )

@@ -3,9 +3,9 @@
 import pytest
 
 from perdure.agents.demo.questions import hear
-from perdure.domain.events import Attachment
-from perdure.domain.prompt import MediaBlock, Message, Role, TextBlock
-from perdure.domain.stickers import Sticker
+from perdure.domain.content.stickers import Sticker
+from perdure.domain.journal.events import Attachment
+from perdure.domain.prompt.prompt import MediaBlock, Message, Role, TextBlock
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.app.descriptors import Shares
+from perdure.app.life.descriptors import Shares
 
 
 @pytest.mark.parametrize("descriptors", [64, 256, 1024, 4096, 20_000, 1_000_000])

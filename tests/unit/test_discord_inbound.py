@@ -23,10 +23,10 @@ from perdure.adapters.discord.payloads import (
     Ready,
     event_of,
 )
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
-from perdure.domain.forwards import Forward
+from perdure.domain.content.forwards import Forward
+from perdure.domain.content.stickers import Sticker
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.stickers import Sticker
 
 BOT = "900"
 CHANNEL = Place(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))

@@ -17,8 +17,8 @@ from perdure.adapters.discord.bodies import (
 )
 from perdure.adapters.discord.inbound import button_id
 from perdure.adapters.discord.render import TEXT_MAX, render, size
-from perdure.domain.commands import COMMANDS
 from perdure.domain.delivery import plan
+from perdure.domain.inbound.commands import COMMANDS
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text("utf-8")
 GAP = "\u200b"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from perdure.app.config import ChatAgent, Config, DemoAgent, Secret, parse
-from perdure.app.discovery import (
+from perdure.app.config.loading import ChatAgent, Config, DemoAgent, Secret, parse
+from perdure.app.wiring.discovery import (
     Discovery,
     LocalServer,
     agents,

@@ -2,7 +2,11 @@
 
 import pytest
 
-from perdure.domain.endings import (
+from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import TurnSettled
+from perdure.domain.journal.reach import AT_ONCE, Missed, Reach
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.turn.endings import (
     Audience,
     ending_text,
     reach_as_told,
@@ -10,10 +14,6 @@ from perdure.domain.endings import (
     standing_in,
     told,
 )
-from perdure.domain.events import TurnSettled
-from perdure.domain.ids import TurnId
-from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.reach import AT_ONCE, Missed, Reach
 
 TURN = TurnId("trn_1")
 SECRET = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from perdure.domain.ids import SessionId
-from perdure.domain.records import SessionView
-from perdure.ports.principals import Principal
+from perdure.domain.journal.records import SessionView
+from perdure.ports.people.principals import Principal
 from perdure.web.endpoints import Endpoint, OperatorServices
 from perdure.web.routes import ENDPOINTS
 from perdure.web.services import Services

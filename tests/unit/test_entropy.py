@@ -3,7 +3,7 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from perdure.app.system import SystemEntropy
+from perdure.app.wiring.system import SystemEntropy
 
 # Divides no block, so that every thread meets the end of one again and again.
 SIZE = 10

@@ -19,7 +19,7 @@ from perdure.adapters.slack.payloads import Event as SlackEvent
 from perdure.adapters.slack.render import ACTION
 from perdure.adapters.telegram import inbound as telegram
 from perdure.adapters.telegram.updates import Update, User
-from perdure.domain.arrivals import SCANNED_MAX, Arrival, PlaceKind, envelope_of
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, envelope_of
 
 WORD: Final = "xyzzy"
 Both = tuple[Arrival | None, Arrival | None]

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.compaction import back_off_ms, background
-from perdure.domain.errands import TITLE_MAX, clean_title, instruction
-from perdure.domain.events import TurnQueued
 from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import ERRANDS, TurnKind
-from perdure.domain.prompt import Note
-from perdure.domain.tokens import tokens_of
+from perdure.domain.prompt.compaction import back_off_ms, background
+from perdure.domain.prompt.prompt import Note
+from perdure.domain.prompt.tokens import tokens_of
+from perdure.domain.turn.errands import TITLE_MAX, clean_title, instruction
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,15 @@
 import asyncio
 
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
-from perdure.domain.watching import Delta
-from perdure.engine.feed import BACKLOG_LENGTH, BACKLOG_MAX, WOKEN_AT_ONCE, Feed, Item, Subscription
+from perdure.domain.turn.watching import Delta
+from perdure.engine.watching.feed import (
+    BACKLOG_LENGTH,
+    BACKLOG_MAX,
+    WOKEN_AT_ONCE,
+    Feed,
+    Item,
+    Subscription,
+)
 
 SESSION = SessionId("ses_1")
 HERE = ConversationId("cnv_1")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.attachments import in_words, shown
-from perdure.domain.events import Attachment
+from perdure.domain.journal.attachments import in_words, shown
+from perdure.domain.journal.events import Attachment
 from perdure.domain.reading import office
 from perdure.domain.reading.documents import is_readable, text_of
 from perdure.domain.reading.kinds import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.domain.forwards import (
+from perdure.domain.content.forwards import (
     Forward,
     Origin,
     Passage,

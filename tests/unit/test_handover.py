@@ -6,8 +6,8 @@ import pytest
 
 from perdure.domain.errors import Transient
 from perdure.domain.ids import TurnId
-from perdure.engine import handover as handover_module
-from perdure.engine.handover import Handovers, Shown
+from perdure.engine.delivery import handover as handover_module
+from perdure.engine.delivery.handover import Handovers, Shown
 
 TURN = TurnId("trn_1")
 

@@ -28,14 +28,14 @@ from perdure.adapters.telegram.updates import Update as TelegramUpdate
 from perdure.adapters.telegram.updates import User
 from perdure.agents.chat.complaints import complaint
 from perdure.agents.chat.thoughts import ThoughtScanner
-from perdure.domain.arrivals import PlaceKind
-from perdure.domain.attribution import in_a_file, in_own_words
-from perdure.domain.commands import given
+from perdure.domain.content.attribution import in_a_file, in_own_words
+from perdure.domain.content.forwards import Words
 from perdure.domain.delivery import without_promise
-from perdure.domain.forwards import Words
+from perdure.domain.inbound.arrivals import PlaceKind
+from perdure.domain.inbound.commands import given
 from perdure.domain.markdown.heal import heal
 from perdure.domain.markdown.split import split, stretches
-from perdure.web.chores import answer
+from perdure.web.openai.chores import answer
 
 _SIZES: Final = (3_000, 12_000)
 _SUSPECT_S: Final = 0.25

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from perdure.app.last_resort import LastResort
+from perdure.app.life.last_resort import LastResort
 
 SOON_S, LATE_S = 0.05, 60.0
 DEADLINE_S = 10.0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perdure.engine.leases import Lease, NodeLease
+from perdure.engine.foundation.leases import Lease, NodeLease
 from perdure.testkit.system import VirtualClock
 
 LEASE_S = 15.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.local_http import (
+from perdure.app.operate.local_http import (
     HEAD_BYTES_MAX,
     BrokenOff,
     NobodyListens,

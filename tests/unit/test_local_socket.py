@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.local_socket import NAME, PATH_BYTES_MAX, bound_socket, places, proven
+from perdure.app.operate.local_socket import NAME, PATH_BYTES_MAX, bound_socket, places, proven
 
 SOMEBODY_ELSE = 65_534
 only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")

@@ -17,10 +17,10 @@ from perdure.adapters.matrix.inbound import (
 from perdure.adapters.matrix.invitations import welcome
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.rooms import Rooms
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.stickers import Sticker
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.stickers import Sticker
 
 ME = "@perdure:example.org"
 ADA = "@ada:example.org"

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import content_disposition_filename, parse_content_disposition
 
-from perdure.web.media import UNKNOWN, disposition, shown_type
+from perdure.web.api.media import UNKNOWN, disposition, shown_type
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.domain.errors import Rejected
-from perdure.web.openai_checks import check_messages, check_tools
+from perdure.web.openai.checks import check_messages, check_tools
 
 USER = {"role": "user", "content": "look"}
 

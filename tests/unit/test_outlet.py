@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
-from perdure.web import outlet
-from perdure.web.outlet import SLICE_BYTES, LongResponse, Outlet
+from perdure.web.http import outlet
+from perdure.web.http.outlet import SLICE_BYTES, LongResponse, Outlet
 
 SOON_S = 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from perdure.domain.address import Address
 from perdure.domain.delivery import Display, Pace, Rate
 from perdure.domain.errors import Transient
-from perdure.engine.pace import Pacer, Rank
-from perdure.engine.surfaces import Surface
-from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.engine.delivery.pace import Pacer, Rank
+from perdure.engine.delivery.surfaces import Surface
+from perdure.ports.platform.adapter import ACCOUNT_WAIT
 from perdure.testkit.pacing import RememberedPacing
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.system import VirtualClock

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from perdure.engine.lookout import Lookout
-from perdure.engine.patience import ClockWatch
-from perdure.engine.wakes import Bus
-from perdure.ports.wakes import Topic
+from perdure.engine.foundation.lookout import Lookout
+from perdure.engine.foundation.patience import ClockWatch
+from perdure.engine.foundation.wakes import Bus
+from perdure.ports.turns.wakes import Topic
 from perdure.testkit.system import VirtualClock
 
 HOUR_S = 3_600

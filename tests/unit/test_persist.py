@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Transient
-from perdure.engine.persist import persist
+from perdure.engine.foundation.persist import persist
 from perdure.testkit.system import VirtualClock
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.app.presence import is_serve
+from perdure.app.operate.presence import is_serve
 
 NODES = [
     "/usr/bin/perdure serve",

@@ -3,8 +3,8 @@
 import pytest
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.quotas import Kind, OverQuota, Quota
-from perdure.engine.quotas import RequestGate
+from perdure.domain.people.quotas import Kind, OverQuota, Quota
+from perdure.engine.people.quotas import RequestGate
 from perdure.testkit.system import VirtualClock
 
 ADA, BOB = PrincipalId("ada"), PrincipalId("bob")

@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import pytest
 
+from perdure.domain.journal.reach import AT_ONCE
 from perdure.domain.outcomes import StopReason
-from perdure.domain.reach import AT_ONCE
-from perdure.domain.stream import Stopped, Text
-from perdure.engine.reaching import TELL_AFTER_S, Reaching, reach_after
-from perdure.engine.roster import Seat
+from perdure.domain.turn.stream import Stopped, Text
+from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
+from perdure.engine.models.roster import Seat
 from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.system import VirtualClock
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from perdure.domain.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.recovery import Fate, Policy, Resume, fate, question_text, why
+from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
+from perdure.domain.turn.recovery import Fate, Policy, Resume, fate, question_text, why
 
 HOUR_MS = 3_600_000
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.sharing import Shares, fairly, most_of
-from perdure.engine.slots import Slots
+from perdure.domain.people.sharing import Shares, fairly, most_of
+from perdure.engine.foundation.slots import Slots
 
 ADA, BOB = PrincipalId("ada"), PrincipalId("bob")
 PEOPLE = st.sampled_from([PrincipalId(name) for name in "abcd"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     CallBlock,
     Message,
     ResultBlock,
@@ -12,7 +12,7 @@ from perdure.domain.prompt import (
     tokens_of_messages,
     weave,
 )
-from perdure.domain.shortening import shortened
+from perdure.domain.prompt.shortening import shortened
 
 
 def conversation(turns: int, size: int) -> list[Message]:

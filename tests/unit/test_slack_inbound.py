@@ -9,8 +9,8 @@ from perdure.adapters.slack.hooks import is_genuine, signature
 from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, people_in
 from perdure.adapters.slack.payloads import Click, Command, Event
 from perdure.adapters.slack.reading import read
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from perdure.app.standstill import Standstill
+from perdure.app.life.standstill import Standstill
 
 Lines = list[MutableMapping[str, Any]]
 

@@ -3,12 +3,12 @@
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.attachments import in_words, is_unread
-from perdure.domain.events import Attachment
+from perdure.domain.content.stickers import ID_MAX, WORDS_MAX, Sticker, clean_words, harmless, told
 from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.attachments import in_words, is_unread
+from perdure.domain.journal.events import Attachment
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.stickers import ID_MAX, WORDS_MAX, Sticker, clean_words, harmless, told
-from perdure.domain.updates import Update
 
 CAT = Sticker(id="AgAD1", emoji="🙂", set_name="Cats")
 

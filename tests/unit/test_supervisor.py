@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from perdure.engine import supervisor
-from perdure.engine.supervisor import kept
+from perdure.engine.foundation import supervisor
+from perdure.engine.foundation.supervisor import kept
 from perdure.testkit.system import VirtualClock
 
 BEGAN, OVER = "a pump has stumbled and goes on", "a pump works again"

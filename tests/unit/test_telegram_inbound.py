@@ -7,10 +7,10 @@ import pytest
 
 from perdure.adapters.telegram.inbound import arrival_of
 from perdure.adapters.telegram.updates import Update, User
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.stickers import Sticker
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.stickers import Sticker
 
 ME = User(id=700, is_bot=True, username="perdure_bot")
 ADA = {"id": 42, "is_bot": False, "first_name": "Ada", "last_name": "Lovelace", "username": "ada"}

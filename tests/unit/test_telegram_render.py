@@ -16,7 +16,7 @@ from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.split import split
-from perdure.ports.adapter import React, Upload
+from perdure.ports.platform.adapter import React, Upload
 from perdure.testkit.peers.bot_api_rules import keyboard_problem, text_problem
 
 TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from perdure.ports.time_limits import LATE_S, READING_S, TICK_S, RunningTime, time_limit
+from perdure.ports.system.time_limits import LATE_S, READING_S, TICK_S, RunningTime, time_limit
 
 PAUSE_S = TICK_S + 2 * LATE_S
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.domain.errands import clean_title, plain_line
+from perdure.domain.turn.errands import clean_title, plain_line
 
 HOSTILE = [
     "A\x1b[31mtrip\x07",

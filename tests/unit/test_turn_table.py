@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 
 from perdure.domain.errors import Conflict, Corrupt
-from perdure.domain.events import (
+from perdure.domain.ids import MessageId, NodeId, QuestionId, SessionId, TurnId
+from perdure.domain.journal.events import (
     AnswerAwaited,
     AnswerReceived,
     AttemptInterrupted,
@@ -19,10 +20,9 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import MessageId, NodeId, QuestionId, SessionId, TurnId
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.standing import OpenTurn, Standing, after
-from perdure.domain.turn import LEGAL, State, Turn, evolve, opened, require
+from perdure.domain.turn.standing import OpenTurn, Standing, after
+from perdure.domain.turn.turn import LEGAL, State, Turn, evolve, opened, require
 
 TURN = TurnId("trn_1")
 EVENTS: dict[type[TurnEvent], TurnEvent] = {

@@ -2,7 +2,7 @@
 
 import io
 
-from perdure.cli.verifying import CLEAR_LINE, Progress
+from perdure.cli.verbs.verifying import CLEAR_LINE, Progress
 from perdure.testkit.system import VirtualClock
 
 

@@ -3,9 +3,9 @@
 import asyncio
 
 from perdure.domain.address import Address
-from perdure.engine.patience import happens
-from perdure.engine.wakes import Bus
-from perdure.ports.wakes import Key, Topic
+from perdure.engine.foundation.patience import happens
+from perdure.engine.foundation.wakes import Bus
+from perdure.ports.turns.wakes import Key, Topic
 
 HERE = Address(adapter="scripted", account="bot", place="here")
 THERE = Address(adapter="scripted", account="bot", place="there")

@@ -11,11 +11,11 @@ import pytest
 from perdure.adapters.webhook.inbound import arrival_of, message_of
 from perdure.adapters.webhook.manifest import MANIFEST, Route, WebhookSettings
 from perdure.adapters.webhook.template import Payload, filled
-from perdure.app.toml_positions import Positions
-from perdure.app.toml_reading import Reader, Source
-from perdure.domain.access import Rules, Verdict, decide
-from perdure.domain.arrivals import Arrival, PlaceKind
+from perdure.app.config.toml_positions import Positions
+from perdure.app.config.toml_reading import Reader, Source
 from perdure.domain.errors import Rejected
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind
+from perdure.domain.people.access import Rules, Verdict, decide
 from perdure.domain.secret import Secret
 
 BODY = b"""{"issue": {"id": 17, "title": "It {body} leaks", "labels": [{"name": "bug"}, "new"],

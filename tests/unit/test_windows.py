@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 
 from perdure.domain.ids import TurnId
-from perdure.domain.prompt import Window
-from perdure.engine import thrift as thrift_module
-from perdure.engine import windows
-from perdure.engine.supervisor import Supervisor
-from perdure.engine.thrift import QUIET_S, Thrift
-from perdure.engine.windows import IDLE_S, Key, Windows
-from perdure.ports.agent import Agent
+from perdure.domain.prompt.prompt import Window
+from perdure.engine.foundation import thrift as thrift_module
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.foundation.thrift import QUIET_S, Thrift
+from perdure.engine.models import windows
+from perdure.engine.models.windows import IDLE_S, Key, Windows
+from perdure.ports.turns.agent import Agent
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.system import VirtualClock
 from perdure.testkit.world import until

@@ -18,7 +18,7 @@ from typing import TextIO
 
 import structlog
 
-from perdure.app.environment import LOG_FILE
+from perdure.app.config.environment import LOG_FILE
 from perdure.app.repetition import Repetition
 from perdure.domain.errors import NO_SPACE
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
 
-from perdure.app.client import NodeClient, node_client, store_trouble
-from perdure.app.environment import check_home, home_folder, process_environ
-from perdure.app.presence import hint, silent_node
+from perdure.app.config.environment import check_home, home_folder, process_environ
+from perdure.app.operate.client import NodeClient, node_client, store_trouble
+from perdure.app.operate.presence import hint, silent_node
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
 from perdure.web.endpoints import Endpoint, OperatorServices
@@ -67,8 +67,8 @@ async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answer
 
 @asynccontextmanager
 async def _store(place: Place, *, make: bool) -> AsyncIterator[Answers]:
-    from perdure.app import config  # noqa: PLC0415
-    from perdure.app.offline import opened_store, store_answers  # noqa: PLC0415
+    from perdure.app.config import loading as config  # noqa: PLC0415
+    from perdure.app.operate.offline import opened_store, store_answers  # noqa: PLC0415
 
     try:
         async with opened_store(place.home, place.environ, make=make) as store:

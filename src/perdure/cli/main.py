@@ -261,7 +261,7 @@ def _serve(arguments: Arguments) -> NoReturn:
 
     import_structlog()
     from perdure.cli.exits import conduct
-    from perdure.cli.serving import serve
+    from perdure.cli.verbs.serving import serve
 
     conduct(
         partial(
@@ -277,157 +277,157 @@ def _serve(arguments: Arguments) -> NoReturn:
 
 
 def _chat(arguments: Arguments) -> NoReturn:
-    from perdure.cli.chat import chat
     from perdure.cli.exits import conduct
+    from perdure.cli.verbs.chat import chat
 
     conduct(partial(chat, arguments.home, name=arguments.name, is_json=arguments.json))
 
 
 def _status(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verbs import control
 
     _ask(arguments, control.status)
 
 
 def _stop(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verbs import control
 
     _ask(arguments, control.stop)
 
 
 def _drain(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verbs import control
 
     _ask(arguments, control.drain if arguments.no_wait else control.stop)
 
 
 def _restart(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verbs import control
 
     _ask(arguments, control.restart)
 
 
 def _stop_turn(arguments: Arguments) -> NoReturn:
-    from perdure.cli import control
+    from perdure.cli.verbs import control
 
     _ask(arguments, partial(control.stop_turn, turn=arguments.id))
 
 
 def _verify(arguments: Arguments) -> NoReturn:
-    from perdure.cli.verifying import verify
+    from perdure.cli.verbs.verifying import verify
 
     _ask(arguments, partial(verify, only_new=arguments.new))
 
 
 def _logs(arguments: Arguments) -> NoReturn:
-    from perdure.cli.logs import logs
+    from perdure.cli.verbs.logs import logs
 
     lines, level = arguments.lines, arguments.level
     _ask(arguments, partial(logs, lines=lines, level=level, follow=arguments.follow))
 
 
 def _explain(arguments: Arguments) -> NoReturn:
-    from perdure.cli.explaining import explain
+    from perdure.cli.verbs.explaining import explain
 
     _ask(arguments, partial(explain, any_id=arguments.id, with_request=arguments.request))
 
 
 def _list_sessions(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     limit, after = arguments.limit, arguments.after
     _ask(arguments, partial(records.list_sessions, limit=limit, after=after))
 
 
 def _show_session(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     _ask(arguments, partial(records.show, which=arguments.which, is_raw=arguments.journal))
 
 
 def _search_sessions(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     words, limit, after = arguments.words, arguments.limit, arguments.after
     _ask(arguments, partial(records.search, words=words, limit=limit, after=after))
 
 
 def _send(arguments: Arguments) -> NoReturn:
-    from perdure.cli import across
+    from perdure.cli.verbs import across
 
     text, own_id = " ".join(arguments.text), arguments.id
     _ask(arguments, partial(across.send, to=arguments.to, text=text, own_id=own_id))
 
 
 def _list_places(arguments: Arguments) -> NoReturn:
-    from perdure.cli import across
+    from perdure.cli.verbs import across
 
     limit, after = arguments.limit, arguments.after
     _ask(arguments, partial(across.list_places, limit=limit, after=after))
 
 
 def _list_parked(arguments: Arguments) -> NoReturn:
-    from perdure.cli import parked
+    from perdure.cli.verbs import parked
 
     limit, after = arguments.limit, arguments.after
     _ask(arguments, partial(parked.list_parked, limit=limit, after=after))
 
 
 def _show_parked(arguments: Arguments) -> NoReturn:
-    from perdure.cli import parked
+    from perdure.cli.verbs import parked
 
     _ask(arguments, partial(parked.show, part=arguments.id))
 
 
 def _replay_parked(arguments: Arguments) -> NoReturn:
-    from perdure.cli import parked
+    from perdure.cli.verbs import parked
 
     _ask(arguments, partial(parked.replay, part=arguments.id, force=arguments.yes))
 
 
 def _drop_parked(arguments: Arguments) -> NoReturn:
-    from perdure.cli import parked
+    from perdure.cli.verbs import parked
 
     _ask(arguments, partial(parked.drop, part=arguments.id))
 
 
 def _list_pairings(arguments: Arguments) -> NoReturn:
-    from perdure.cli import pairings
+    from perdure.cli.verbs import pairings
 
     _ask(arguments, pairings.list_pairings)
 
 
 def _approve_pairing(arguments: Arguments) -> NoReturn:
-    from perdure.cli import pairings
+    from perdure.cli.verbs import pairings
 
     _ask(arguments, partial(pairings.approve, code=arguments.code))
 
 
 def _revoke_pairing(arguments: Arguments) -> NoReturn:
-    from perdure.cli import pairings
+    from perdure.cli.verbs import pairings
 
     _ask(arguments, partial(pairings.revoke, pairing=arguments.id))
 
 
 def _list_tokens(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     _ask(arguments, records.list_tokens)
 
 
 def _link_token(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     _ask(arguments, records.link_token)
 
 
 def _add_named_token(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     _ask(arguments, partial(records.add_token, name=arguments.name))
 
 
 def _revoke_token(arguments: Arguments) -> NoReturn:
-    from perdure.cli import records
+    from perdure.cli.verbs import records
 
     _ask(arguments, partial(records.revoke_token, which=arguments.which))

@@ -7,10 +7,11 @@ with what the journal says they should be, and the journal with the machines of 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from perdure.domain.attachments import unread_count
 from perdure.domain.delivery import AHEAD, REPLY, PartState, Step
 from perdure.domain.errors import Corrupt
-from perdure.domain.events import (
+from perdure.domain.ids import CallId, SessionId, TurnId
+from perdure.domain.journal.attachments import unread_count
+from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
     CommandTaken,
@@ -29,15 +30,14 @@ from perdure.domain.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.ids import CallId, SessionId, TurnId
+from perdure.domain.journal.records import SessionRecord, TurnView
+from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
-from perdure.domain.records import SessionRecord, TurnView
-from perdure.domain.recovery import told_by
-from perdure.domain.standing import Standing, after
-from perdure.domain.transcript import reply_text
-from perdure.domain.turn import State, Turn, evolve, opened
+from perdure.domain.prompt.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.turn.recovery import told_by
+from perdure.domain.turn.standing import Standing, after
+from perdure.domain.turn.turn import State, Turn, evolve, opened
 
 _FINISHES = frozenset(reason for reason in StopReason if reason.is_finish)
 _AT_WORK = (State.RUNNING, State.WAITING)

@@ -6,13 +6,13 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.domain.events import ToolCall, Usage
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import ToolCall, Usage
+from perdure.domain.journal.reach import AT_ONCE, Reach
 from perdure.domain.outcomes import Outcome
-from perdure.domain.reach import AT_ONCE, Reach
-from perdure.domain.updates import Accepted, Update
-from perdure.domain.watching import Position, Told
-from perdure.ports.places import Sending, Sent
+from perdure.domain.turn.watching import Position, Told
+from perdure.ports.people.places import Sending, Sent
 
 
 class Orders(Protocol):

@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.ids import NodeId
-from perdure.ports.clock import Clock
-from perdure.store.dialect import Dialect
-from perdure.store.driver import Driver
+from perdure.ports.system.clock import Clock
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.drivers.driver import Driver
 from perdure.store.migrations import Applied
 from perdure.store.operations import nodes
 from perdure.store.statement import MakeOp, NotRun

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from perdure.domain.prefix import KeptText
+from perdure.domain.prompt.prefix import KeptText
 
 KNOWN_MAX: Final = 1024
 

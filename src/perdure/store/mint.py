@@ -1,8 +1,8 @@
 """Ids and the time, as the store stamps them on rows."""
 
 from perdure.domain.ids import RANDOM_BYTES, NodeId, mint
-from perdure.ports.clock import Clock
-from perdure.ports.entropy import Entropy
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.entropy import Entropy
 from perdure.store.operations.setting import Stamp
 
 

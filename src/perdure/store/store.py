@@ -3,34 +3,34 @@
 from pathlib import Path
 
 from perdure.domain.ids import NodeId
-from perdure.domain.quotas import NO_QUOTA, Quota
-from perdure.ports.clock import Clock
-from perdure.ports.entropy import Entropy
-from perdure.store.admitting import StoredAccess
-from perdure.store.auditing import StoredAudit
-from perdure.store.budgeting import StoredBudgets
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.entropy import Entropy
 from perdure.store.condition import StoredCondition, WatchedDriver
-from perdure.store.directory import StoredPlaces
-from perdure.store.driver import Driver
-from perdure.store.fetching import StoredFetches
-from perdure.store.handling import StoredHandling
-from perdure.store.library import StoredMedia
+from perdure.store.drivers.driver import Driver
 from perdure.store.migrations import Applied
 from perdure.store.mint import Mint
-from perdure.store.operating import StoredOperators
-from perdure.store.outbox import StoredOutbox
-from perdure.store.pacing import StoredPacing
-from perdure.store.parking import StoredParked
-from perdure.store.reading import (
+from perdure.store.ports.access import StoredAccess
+from perdure.store.ports.audit import StoredAudit
+from perdure.store.ports.budgets import StoredBudgets
+from perdure.store.ports.errands import StoredErrands
+from perdure.store.ports.fetches import StoredFetches
+from perdure.store.ports.handling import StoredHandling
+from perdure.store.ports.history import (
     StoredArchive,
     StoredConversations,
     StoredDiagnostics,
     StoredIndex,
 )
-from perdure.store.remembering import StoredMemory
-from perdure.store.sending import StoredErrands
-from perdure.store.stickers import StoredStickers
-from perdure.store.writing import (
+from perdure.store.ports.media import StoredMedia
+from perdure.store.ports.memory import StoredMemory
+from perdure.store.ports.operators import StoredOperators
+from perdure.store.ports.outbox import StoredOutbox
+from perdure.store.ports.pacing import StoredPacing
+from perdure.store.ports.parked import StoredParked
+from perdure.store.ports.places import StoredPlaces
+from perdure.store.ports.stickers import StoredStickers
+from perdure.store.ports.turns import (
     StoredInbox,
     StoredNodes,
     StoredPrincipals,

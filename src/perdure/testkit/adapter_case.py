@@ -20,10 +20,10 @@ from unittest import SkipTest
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
-from perdure.ports.adapter import HookRequest, Platform, Reading
-from perdure.ports.clock import Clock
+from perdure.domain.inbound.arrivals import Arrival
+from perdure.ports.platform.adapter import HookRequest, Platform, Reading
+from perdure.ports.system.clock import Clock
 
 WAIT_S: Final = 10.0
 LOOK_S: Final = 0.01

@@ -4,10 +4,10 @@ from typing import Final
 
 import pytest
 
-from perdure.domain.arrivals import PlaceKind
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
+from perdure.domain.inbound.arrivals import PlaceKind
 from perdure.domain.kinds import UpdateKind
-from perdure.ports.adapter import HookRequest, HookResponse
+from perdure.ports.platform.adapter import HookRequest, HookResponse
 from perdure.testkit.adapter_case import AdapterCase, Opened
 from perdure.testkit.adapter_suite_showing import DOCUMENT, PICTURE, change, post
 

@@ -13,7 +13,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Transient
 from perdure.domain.ids import PartId
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Post,

@@ -10,7 +10,7 @@ from perdure.domain.delivery import Capabilities, Streaming, lowered, plan
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.kinds import UpdateKind
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Post,

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
-from perdure.domain.events import Recorded, ToolCall, Usage
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.journal.events import Recorded, ToolCall, Usage
 from perdure.domain.outcomes import Ending, Repeat, StopReason
-from perdure.domain.prompt import Message, Request, ResultBlock, TextBlock
-from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
-from perdure.ports.agent import Work
-from perdure.ports.tools import Caller, ToolResult
+from perdure.domain.prompt.prompt import Message, Request, ResultBlock, TextBlock
+from perdure.domain.turn.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.tools import Caller, ToolResult
 
 Rule = Callable[[Request], Sequence[AgentEvent]]
 

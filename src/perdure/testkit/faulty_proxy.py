@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 # What the caller had sent before it could have read that it is to wait.
 IN_FLIGHT_S: Final = 0.5

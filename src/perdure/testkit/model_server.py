@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 import msgspec
 from aiohttp import web
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.model_plan import Plan, bursts, plan, refusal
 from perdure.testkit.model_script import Dialect, ModelRequest, Reply, Script, echo, say, slow
 from perdure.testkit.model_wire import anthropic_models, openai_models

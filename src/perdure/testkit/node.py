@@ -8,14 +8,14 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.ports.delivery.outbox import Outbox
 from perdure.ports.gateway import Door
-from perdure.ports.history import Archive, Conversations, Diagnostics
-from perdure.ports.inbox import Inbox
-from perdure.ports.media import Fetches
-from perdure.ports.outbox import Outbox
-from perdure.ports.principals import Principals
-from perdure.ports.turns import Nodes, Turns
-from perdure.ports.wakes import Wakes
+from perdure.ports.people.principals import Principals
+from perdure.ports.records.history import Archive, Conversations, Diagnostics
+from perdure.ports.records.media import Fetches
+from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.turns import Nodes, Turns
+from perdure.ports.turns.wakes import Wakes
 
 
 class Pump(Protocol):

@@ -25,15 +25,13 @@ REQUEST_BYTES_MAX = 1_000_000
 ROOM = "-" * 2000
 # What verbs import when they are called.
 _NEEDED = (
-    "perdure.cli",
+    "perdure.agents",
     "perdure.app",
+    "perdure.cli",
     "perdure.engine",
-    "perdure.web",
-    "perdure.agents.chat",
-    "perdure.agents.demo",
     "perdure.store",
-    "perdure.store.operations",
-    "perdure.tools.builtin",
+    "perdure.tools",
+    "perdure.web",
     "uvloop",
 )
 
@@ -53,8 +51,8 @@ def _import_everything() -> None:
     importlib.import_module("perdure.app.lean").import_structlog()
     for name in _NEEDED:
         module = importlib.import_module(name)
-        for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
-            importlib.import_module(f"{name}.{found.name}")
+        for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+            importlib.import_module(found.name)
 
 
 def _next_command(requests: socket.socket) -> None:

@@ -1,7 +1,7 @@
 """An account's pace for tests that have no store: it is kept as long as the object lives."""
 
-from perdure.ports.clock import Clock
-from perdure.ports.pacing import Hold, Lately
+from perdure.ports.delivery.pacing import Hold, Lately
+from perdure.ports.system.clock import Clock
 
 
 class RememberedPacing:

@@ -8,13 +8,13 @@ from typing import assert_never
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import FileReference
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import FileReference
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.markdown.units import size_of
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -26,7 +26,7 @@ from perdure.ports.adapter import (
     Sought,
     Upload,
 )
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 Failure = Transient | Permanent | Ambiguous | NotFound
 

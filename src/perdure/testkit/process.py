@@ -19,7 +19,7 @@ from typing import IO, Final, Protocol
 import aiohttp
 import msgspec
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.command import TRUSTS_NOBODY, Born, born
 from perdure.testkit.nursery import Request
 

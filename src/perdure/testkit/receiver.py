@@ -13,14 +13,14 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.arrivals import Arrival, FileReference, PlaceKind, Sender, envelope_of
+from perdure.domain.content.forwards import Forward
+from perdure.domain.content.stickers import Sticker
 from perdure.domain.delivery import Capabilities, Pace, Streaming
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
-from perdure.domain.forwards import Forward
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, envelope_of
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.stickers import Sticker
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
     HookResponse,

@@ -10,20 +10,20 @@ import msgspec
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
-from perdure.domain.events import AnyEvent, AssistantSaid, Recorded, ToolCall
 from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AnyEvent, AssistantSaid, Recorded, ToolCall
+from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.menu import PLAIN, Menu
 from perdure.domain.outcomes import Outcome, Repeat
-from perdure.domain.prompt import Message, Request, Window, assemble, extend, messages_of
-from perdure.domain.records import PartView, SessionRecord
-from perdure.domain.recovery import Policy, messages_with_notes
-from perdure.domain.updates import Accepted, Update
-from perdure.ports.audit import Audit
-from perdure.ports.history import Conversations, Diagnostics
-from perdure.ports.inbox import Inbox
-from perdure.ports.principals import Principals
-from perdure.ports.turns import Claimed, Lease, Piece, Settlement, Turns
+from perdure.domain.people.menu import PLAIN, Menu
+from perdure.domain.prompt.prompt import Message, Request, Window, assemble, extend, messages_of
+from perdure.domain.turn.recovery import Policy, messages_with_notes
+from perdure.ports.people.principals import Principals
+from perdure.ports.records.audit import Audit
+from perdure.ports.records.history import Conversations, Diagnostics
+from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.turns import Claimed, Lease, Piece, Settlement, Turns
 
 E = TypeVar("E", bound=AnyEvent)
 GO_ON = Policy(freshness_ms=0)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from perdure.domain.watching import Told
+from perdure.domain.turn.watching import Told
 
 
 async def one_by_one(

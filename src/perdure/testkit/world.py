@@ -34,19 +34,19 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Transient
-from perdure.domain.events import Attachment, ToolCall
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment, ToolCall
+from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt import Message, Request
-from perdure.domain.records import SessionRecord
-from perdure.domain.recovery import CONTINUE, DROP, Policy
-from perdure.domain.stream import AgentEvent, Text
-from perdure.domain.updates import Accepted, Update
-from perdure.domain.watching import Delta
-from perdure.ports.agent import Work
-from perdure.ports.history import Page
-from perdure.ports.tools import Caller, ToolResult
+from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
+from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.domain.turn.watching import Delta
+from perdure.ports.records.history import Page
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.tools import Caller, ToolResult
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.commits import Commits
 from perdure.testkit.crash import BACK_S, Fuse, Nemesis, SimulatedCrash

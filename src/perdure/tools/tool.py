@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from perdure.domain.errors import Rejected
-from perdure.domain.events import ToolCall
+from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
-from perdure.ports.tools import Caller
+from perdure.ports.turns.tools import Caller
 
 T = TypeVar("T")
 

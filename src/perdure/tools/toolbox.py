@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
-from perdure.domain.events import ToolCall
+from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Ending, Repeat
 from perdure.domain.text import storable
-from perdure.ports.tools import Caller, ToolResult
+from perdure.ports.turns.tools import Caller, ToolResult
 from perdure.tools.tool import Tool
 
 RESULT_MAX: Final = 20_000

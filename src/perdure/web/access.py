@@ -13,18 +13,18 @@ import structlog
 from aiohttp import web
 
 from perdure.domain.errors import PerdureError, Rejected
-from perdure.domain.quotas import OverQuota
+from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import storable
-from perdure.ports.clock import Clock
-from perdure.ports.condition import StoreCondition
-from perdure.ports.principals import Principal, Principals
-from perdure.ports.quotas import Gate
+from perdure.ports.people.principals import Principal, Principals
+from perdure.ports.people.quotas import Gate
+from perdure.ports.records.condition import StoreCondition
+from perdure.ports.system.clock import Clock
 from perdure.web import hooks
-from perdure.web.answers import Handler, json_response
-from perdure.web.asking import LOOK_S
-from perdure.web.callers import Callers
-from perdure.web.doorway import sign_in
 from perdure.web.endpoints import require_operator
+from perdure.web.http.answers import Handler, json_response
+from perdure.web.http.asking import LOOK_S
+from perdure.web.http.callers import Callers
+from perdure.web.http.doorway import sign_in
 
 PRINCIPAL: Final = web.RequestKey("principal", Principal)
 HEALTH: Final = "/healthz"

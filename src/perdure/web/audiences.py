@@ -4,12 +4,12 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.domain.endings import Audience, reach_as_told, told
-from perdure.domain.events import Recorded, TurnSettled
+from perdure.domain.journal.events import Recorded, TurnSettled
+from perdure.domain.journal.records import PartView
 from perdure.domain.outcomes import Outcome
-from perdure.domain.records import PartView
-from perdure.ports.history import Explanation
-from perdure.ports.principals import Principal
+from perdure.domain.turn.endings import Audience, reach_as_told, told
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.history import Explanation
 
 S = TypeVar("S", bound=msgspec.Struct)
 

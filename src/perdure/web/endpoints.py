@@ -1,7 +1,7 @@
 """What can be asked of a Perdure. Each endpoint is one function, and everybody asks that one.
 
-`web/routes.py` serves endpoints over HTTP, `app/client.py` asks a running node for them, and where
-no node runs, `app/offline.py` calls them on the opened store.
+`web/routes.py` serves endpoints over HTTP, `app/operate/client.py` asks a running node for them,
+and where no node runs, `app/operate/offline.py` calls them on the opened store.
 
 The signature of the function says how it is asked over HTTP. Its positional parameters stand in the
 path, in that order. A keyword called `body` is the body of the request, every other keyword a
@@ -20,17 +20,17 @@ import msgspec
 
 from perdure.domain.address import AddressForm
 from perdure.domain.errors import Rejected
-from perdure.domain.rebuilding import Asked
 from perdure.domain.text import storable
-from perdure.ports.access import Access
-from perdure.ports.audit import Audit
-from perdure.ports.entropy import Entropy
+from perdure.domain.turn.rebuilding import Asked
+from perdure.ports.delivery.parked import Parked
 from perdure.ports.gateway import Orders, Overseer
-from perdure.ports.history import Archive, Conversations, Diagnostics, Page
-from perdure.ports.parked import Parked
-from perdure.ports.places import Places
-from perdure.ports.principals import Principal, Principals
-from perdure.ports.wakes import Wakes
+from perdure.ports.people.access import Access
+from perdure.ports.people.places import Places
+from perdure.ports.people.principals import Principal, Principals
+from perdure.ports.records.audit import Audit
+from perdure.ports.records.history import Archive, Conversations, Diagnostics, Page
+from perdure.ports.system.entropy import Entropy
+from perdure.ports.turns.wakes import Wakes
 
 P = ParamSpec("P")
 T = TypeVar("T")

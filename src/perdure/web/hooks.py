@@ -13,8 +13,8 @@ from aiohttp import web
 
 from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.text import storable
-from perdure.ports.adapter import HookRequest
-from perdure.web.bodies import bytes_of, too_deep
+from perdure.ports.platform.adapter import HookRequest
+from perdure.web.http.bodies import bytes_of, too_deep
 from perdure.web.services import Hook
 
 PREFIX: Final = "/hooks/"

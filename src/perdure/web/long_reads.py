@@ -10,10 +10,10 @@ from aiohttp import web
 
 from perdure.domain.errors import Transient
 from perdure.domain.ids import PrincipalId
-from perdure.ports.time_limits import time_limit
+from perdure.ports.system.time_limits import time_limit
 from perdure.web.access import PRINCIPAL
-from perdure.web.answers import Handler
-from perdure.web.outlet import PATIENCE_S, LongResponse
+from perdure.web.http.answers import Handler
+from perdure.web.http.outlet import PATIENCE_S, LongResponse
 
 READS_AT_ONCE: Final = 8
 

@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from perdure.domain.watching import Delta, OutcomeNews, StateNews, ToolNews
+from perdure.domain.turn.watching import Delta, OutcomeNews, StateNews, ToolNews
 from perdure.ports.gateway import Report
 from perdure.web import wire
-from perdure.web.answers import json_response
 from perdure.web.endpoints import CURSOR, OLDER_CURSORS, Endpoint
+from perdure.web.http.answers import json_response
 from perdure.web.routes import ENDPOINTS
 from perdure.web.services import Services
 

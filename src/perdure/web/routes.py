@@ -9,11 +9,12 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from perdure.web import native, node, pairings, parked, places, records, tokens
 from perdure.web.access import PRINCIPAL, Access, operator_of
-from perdure.web.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
+from perdure.web.api import native, places
 from perdure.web.endpoints import BODY, CURSOR, OLDER_CURSORS, Endpoint
+from perdure.web.http.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
 from perdure.web.long_reads import one_of_few
+from perdure.web.ops import node, pairings, parked, records, tokens
 from perdure.web.services import Services
 
 MODULES: Final = (native, records, places, parked, pairings, tokens, node)

@@ -6,19 +6,19 @@ from aiohttp import web, web_response
 
 from perdure.web import openapi, pages, routes
 from perdure.web.access import Access
-from perdure.web.answers import errors_as_json
-from perdure.web.attending import attended
-from perdure.web.callers import Callers
-from perdure.web.events import EventsApi
-from perdure.web.health import HealthApi
+from perdure.web.api.events import EventsApi
+from perdure.web.api.media import MediaApi
 from perdure.web.hooks import HooksApi
+from perdure.web.http.answers import errors_as_json
+from perdure.web.http.attending import attended
+from perdure.web.http.callers import Callers
 from perdure.web.long_reads import LONG_READS, LongReads
-from perdure.web.media import MediaApi
-from perdure.web.openai import OpenAiApi
-from perdure.web.responses import ResponsesApi
+from perdure.web.openai.completions import OpenAiApi
+from perdure.web.openai.responses import ResponsesApi
+from perdure.web.ops.health import HealthApi
+from perdure.web.ops.tally import Tally
+from perdure.web.ops.verifying import VerifyApi
 from perdure.web.services import Services
-from perdure.web.tally import Tally
-from perdure.web.verifying import VerifyApi
 
 SERVER: Final = "Perdure"
 # Else each answer, also one to a request that cannot be read, tells the library and its version.

@@ -6,15 +6,15 @@ from types import MappingProxyType
 import msgspec
 
 from perdure.domain.outcomes import Busy
-from perdure.ports.adapter import HookRequest, HookResponse
-from perdure.ports.clock import Clock
-from perdure.ports.condition import StoreCondition
 from perdure.ports.gateway import Control, Door, Report, Watchers
-from perdure.ports.history import Counts
-from perdure.ports.media import MediaLibrary
-from perdure.ports.quotas import Gate
-from perdure.web.asking import SharedQuestion
+from perdure.ports.people.quotas import Gate
+from perdure.ports.platform.adapter import HookRequest, HookResponse
+from perdure.ports.records.condition import StoreCondition
+from perdure.ports.records.history import Counts
+from perdure.ports.records.media import MediaLibrary
+from perdure.ports.system.clock import Clock
 from perdure.web.endpoints import OperatorServices
+from perdure.web.http.asking import SharedQuestion
 
 Hook = Callable[[HookRequest], Awaitable[HookResponse]]
 

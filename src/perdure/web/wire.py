@@ -2,16 +2,16 @@
 
 import msgspec
 
-from perdure.domain.events import Attachment
-from perdure.domain.options import Options
-from perdure.domain.records import PartView, SessionView, TurnView
-from perdure.domain.transcript import Entry, Running
-from perdure.ports.access import PairingView
-from perdure.ports.audit import Mark
+from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.options import Options
+from perdure.domain.journal.records import PartView, SessionView, TurnView
+from perdure.domain.journal.transcript import Entry, Running
 from perdure.ports.gateway import AgentView
-from perdure.ports.history import Arrival, Hit
-from perdure.ports.places import PlaceView
-from perdure.ports.principals import TokenView
+from perdure.ports.people.access import PairingView
+from perdure.ports.people.places import PlaceView
+from perdure.ports.people.principals import TokenView
+from perdure.ports.records.audit import Mark
+from perdure.ports.records.history import Arrival, Hit
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):

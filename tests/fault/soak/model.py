@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.model_script import (
     ModelRequest,
     Reply,

@@ -28,7 +28,7 @@ from tests.fault.soak.model import MoodyModel
 from tests.fault.soak.people import Person, Watcher
 from tests.fault.soak.storm import Storm
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.http import Client
 from perdure.testkit.peers.bot_api import BotApi
 from perdure.testkit.process import GatewayProcess

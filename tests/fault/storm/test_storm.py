@@ -32,7 +32,7 @@ from tests.fault.storm.weather import Foul
 from tests.fault.storm.writers import Writers
 from tests.fault.strikes import Strikes
 
-from perdure.app.system import SystemClock
+from perdure.app.wiring.system import SystemClock
 from perdure.testkit.faulty_proxy import FaultyProxy
 from perdure.testkit.peers.bot_api import BotApi
 from perdure.testkit.peers.fixtures import NewPeer

@@ -8,7 +8,7 @@ from itertools import count
 from tests.fault.storm.model import question
 from tests.fault.storm.platform import Sent, Spot, Stormy
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 PAUSE_S = (6.0, 32.0)
 BURST = (1, 1, 2, 2, 3, 4)

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import Platform
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 
 TOKEN = "a-bots-token"  # it opens this board alone

@@ -12,13 +12,13 @@ import aiohttp
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.delivery import GONE, Capabilities, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Effect,
@@ -36,8 +36,8 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.manifest import Around, Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Url
+from perdure.ports.platform.manifest import Around, Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Url
 
 POLL_S: Final = 30
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import PerdureError, Transient
 from perdure.domain.markdown.units import Unit
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Effect,
     HookRequest,
@@ -38,8 +38,8 @@ from perdure.ports.adapter import (
     Sought,
     Unsupported,
 )
-from perdure.ports.manifest import Around
-from perdure.ports.settings import AdapterSettings
+from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.settings import AdapterSettings
 
 CAPABILITIES: Final = Capabilities(
     takes_key=True,

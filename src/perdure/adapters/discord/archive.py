@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from perdure.adapters.discord.payloads import Channel, Member, Message
 from perdure.adapters.discord.wire import Request, Rest, path
 from perdure.domain.errors import NotFound, Transient
-from perdure.ports.adapter import ACCOUNT_WAIT
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import ACCOUNT_WAIT
+from perdure.ports.system.clock import Clock
 
 MISSED_MAX: Final = 200
 PAGE: Final = 100

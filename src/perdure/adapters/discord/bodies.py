@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from perdure.adapters.discord.inbound import button_id
 from perdure.adapters.discord.render import plain, render
-from perdure.domain.commands import Command, Takes, open_to
+from perdure.domain.inbound.commands import Command, Takes, open_to
 
 LABEL_MAX: Final = 80
 ROW_MAX: Final = 5

@@ -25,7 +25,7 @@ from perdure.adapters.discord.wire import NO_CHANNEL, NOT_FOR_MESSAGES, File, Re
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Effect,
@@ -37,7 +37,7 @@ from perdure.ports.adapter import (
     Unrenderable,
     Upload,
 )
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 
 def channel_of(address: Address) -> str:

@@ -15,7 +15,7 @@ from perdure.adapters.discord.inbound import external_id
 from perdure.adapters.discord.payloads import Message
 from perdure.adapters.discord.wire import Request, Rest, made_ms, path, safe_name
 from perdure.domain.errors import Ambiguous, NotFound, Permanent
-from perdure.ports.adapter import Receipt, Sought
+from perdure.ports.platform.adapter import Receipt, Sought
 
 PAGE: Final = 100
 PAGES_MAX: Final = 10

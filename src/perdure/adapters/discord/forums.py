@@ -14,7 +14,7 @@ from perdure.adapters.discord.bodies import Mentions, NewMessage, Row, Shown
 from perdure.adapters.discord.payloads import Channel, Message
 from perdure.adapters.discord.wire import File, Request, Rest, made_ms, path
 from perdure.domain.errors import NotFound
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 NAME_MAX: Final = 100
 # A post of ours with the same words that is younger than this is the one that was tried before.

@@ -21,7 +21,7 @@ from perdure.adapters.discord.inbound import Place
 from perdure.adapters.discord.wire import translated
 from perdure.domain.errors import Transient
 from perdure.domain.secret import Secret
-from perdure.ports.time_limits import time_limit
+from perdure.ports.system.time_limits import time_limit
 
 HANDSHAKE_TIMEOUT_S: Final = 30
 CLOSE_TIMEOUT_S: Final = 2

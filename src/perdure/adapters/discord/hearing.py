@@ -36,9 +36,9 @@ from perdure.adapters.discord.payloads import (
     Ready,
     Unread,
 )
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Rejected, Transient
-from perdure.ports.adapter import ACCOUNT_WAIT, Inlet, Reading
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Inlet, Reading
 
 _THREADS: Final = frozenset({10, 11, 12})
 

@@ -24,9 +24,9 @@ from perdure.adapters.discord.payloads import (
     Sticker,
     User,
 )
-from perdure.domain import stickers
-from perdure.domain.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.forwards import Forward
+from perdure.domain.content import stickers
+from perdure.domain.content.forwards import Forward
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 
 # Of the many types of messages only these were written by somebody; the rest tell of joins, pins

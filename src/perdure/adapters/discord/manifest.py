@@ -4,8 +4,8 @@ from typing import Final
 
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
-from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Text, Url
+from perdure.ports.platform.manifest import Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Text, Url
 
 NAME: Final = "discord"
 _SNOWFLAKE: Final = r"[1-9][0-9]{16,19}"

@@ -7,8 +7,8 @@ from typing import Final
 
 from perdure.adapters.discord.cursors import Cursors
 from perdure.adapters.discord.payloads import Event
-from perdure.domain.arrivals import Sender
 from perdure.domain.errors import Transient
+from perdure.domain.inbound.arrivals import Sender
 
 WAITING_MAX: Final = 10_000
 SENDERS_MAX: Final = 5_000

@@ -17,8 +17,8 @@ import msgspec
 from perdure.adapters.discord.payloads import Refusal
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import ACCOUNT_WAIT, Unrenderable
-from perdure.ports.time_limits import time_limit
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Unrenderable
+from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10
 CALL_TIMEOUT_S: Final = 30

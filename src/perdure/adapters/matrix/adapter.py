@@ -27,7 +27,7 @@ from perdure.domain.delivery import GONE, Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import Unit
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
     Edit,
@@ -45,8 +45,8 @@ from perdure.ports.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.manifest import Around
-from perdure.ports.settings import AdapterSettings
+from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.settings import AdapterSettings
 
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.matrix.events import STICKER, Event, FileFacts, MessageContent, decoded
-from perdure.domain.arrivals import FileReference
-from perdure.domain.attachments import PICTURES
-from perdure.domain.stickers import Sticker
+from perdure.domain.content.stickers import Sticker
+from perdure.domain.inbound.arrivals import FileReference
+from perdure.domain.journal.attachments import PICTURES
 
 _FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 

@@ -10,7 +10,7 @@ import msgspec
 from perdure.adapters.matrix.events import SealedFile
 from perdure.adapters.matrix.wire import CONNECT_S, REQUEST_S, Wire, segment
 from perdure.domain.errors import NotFound, Permanent, Transient
-from perdure.ports.media import FOR_SENDER
+from perdure.ports.records.media import FOR_SENDER
 
 # A sealed file is opened as a whole: its digest stands for all of it.
 SEALED_BYTES_MAX: Final = 100_000_000

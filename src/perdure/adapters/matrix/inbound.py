@@ -29,9 +29,9 @@ from perdure.adapters.matrix.events import (
 )
 from perdure.adapters.matrix.mentions import is_called, is_spoken_of, unaddressed
 from perdure.adapters.matrix.rooms import localpart
-from perdure.domain.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
-from perdure.domain.commands import given
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
+from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
 _NOTICE: Final = "m.notice"

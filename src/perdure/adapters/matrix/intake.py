@@ -21,8 +21,8 @@ from perdure.adapters.matrix.reading import Reader
 from perdure.adapters.matrix.rooms import DIRECT, Room, Rooms
 from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected
-from perdure.ports.adapter import ACCOUNT_WAIT, Inlet
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Inlet
+from perdure.ports.system.clock import Clock
 
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault

@@ -2,7 +2,7 @@
 
 from perdure.adapters.matrix.events import MEMBER, InvitedRoom, MemberContent, Sync, all_of, decoded
 from perdure.adapters.matrix.manifest import MatrixSettings
-from perdure.domain.access import EVERYBODY
+from perdure.domain.people.access import EVERYBODY
 
 
 def welcome(batch: Sync, settings: MatrixSettings, *, me: str) -> list[str]:

@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
-from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Key, Text, Url
+from perdure.ports.platform.manifest import Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Key, Text, Url
 
 NAME: Final = "matrix"
 # What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.

@@ -19,8 +19,8 @@ from perdure.adapters.matrix.inbound import (
     understood,
 )
 from perdure.adapters.matrix.rooms import Room, Rooms
-from perdure.domain.arrivals import Arrival
-from perdure.ports.adapter import Reading
+from perdure.domain.inbound.arrivals import Arrival
+from perdure.ports.platform.adapter import Reading
 
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault

@@ -17,7 +17,7 @@ from perdure.adapters.matrix.events import (
     all_of,
     decoded,
 )
-from perdure.domain.arrivals import PlaceKind
+from perdure.domain.inbound.arrivals import PlaceKind
 
 DIRECT: Final = "m.direct"
 

@@ -11,7 +11,7 @@ from perdure.adapters.matrix.keeping import Folder, Login
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.wire import CLIENT, FORBIDDEN, SIGNED_OUT, Wire
 from perdure.domain.errors import NotFound, Permanent
-from perdure.ports.entropy import Entropy
+from perdure.ports.system.entropy import Entropy
 
 
 class WhoAmI(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
-from perdure.ports.adapter import ACCOUNT_WAIT
-from perdure.ports.time_limits import time_limit
+from perdure.ports.platform.adapter import ACCOUNT_WAIT
+from perdure.ports.system.time_limits import time_limit
 
 CONNECT_S: Final = 10.0
 REQUEST_S: Final = 30.0

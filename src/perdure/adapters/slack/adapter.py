@@ -22,7 +22,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.markdown.units import Unit
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
     HookResponse,
@@ -32,8 +32,8 @@ from perdure.ports.adapter import (
     Receipt,
     Sought,
 )
-from perdure.ports.manifest import Around
-from perdure.ports.settings import AdapterSettings
+from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.settings import AdapterSettings
 
 # Where events come to our hook, Slack is asked this often whether it still knows us.
 PROBE_S: Final = 60.0

@@ -18,8 +18,8 @@ from perdure.adapters.slack.names import MessageName, file_receipt, is_marked
 from perdure.adapters.slack.refusals import Refused
 from perdure.adapters.slack.wire import Params, Wire
 from perdure.domain.errors import Ambiguous
-from perdure.ports.adapter import Receipt, Sought
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import Receipt, Sought
+from perdure.ports.system.clock import Clock
 
 LOOK_BACK_S: Final = 7 * 24 * 3600
 PAGE: Final = 200

@@ -24,8 +24,8 @@ from perdure.adapters.slack.inbound import (
 from perdure.adapters.slack.payloads import Callback, Click, Command, Event, Typed
 from perdure.adapters.slack.people import People
 from perdure.adapters.slack.streams import Streams
-from perdure.domain.arrivals import Arrival
-from perdure.ports.adapter import Reading
+from perdure.domain.inbound.arrivals import Arrival
+from perdure.ports.platform.adapter import Reading
 
 _MESSAGES: Final = frozenset({"message", "app_mention"})
 _CLICKS: Final = "block_actions"

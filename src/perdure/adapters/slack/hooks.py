@@ -16,8 +16,8 @@ from perdure.adapters.slack.inbound import Bot
 from perdure.adapters.slack.payloads import Callback
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.domain.secret import Secret
-from perdure.ports.adapter import HookRequest, HookResponse, Inlet
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import HookRequest, HookResponse, Inlet
+from perdure.ports.system.clock import Clock
 
 AGE_S_MAX: Final = 5 * 60
 _SIGNATURE: Final = "x-slack-signature"

@@ -25,9 +25,9 @@ from perdure.adapters.slack.payloads import (
 )
 from perdure.adapters.slack.reading import mentioned, read
 from perdure.adapters.slack.render import ACTION
-from perdure.domain.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.commands import given
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
 # What people write. Other kinds tell of joining, of topics, of pins.

@@ -17,7 +17,7 @@ from perdure.adapters.slack.names import MessageName, file_receipt, has_mark
 from perdure.adapters.slack.payloads import Message
 from perdure.adapters.slack.reading import read
 from perdure.adapters.slack.render import caption, markdown
-from perdure.ports.adapter import Sought
+from perdure.ports.platform.adapter import Sought
 
 # Slack's clock and ours may differ by so much, and a call may take so long.
 TOLERANCE_S: Final = 120.0

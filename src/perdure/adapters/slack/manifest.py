@@ -5,8 +5,8 @@ from typing import Final
 
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
-from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Key, Url
+from perdure.ports.platform.manifest import Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Key, Url
 
 NAME: Final = "slack"
 _WAYS: Final = "app_token (xapp-…) for Socket Mode, or signing_secret for the Events API"

@@ -16,7 +16,7 @@ from perdure.adapters.slack.wire import Nothing, Params, Wire
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
-from perdure.ports.adapter import ThreadGone, Unrenderable
+from perdure.ports.platform.adapter import ThreadGone, Unrenderable
 
 PART: Final = "perdure_part"
 _KEY: Final = "key"

@@ -10,7 +10,7 @@ from perdure.adapters.slack.recent import Recent
 from perdure.adapters.slack.refusals import Refused
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.errors import PerdureError
-from perdure.ports.time_limits import time_limit
+from perdure.ports.system.time_limits import time_limit
 
 KEPT_MAX: Final = 1_000
 ASKED_MAX: Final = 8

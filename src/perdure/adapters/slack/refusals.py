@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
-from perdure.ports.adapter import ACCOUNT_WAIT
+from perdure.ports.platform.adapter import ACCOUNT_WAIT
 
 TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key
 APP_TOKEN_KEY: Final = "app_token"  # noqa: S105

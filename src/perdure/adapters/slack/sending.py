@@ -14,7 +14,7 @@ from perdure.adapters.slack.streams import Streams
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.delivery import GONE, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Effect,

@@ -22,9 +22,9 @@ from perdure.adapters.slack.wire import (
     translated,
 )
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
-from perdure.ports.adapter import Inlet
-from perdure.ports.clock import Clock
-from perdure.ports.time_limits import time_limit
+from perdure.ports.platform.adapter import Inlet
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.time_limits import time_limit
 
 # The connection is asked for a sign of life after this long without one.
 SILENCE_S: Final = 20.0

@@ -18,7 +18,7 @@ from perdure.adapters.slack.render import buttons, markdown
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.ids import PartId
-from perdure.ports.adapter import Preview, ThreadGone, Unrenderable, Unsupported
+from perdure.ports.platform.adapter import Preview, ThreadGone, Unrenderable, Unsupported
 
 SPEAKERS_MAX: Final = 2_000
 UNKNOWN_METHOD: Final = "unknown_method"

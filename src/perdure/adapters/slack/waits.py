@@ -9,7 +9,7 @@ from typing import Final
 
 from perdure.adapters.slack.recent import Recent
 from perdure.adapters.slack.refusals import BY_CHANNEL
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 KEPT_MAX: Final = 1_000
 

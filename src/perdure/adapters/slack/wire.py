@@ -20,9 +20,9 @@ from perdure.adapters.slack.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, limi
 from perdure.adapters.slack.waits import Waits
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
-from perdure.ports.clock import Clock
-from perdure.ports.media import FOR_SENDER
-from perdure.ports.time_limits import time_limit
+from perdure.ports.records.media import FOR_SENDER
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0

@@ -17,7 +17,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent
 from perdure.domain.markdown.units import Unit
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
     HookResponse,
@@ -27,9 +27,9 @@ from perdure.ports.adapter import (
     Receipt,
     Sought,
 )
-from perdure.ports.manifest import Around
-from perdure.ports.media import FOR_SENDER
-from perdure.ports.settings import AdapterSettings
+from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.settings import AdapterSettings
+from perdure.ports.records.media import FOR_SENDER
 
 UPLOAD_BYTES_MAX: Final = 50 * 1024 * 1024
 DOWNLOAD_MB_MAX: Final = 20

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from perdure.adapters.telegram.updates import File, Message, Sticker
-from perdure.domain import stickers
-from perdure.domain.arrivals import FileReference
+from perdure.domain.content import stickers
+from perdure.domain.inbound.arrivals import FileReference
 
 # Where words stand in a rich message, whose kinds of blocks are many and grow in number.
 _WORDS: Final = ("summary", "text", "expression", "alternative_text", "caption", "credit")

@@ -23,9 +23,9 @@ from perdure.adapters.telegram.contents import (
 from perdure.adapters.telegram.names import message_name
 from perdure.adapters.telegram.reading import Addressing, addressing, read
 from perdure.adapters.telegram.updates import Chat, Click, Entity, Message, Stop, Update, User
-from perdure.domain.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
-from perdure.domain.commands import given
-from perdure.domain.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
+from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
 _NOBODY: Final = User(id=0)

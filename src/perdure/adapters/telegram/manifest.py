@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
-from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Url
+from perdure.ports.platform.manifest import Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Url
 
 NAME: Final = "telegram"
 

@@ -9,10 +9,10 @@ from perdure.adapters.telegram.names import chat_of, draft_number, message_of
 from perdure.adapters.telegram.render import harmless, rendered
 from perdure.adapters.telegram.wire import Attachment, Params
 from perdure.domain.address import Address
-from perdure.domain.commands import open_to
 from perdure.domain.errors import NotFound
+from perdure.domain.inbound.commands import open_to
 from perdure.domain.markdown.units import Unit, cut, size_of
-from perdure.ports.adapter import Post, Preview, React, Upload
+from perdure.ports.platform.adapter import Post, Preview, React, Upload
 
 CHOICES_MAX: Final = 12
 TEXT_MAX: Final = 4096

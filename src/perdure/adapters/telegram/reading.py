@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.telegram.updates import Entity, User
-from perdure.domain.arrivals import SCANNED_MAX
+from perdure.domain.inbound.arrivals import SCANNED_MAX
 
 _CODEC: Final = "utf-16-le"
 # Telegram sends a hundred at most. Each takes a copy of the text.

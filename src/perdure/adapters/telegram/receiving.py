@@ -17,10 +17,10 @@ from perdure.adapters.telegram.manifest import TelegramSettings
 from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
 from perdure.adapters.telegram.updates import KINDS, Update, User
 from perdure.adapters.telegram.wire import Api, Params
-from perdure.domain.arrivals import Arrival
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
-from perdure.ports.adapter import HookRequest, HookResponse, Inlet, Reading
-from perdure.ports.manifest import Around
+from perdure.domain.inbound.arrivals import Arrival
+from perdure.ports.platform.adapter import HookRequest, HookResponse, Inlet, Reading
+from perdure.ports.platform.manifest import Around
 
 log = structlog.get_logger("telegram")
 

@@ -21,7 +21,7 @@ from perdure.adapters.telegram.wire import Api, Attachment, Params
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Transient
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Delete,
     Edit,
     Effect,

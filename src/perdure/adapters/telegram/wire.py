@@ -16,7 +16,7 @@ from yarl import URL
 from perdure.adapters.telegram.refusals import Answer, refusal
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
-from perdure.ports.time_limits import time_limit
+from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0

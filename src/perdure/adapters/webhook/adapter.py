@@ -19,7 +19,7 @@ from perdure.adapters.webhook.wire import Wire
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate
 from perdure.domain.errors import NotFound, Permanent, Rejected
-from perdure.ports.adapter import (
+from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
     HookResponse,
@@ -31,8 +31,8 @@ from perdure.ports.adapter import (
     Sought,
     Unsupported,
 )
-from perdure.ports.manifest import Around
-from perdure.ports.settings import AdapterSettings
+from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.settings import AdapterSettings
 
 CAPABILITIES: Final = Capabilities(
     takes_key=True,

@@ -4,8 +4,8 @@ from typing import Final
 
 from perdure.adapters.webhook.manifest import EACH, ONE, Route, sender_of
 from perdure.adapters.webhook.template import Payload, filled
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.errors import Rejected
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.text import storable
 
 CONVERSATION_CHARS_MAX: Final = 200

@@ -10,8 +10,8 @@ from perdure.adapters.webhook.signing import key_of
 from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
-from perdure.ports.manifest import Manifest, Quality
-from perdure.ports.settings import AdapterSettings, Busy, Key, Name, Section, Url
+from perdure.ports.platform.manifest import Manifest, Quality
+from perdure.ports.platform.settings import AdapterSettings, Busy, Key, Name, Section, Url
 
 NAME: Final = "webhook"
 EACH: Final = "each"

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.ports.adapter import Post
+from perdure.ports.platform.adapter import Post
 
 # One JSON document holds a whole answer; this only keeps a runaway one from being sent as one.
 TEXT_MAX: Final = 1_000_000

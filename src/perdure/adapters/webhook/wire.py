@@ -14,8 +14,8 @@ from typing import Final
 import aiohttp
 
 from perdure.domain.errors import PerdureError, Permanent, Transient
-from perdure.ports.clock import Clock
-from perdure.ports.time_limits import time_limit
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.time_limits import time_limit
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
 _LATER: Final = frozenset(

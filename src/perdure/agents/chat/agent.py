@@ -15,10 +15,10 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.wire import Wire
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import Message, Request
-from perdure.domain.stream import AgentEvent, Spent, Stopped, Text, Thinking
-from perdure.ports.agent import Work
-from perdure.ports.clock import Clock
+from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.turn.stream import AgentEvent, Spent, Stopped, Text, Thinking
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.agent import Work
 
 
 class ChatAgent:

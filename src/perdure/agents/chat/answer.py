@@ -14,9 +14,9 @@ import msgspec
 from perdure.agents.chat.calls import CallSlots
 from perdure.agents.chat.complaints import Complaint
 from perdure.agents.chat.thoughts import ThoughtScanner
-from perdure.domain.bounds import ROOM, Measure
-from perdure.domain.events import Usage
+from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt.bounds import ROOM, Measure
 from perdure.domain.text import storable
 
 T = TypeVar("T")

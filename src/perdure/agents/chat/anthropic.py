@@ -23,8 +23,8 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.pieces import members, separated
 from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
-from perdure.domain.options import Options
-from perdure.domain.prompt import Message, Note, Request, Role
+from perdure.domain.journal.options import Options
+from perdure.domain.prompt.prompt import Message, Note, Request, Role
 from perdure.domain.urls import below
 
 VERSION: Final = "2023-06-01"

@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.agents.chat.images import label, picture
 from perdure.agents.chat.tool_text import arguments_object, plain_id, tool_name
-from perdure.domain.prompt import Block, CallBlock, MediaBlock, Note, ResultBlock, TextBlock
+from perdure.domain.prompt.prompt import Block, CallBlock, MediaBlock, Note, ResultBlock, TextBlock
 
 
 class CacheControl(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from perdure.agents.chat.anthropic_blocks import (
 )
 from perdure.agents.chat.tool_text import plain_id
 from perdure.domain.errors import Rejected
-from perdure.domain.prompt import Role
+from perdure.domain.prompt.prompt import Role
 
 _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _BEGINNING: Final = "[the conversation began earlier]"

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.agents.chat.answer import Answer, Garbage, decode
 from perdure.agents.chat.complaints import complaint
-from perdure.domain.events import Usage
+from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
 
 _FINISHES: Final = {

@@ -13,9 +13,9 @@ from io import StringIO
 
 import msgspec
 
-from perdure.domain.prompt import CallBlock, Request
-from perdure.domain.stream import Call
+from perdure.domain.prompt.prompt import CallBlock, Request
 from perdure.domain.text import storable
+from perdure.domain.turn.stream import Call
 
 
 @dataclass(slots=True)

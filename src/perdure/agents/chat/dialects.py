@@ -7,7 +7,7 @@ from typing import Final
 from perdure.agents.chat import anthropic, anthropic_stream, openai, openai_stream
 from perdure.agents.chat.answer import Answer
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.domain.prompt import Message, Request
+from perdure.domain.prompt.prompt import Message, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.failures import Failure, Server
 from perdure.agents.chat.intake import Intake
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.domain.bounds import Room
 from perdure.domain.cadence import gathering_s
-from perdure.ports.time_limits import Timer, running_time
+from perdure.domain.prompt.bounds import Room
+from perdure.ports.system.time_limits import Timer, running_time
 
 # After the finish only usage and the end are missing; nobody should wait long for those.
 _LINGER_S: Final = 5.0

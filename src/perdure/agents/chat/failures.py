@@ -16,8 +16,8 @@ import msgspec
 from perdure.agents.chat.complaints import Complaint
 from perdure.domain.errors import OUT_OF_FILES
 from perdure.domain.outcomes import StopReason
-from perdure.domain.stream import Stopped
 from perdure.domain.text import storable
+from perdure.domain.turn.stream import Stopped
 from perdure.domain.urls import shown_url
 
 _RETRIED: Final = frozenset({408, 409, 425, 429})

@@ -2,8 +2,8 @@
 
 from base64 import b64encode
 
-from perdure.domain.attachments import PICTURES, in_words
-from perdure.domain.prompt import MediaBlock
+from perdure.domain.journal.attachments import PICTURES, in_words
+from perdure.domain.prompt.prompt import MediaBlock
 
 
 def picture(block: MediaBlock) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from typing import Final
 from perdure.agents.chat.answer import Answer, Garbage
 from perdure.agents.chat.dialects import Dialect
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
-from perdure.domain.bounds import ROOM, Measure, Room
+from perdure.domain.prompt.bounds import ROOM, Measure, Room
 
 # A stream takes many times the bytes of the text in it, one object far less.
 STREAM_BYTES_MIN: Final = 64 * 1024 * 1024

@@ -20,7 +20,7 @@ from perdure.agents.chat.openai_context import BETWEEN_TEXTS, inside
 from perdure.agents.chat.pieces import members, raw, separated
 from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.domain.errors import Rejected
-from perdure.domain.prompt import (
+from perdure.domain.prompt.prompt import (
     CallBlock,
     MediaBlock,
     Message,

@@ -18,13 +18,13 @@ from perdure.agents.chat.exchange import Exchange
 from perdure.agents.chat.failures import Failure, Server
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.pieces import written
-from perdure.domain.bounds import ROOM, Room
 from perdure.domain.errors import NO_FILES
 from perdure.domain.outcomes import StopReason
+from perdure.domain.prompt.bounds import ROOM, Room
 from perdure.domain.urls import secrets_in_url, shown_url, without_login
-from perdure.ports import descriptors
-from perdure.ports.clock import Clock
-from perdure.ports.time_limits import running_time, time_limit, time_limit_until
+from perdure.ports.system import descriptors
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.time_limits import running_time, time_limit, time_limit_until
 
 # A larger body is handed over in pieces, without a copy of the whole.
 _WHOLE_BYTES_MAX: Final = 64 * 1024

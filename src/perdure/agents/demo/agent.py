@@ -9,13 +9,13 @@ import msgspec
 from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
 from perdure.agents.demo.questions import Heard, Plan, hear, plan
-from perdure.domain.events import Usage
+from perdure.domain.journal.events import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
-from perdure.domain.stream import AgentEvent, Call, File, Spent, Stopped, Text
-from perdure.ports.agent import Work
-from perdure.ports.clock import Clock
+from perdure.domain.prompt.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
+from perdure.domain.turn.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.agent import Work
 
 # Quotes within JSON text are escaped, so these bytes stand for a call and for nothing else.
 _CALL_IN_JSON: Final = b'"arguments":'

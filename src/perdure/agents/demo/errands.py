@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.content.stickers import NOTHING
 from perdure.domain.kinds import TurnKind
-from perdure.domain.prompt import Message, Request, Role, TextBlock
-from perdure.domain.stickers import NOTHING
+from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
 
 _TITLE_WORDS: Final = 6
 _SHOWN: Final = 60

@@ -19,9 +19,16 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.attachments import GIVEN, in_words
-from perdure.domain.events import Attachment
-from perdure.domain.prompt import CallBlock, MediaBlock, Message, ResultBlock, Role, TextBlock
+from perdure.domain.journal.attachments import GIVEN, in_words
+from perdure.domain.journal.events import Attachment
+from perdure.domain.prompt.prompt import (
+    CallBlock,
+    MediaBlock,
+    Message,
+    ResultBlock,
+    Role,
+    TextBlock,
+)
 
 WORDS_MAX: Final = 100_000
 DELAY_MAX_MS: Final = 60_000

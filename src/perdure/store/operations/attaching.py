@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.attachments import unread_in
-from perdure.domain.events import Attachment, MessageJoined, TurnQueued
 from perdure.domain.ids import TurnId
+from perdure.domain.journal.attachments import unread_in
+from perdure.domain.journal.events import Attachment, MessageJoined, TurnQueued
 from perdure.domain.waits import AT_ONCE
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, run

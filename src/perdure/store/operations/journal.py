@@ -7,10 +7,10 @@ makes one session's writers queue up on PostgreSQL.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from perdure.domain.codec import decode, encode
 from perdure.domain.errors import Fenced
-from perdure.domain.events import AnyEvent, Recorded, ToolFinished, TurnMoved
 from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.codec import decode, encode
+from perdure.domain.journal.events import AnyEvent, Recorded, ToolFinished, TurnMoved
 from perdure.store import statement
 from perdure.store.statement import Op, Row, many, run
 

@@ -4,12 +4,12 @@ import hashlib
 from functools import cache
 from typing import NamedTuple
 
-from perdure.domain.events import Recorded
 from perdure.domain.ids import NodeId, SessionId
-from perdure.domain.recovery import BACK
+from perdure.domain.journal.events import Recorded
+from perdure.domain.turn.recovery import BACK
 from perdure.domain.waits import TOLERANCE_MS
-from perdure.store.dialect import Dialect
-from perdure.store.operations.notices import notice
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 

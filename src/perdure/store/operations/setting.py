@@ -6,11 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
-from perdure.domain.menu import Menu
+from perdure.domain.inbound.updates import Update
 from perdure.domain.outcomes import Busy
-from perdure.domain.quotas import NO_QUOTA, Quota
-from perdure.domain.updates import Update
-from perdure.store.dialect import Dialect
+from perdure.domain.people.menu import Menu
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.store.drivers.dialect import Dialect
 
 
 class Stamp(NamedTuple):

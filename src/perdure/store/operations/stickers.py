@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.domain.events import Attachment
 from perdure.domain.ids import TurnId
-from perdure.domain.updates import Update
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import Attachment
 from perdure.domain.waits import AT_ONCE, is_ahead
 from perdure.store.operations.setting import Stamp
 from perdure.store.statement import Op, RaceLost, exists, one, run

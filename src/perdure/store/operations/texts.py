@@ -8,8 +8,8 @@ of people's memories is the exception: it must go when one of them is changed or
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from perdure.domain.memory import MemoryId, line_told
-from perdure.domain.prefix import KeptText
+from perdure.domain.people.memory import MemoryId, line_told
+from perdure.domain.prompt.prefix import KeptText
 from perdure.store.statement import Op, listed, many, run
 
 # Keeps a text, unless it is kept already.

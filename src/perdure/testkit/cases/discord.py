@@ -8,8 +8,8 @@ import msgspec
 from simcord.backend.models import Channel, Message, User
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import Platform
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.shown import Shown

@@ -6,7 +6,7 @@ from typing import Final, Self
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import Platform
+from perdure.ports.platform.adapter import Platform
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.gate import Gate

@@ -3,12 +3,12 @@
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Transient
-from perdure.domain.forwards import Forward, Origin
-from perdure.domain.stickers import Sticker
-from perdure.ports.adapter import HookRequest, Platform
-from perdure.ports.clock import Clock
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.ports.platform.adapter import HookRequest, Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
 

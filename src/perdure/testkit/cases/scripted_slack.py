@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import HookRequest, Platform
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import HookRequest, Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.scripted_slack import (

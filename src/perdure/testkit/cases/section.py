@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from perdure.ports.adapter import Platform
+from perdure.ports.platform.adapter import Platform
 
 MakePlatform = Callable[[str], Platform]
 

@@ -5,7 +5,7 @@ import re
 from typing import Any, Final, Self
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import HookRequest, Platform
+from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.local_slack import ALICE, BOB, BOT, GENERAL, LocalSlackControl

@@ -6,8 +6,8 @@ from itertools import count
 from typing import Final
 
 from perdure.domain.address import Address
-from perdure.ports.adapter import HookRequest, Platform
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import HookRequest, Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.bot_api import BotApi, Fault

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Rejected, Transient
-from perdure.ports.adapter import HookRequest, HookResponse, Platform
-from perdure.ports.clock import Clock
+from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
+from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import AdapterCase, Call
 from perdure.testkit.cases.section import MakePlatform, section
 

@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.peers import bot_api_rules as rules
 from perdure.testkit.peers.bot_api_chats import BOT, Chats, Problem, Upload
 from perdure.testkit.peers.shown import Shown, wait_until

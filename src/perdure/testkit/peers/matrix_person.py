@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.peers.shown import Shown, wait_until
 
 PAGE: Final = 500

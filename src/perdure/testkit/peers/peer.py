@@ -22,7 +22,7 @@ from typing import Final, Self
 import aiohttp
 import msgspec
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 START_TIMEOUT_S: Final = 45.0
 STOP_TIMEOUT_S: Final = 5.0

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Self
 import msgspec
 from aiohttp import WSMsgType, web
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.peers.shown import Shown, wait_until
 
 TEAM: Final = "T01"

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 
 WAIT_S: Final = 20.0
 POLL_S: Final = 0.02

@@ -27,7 +27,7 @@ from simcord.http import router
 from simcord.http import routes as _routes  # noqa: F401  what is not imported is not routed
 from simcord.interactions import base_payload
 
-from perdure.ports.clock import Clock
+from perdure.ports.system.clock import Clock
 from perdure.testkit.peers.shown import Shown
 from perdure.testkit.peers.simcord_gateway import SimcordGateway
 

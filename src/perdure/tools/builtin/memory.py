@@ -11,11 +11,11 @@ from typing import Final, Literal, assert_never
 import msgspec
 
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import ToolCall
-from perdure.domain.memory import TEXT_MAX, MemoryId
+from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
-from perdure.ports.memory import Memories
-from perdure.ports.tools import Caller
+from perdure.domain.people.memory import TEXT_MAX, MemoryId
+from perdure.ports.people.memory import Memories
+from perdure.ports.turns.tools import Caller
 from perdure.tools.tool import Parameter, arguments_of, described
 
 NAME: Final = "memory"

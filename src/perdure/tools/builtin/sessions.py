@@ -11,14 +11,14 @@ from typing import Annotated, Final, Literal, assert_never
 import msgspec
 
 from perdure.domain.errors import NotFound, Rejected
-from perdure.domain.events import ToolCall
 from perdure.domain.ids import SessionId
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.records import SessionView, ToldTurn
+from perdure.domain.journal.transcript import Entry, entries_of
 from perdure.domain.outcomes import Repeat
-from perdure.domain.records import SessionView, ToldTurn
 from perdure.domain.text import excerpt
-from perdure.domain.transcript import Entry, entries_of
-from perdure.ports.history import Archive, Hit
-from perdure.ports.tools import Caller
+from perdure.ports.records.history import Archive, Hit
+from perdure.ports.turns.tools import Caller
 from perdure.tools.tool import Parameter, arguments_of, described
 
 NAME: Final = "sessions"

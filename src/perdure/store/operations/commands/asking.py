@@ -3,21 +3,22 @@
 from typing import Final, NamedTuple
 
 from perdure.domain.address import GROUP
-from perdure.domain.commands import Given
 from perdure.domain.delivery import Step
-from perdure.domain.endings import Audience, reached, told
-from perdure.domain.errands import plain_line
 from perdure.domain.errors import NotFound
-from perdure.domain.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.ids import SessionId
-from perdure.domain.standing import Standing
+from perdure.domain.inbound.commands import Given
+from perdure.domain.inbound.updates import Effect
+from perdure.domain.journal.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.text import sentence
-from perdure.domain.updates import Effect
-from perdure.ports.history import Explanation
-from perdure.store.operations import explaining, history, operators, search
+from perdure.domain.turn.endings import Audience, reached, told
+from perdure.domain.turn.errands import plain_line
+from perdure.domain.turn.standing import Standing
+from perdure.ports.records.history import Explanation
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.commands.spending import context_of
-from perdure.store.operations.scopes import asked_from
+from perdure.store.operations.delivery import operators
+from perdure.store.operations.reading import explaining, history, search
+from perdure.store.operations.sessions.scopes import asked_from
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, many
 

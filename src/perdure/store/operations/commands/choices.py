@@ -1,6 +1,6 @@
 """Commands that choose something for this conversation, and for no other."""
 
-from perdure.domain.commands import Given
+from perdure.domain.inbound.commands import Given
 from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, started
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, run

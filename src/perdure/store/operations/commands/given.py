@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from perdure.domain.events import Recorded, TurnQueued
 from perdure.domain.ids import ConversationId, SessionId, TurnId
+from perdure.domain.inbound.updates import Effect
+from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn import State
-from perdure.domain.updates import Effect
-from perdure.ports.turns import Claimed
-from perdure.store.operations.endings import Closing, end_turn, locked
+from perdure.domain.turn.turn import State
+from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.setting import OpenTurn, Setting
-from perdure.store.operations.turns import STOPPED
+from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op
 
 REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")

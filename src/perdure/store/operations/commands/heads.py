@@ -3,9 +3,11 @@ the journal, and can be searched."""
 
 from typing import NamedTuple
 
-from perdure.domain.attachments import as_fetched, asked_again, places_of
-from perdure.domain.commands import Given
-from perdure.domain.events import (
+from perdure.domain.content.forwards import Words, one_below_the_other
+from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.inbound.commands import Given
+from perdure.domain.journal.attachments import as_fetched, asked_again, places_of
+from perdure.domain.journal.events import (
     AnyEvent,
     Attachment,
     HeadMoved,
@@ -15,13 +17,12 @@ from perdure.domain.events import (
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.forwards import Words, one_below_the_other
-from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.kinds import UNASKED, TurnKind
-from perdure.store.operations import journal, replies
+from perdure.store.operations import journal
 from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, ids, started
-from perdure.store.operations.line import AT_THE_END, look_again, queue_rows
+from perdure.store.operations.delivery import replies
 from perdure.store.operations.setting import Setting
+from perdure.store.operations.turns.line import AT_THE_END, look_again, queue_rows
 from perdure.store.statement import Op, many, one, run
 
 # Finds the turns from a head back, so many at most.

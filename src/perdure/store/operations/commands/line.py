@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from perdure.domain.commands import Given
-from perdure.domain.endings import is_cut
-from perdure.domain.events import TurnQueued
 from perdure.domain.ids import TurnId
+from perdure.domain.inbound.commands import Given
+from perdure.domain.inbound.updates import Effect
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.turn import State
-from perdure.domain.updates import Effect
-from perdure.store.operations import errands, journal, queueing, quotas
+from perdure.domain.turn.endings import is_cut
+from perdure.domain.turn.turn import State
+from perdure.store.operations import journal
 from perdure.store.operations.commands.given import (
     Taken,
     end,
@@ -18,9 +18,11 @@ from perdure.store.operations.commands.given import (
     freed_in,
     ids,
 )
-from perdure.store.operations.recovery import requeue
+from perdure.store.operations.people import quotas
 from perdure.store.operations.setting import Setting
-from perdure.store.operations.turns import STOPPED
+from perdure.store.operations.turns import errands, queueing
+from perdure.store.operations.turns.recovery import requeue
+from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op, many
 
 # Finds the errands of a conversation that people may stop.

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perdure.domain.address import GROUP, HTTP, Address
-from perdure.domain.commands import Given
-from perdure.domain.events import Recorded
 from perdure.domain.ids import ConversationId, SessionId
-from perdure.store.operations import moves, wrong_codes
-from perdure.store.operations.access import digest
+from perdure.domain.inbound.commands import Given
+from perdure.domain.journal.events import Recorded
 from perdure.store.operations.addresses import address_of
 from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.notices import notice
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.people import wrong_codes
+from perdure.store.operations.people.access import digest
+from perdure.store.operations.sessions import moves
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, many, one, run
 

@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from typing import Final
 
 from perdure.domain.address import is_shared
-from perdure.domain.commands import Given
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
-from perdure.domain.memory import Memory
-from perdure.store.operations import memories
+from perdure.domain.inbound.commands import Given
+from perdure.domain.people.memory import Memory
 from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.memories import Person
+from perdure.store.operations.people import memories
+from perdure.store.operations.people.memories import Person
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op
 

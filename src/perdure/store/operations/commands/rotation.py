@@ -1,10 +1,10 @@
 """Commands that make another session the live one. The one that is left is closed, stays listed and
 searchable, and can be resumed."""
 
-from perdure.domain.commands import Given
-from perdure.domain.commands import given as command_in
-from perdure.domain.errands import TITLE_MAX, plain_line
-from perdure.domain.events import (
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.inbound.commands import Given
+from perdure.domain.inbound.commands import given as command_in
+from perdure.domain.journal.events import (
     AnyEvent,
     Recorded,
     SessionClosed,
@@ -12,13 +12,14 @@ from perdure.domain.events import (
     SessionResumed,
     TitleSet,
 )
-from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.kinds import TurnKind
-from perdure.store.operations import errands, journal
+from perdure.domain.turn.errands import TITLE_MAX, plain_line
+from perdure.store.operations import journal
 from perdure.store.operations.commands.given import Taken, end_all, ids, started
-from perdure.store.operations.line import make_ready
-from perdure.store.operations.sessions import make_live, open_session
+from perdure.store.operations.sessions.sessions import make_live, open_session
 from perdure.store.operations.setting import Setting
+from perdure.store.operations.turns import errands
+from perdure.store.operations.turns.line import make_ready
 from perdure.store.statement import Op, one, run
 
 # Finds the session that was left last: that is known by the number of the move, whatever the clock

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from perdure.domain.budgets import day_of
-from perdure.domain.codec import decode
-from perdure.domain.commands import Given
-from perdure.domain.events import AnyEvent, Compacted
 from perdure.domain.ids import TurnId
-from perdure.domain.prices import money_text
+from perdure.domain.inbound.commands import Given
+from perdure.domain.journal.codec import decode
+from perdure.domain.journal.events import AnyEvent, Compacted
+from perdure.domain.people.budgets import day_of
+from perdure.domain.people.prices import money_text
 from perdure.store.operations.commands.given import Taken
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, Value, many, one

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from perdure.domain.commands import COMMANDS, Given, help_text
-from perdure.domain.events import CommandTaken
 from perdure.domain.ids import PrincipalId
-from perdure.domain.updates import Accepted
-from perdure.ports.inbox import Reception
-from perdure.ports.principals import Principal
+from perdure.domain.inbound.commands import COMMANDS, Given, help_text
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import CommandTaken
+from perdure.ports.people.principals import Principal
+from perdure.ports.turns.inbox import Reception
 from perdure.store.operations import journal
 from perdure.store.operations.commands import (
     asking,
@@ -22,7 +22,7 @@ from perdure.store.operations.commands import (
     views,
 )
 from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.outbox import Words, put_unless_read
+from perdure.store.operations.delivery.outbox import Words, put_unless_read
 from perdure.store.operations.setting import Setting
 from perdure.store.statement import Op, one
 

@@ -1,11 +1,13 @@
 """Commands about what the model is told of older turns."""
 
-from perdure.domain.commands import Given
-from perdure.domain.events import CompactionDropped, TurnQueued
+from perdure.domain.inbound.commands import Given
+from perdure.domain.journal.events import CompactionDropped, TurnQueued
 from perdure.domain.kinds import TurnKind
-from perdure.store.operations import compaction, errands, journal
+from perdure.store.operations import journal
 from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.sessions import compaction
 from perdure.store.operations.setting import Setting
+from perdure.store.operations.turns import errands
 from perdure.store.statement import Op
 
 

@@ -1,0 +1,1 @@
+"""Reads and checks the configuration, and says what is wrong with it."""

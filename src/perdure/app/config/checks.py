@@ -1,0 +1,144 @@
+"""Rules that span several keys: names that must exist elsewhere, choices that exclude each other.
+
+They run on a configuration whose every single value is already sound.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from perdure.app.config.toml_errors import instead, nearest, quoted
+from perdure.app.config.toml_positions import KeyPath
+from perdure.app.config.toml_words import shown
+from perdure.app.config.values import (
+    MAIN,
+    TOOLS,
+    TOOLS_TO_COME,
+    AgentConfig,
+    Config,
+    McpServer,
+    TranscriberConfig,
+)
+from perdure.ports.platform.settings import AdapterSettings
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+Finding = tuple[KeyPath, str]
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """What is wrong, each with the key to look at."""
+    yield from _server(config)
+    yield from _store(config)
+    for name, agent in config.agents.items():
+        yield from _agent(config, name, agent)
+    yield from _transcriber(config.transcriber)
+    for name, server in config.tools.mcp.items():
+        yield from _mcp(name, server)
+    for name, adapter in config.adapters.items():
+        yield from _adapter(config, name, adapter)
+
+
+def _server(config: Config) -> Iterator[Finding]:
+    host = config.server.host
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        if _NAME.fullmatch(host) is None or host.replace(".", "").isdigit():
+            at: KeyPath = ("server", "host")
+            rule = 'an address such as "127.0.0.1" or "::1", or the name of this machine'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(host)}"
+    for index, network in enumerate(config.server.trusted_proxies):
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            at = ("server", "trusted_proxies", index)
+            rule = 'an address such as "127.0.0.1", or a network such as "10.0.0.0/8"'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(network)}"
+    for index, name in enumerate(config.server.hosts):
+        if name != "*" and _NAME.fullmatch(name) is None:
+            at = ("server", "hosts", index)
+            rule = 'a name such as "chat.example.com", without scheme and port, or "*" for any'
+            yield at, f"{shown(at)} must be {rule}, not {quoted(name)}"
+
+
+def _store(config: Config) -> Iterator[Finding]:
+    url = config.store.url.reveal()
+    # The address may hold a password, so the complaint never repeats it.
+    if url != "sqlite" and not _is_postgres(url):
+        rule = '"sqlite" or an address such as "postgresql://user@host/db"'
+        yield ("store", "url"), f"[store] url must be {rule}"
+
+
+def _is_postgres(url: str) -> bool:
+    if not url.startswith("postgresql://") or any(char.isspace() for char in url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.port != 0 and bool(parts.netloc or parts.path.strip("/") or parts.query)
+    except ValueError:
+        return False
+
+
+def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[Finding]:
+    path: KeyPath = ("agents", name)
+    for index, other in enumerate(agent.fallbacks):
+        at = (*path, "fallbacks", index)
+        yield from _known_agent(config, other, at)
+        if other == name:
+            yield at, f"{shown(at)} names the agent itself; name another one or leave it out"
+    if agent.compact_agent is not None:
+        yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
+    for index, tool in enumerate(agent.tools):
+        yield from _known_tool(config, tool, (*path, "tools", index))
+
+
+def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[Finding]:
+    server = tool.removeprefix("mcp.")
+    if server != tool:
+        if server not in config.tools.mcp:
+            advice = _add_server(config, server)
+            yield path, f"{shown(path)} names an unknown tool server; {advice}"
+    elif tool not in (*TOOLS, *TOOLS_TO_COME):
+        known = [*TOOLS, *TOOLS_TO_COME, *(f"mcp.{name}" for name in config.tools.mcp)]
+        advice = instead(tool, known, noun="tools")
+        yield path, f"{shown(path)} names the unknown tool {quoted(tool)}; {advice}"
+
+
+def _add_server(config: Config, name: str) -> str:
+    add = f"add [tools.mcp.{name}]"
+    meant = nearest(name, config.tools.mcp)
+    return add if meant is None else f"did you mean {quoted(f'mcp.{meant}')}? Else {add}"
+
+
+def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[Finding]:
+    known = list(config.agents) or [MAIN]
+    if name not in known:
+        advice = instead(name, known, noun="agents")
+        yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
+
+
+def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[Finding]:
+    path: KeyPath = ("adapters", name)
+    for key, agent in adapter.named_agents():
+        yield from _known_agent(config, agent, (*path, *key))
+    for key, problem in adapter.problems():
+        at = (*path, *key)
+        yield at, f"{shown(at)} {problem}"
+
+
+def _transcriber(transcriber: TranscriberConfig) -> Iterator[Finding]:
+    path: KeyPath = ("transcriber",)
+    if transcriber.command and transcriber.url:
+        yield path, f"{shown(path)} takes either command or url, and has both"
+    if transcriber.command and not any("{file}" in word for word in transcriber.command):
+        at = (*path, "command")
+        yield at, f'{shown(at)} must name the file to read: ["program", "{{file}}"]'
+
+
+def _mcp(name: str, server: McpServer) -> Iterator[Finding]:
+    path: KeyPath = ("tools", "mcp", name)
+    if (server.command is None) == (server.url is None):
+        which = "both" if server.command else "neither"
+        yield path, f"{shown(path)} takes either command or url, and has {which}"

@@ -1,0 +1,169 @@
+"""Perdure's configuration: `perdure.toml` in the home folder, read once and again on change.
+
+A file is usable as a whole or not at all. `load` raises with every problem found; `reload` returns
+them instead, so that a node that runs on a valid configuration keeps it when an edit goes wrong.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from perdure.app.config.checks import findings
+from perdure.app.config.platforms import settings_by_name, without_terms
+from perdure.app.config.toml_errors import ConfigError, Problem, malformed
+from perdure.app.config.toml_positions import Positions
+from perdure.app.config.toml_reading import Reader, Source
+from perdure.app.config.values import (
+    MAIN,
+    AcpAgent,
+    AgentConfig,
+    Budget,
+    BudgetPeriods,
+    BudgetsConfig,
+    ChatAgent,
+    Config,
+    DeliveryConfig,
+    DemoAgent,
+    DrainConfig,
+    LimitsConfig,
+    McpServer,
+    MemberQuotas,
+    Pool,
+    Prices,
+    QuotasConfig,
+    RecoveryConfig,
+    RetentionConfig,
+    ServerConfig,
+    SessionsConfig,
+    StoreConfig,
+    ToolsConfig,
+    TranscriberConfig,
+    TurnsConfig,
+)
+from perdure.domain.secret import Secret
+from perdure.ports.platform.settings import AdapterSettings
+
+__all__ = [
+    "FILE_NAME",
+    "MAIN",
+    "AcpAgent",
+    "AdapterSettings",
+    "AgentConfig",
+    "Budget",
+    "BudgetPeriods",
+    "BudgetsConfig",
+    "ChatAgent",
+    "Config",
+    "ConfigError",
+    "DeliveryConfig",
+    "DemoAgent",
+    "DrainConfig",
+    "LimitsConfig",
+    "McpServer",
+    "MemberQuotas",
+    "Pool",
+    "Prices",
+    "Problem",
+    "QuotasConfig",
+    "RecoveryConfig",
+    "RetentionConfig",
+    "Secret",
+    "ServerConfig",
+    "SessionsConfig",
+    "StoreConfig",
+    "ToolsConfig",
+    "TranscriberConfig",
+    "TurnsConfig",
+    "load",
+    "parse",
+    "reload",
+    "restart_keys",
+]
+
+FILE_NAME: Final = "perdure.toml"
+
+
+def load(home: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration of this home; without a file, the defaults. Raises `ConfigError`."""
+    path = home / FILE_NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Config()
+    except OSError as error:
+        raise ConfigError([_unreadable(path, error)]) from error
+    return parse(content, path, environ)
+
+
+def reload(
+    previous: Config, path: Path, environ: Mapping[str, str]
+) -> Config | tuple[Problem, ...]:
+    """The configuration after a change of the file, or what keeps it from being used.
+
+    An unchanged meaning returns `previous` itself. A file that is gone is a problem when it held
+    anything: many editors replace a file by removing it first, and the agents must outlive that.
+    """
+    try:
+        current = parse(path.read_bytes(), path, environ)
+    except FileNotFoundError:
+        if previous == Config():
+            return previous
+        return (Problem(str(path), 0, "the file is gone; put it back, or restart without it"),)
+    except OSError as error:
+        return (_unreadable(path, error),)
+    except ConfigError as error:
+        return error.problems
+    return previous if current == previous and _order(current) == _order(previous) else current
+
+
+def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
+    """Read the bytes of a configuration file. Secrets are looked up beside `path`."""
+    text = _decoded(content, path)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([malformed(path, text, error)]) from error
+    source = Source(file=path, positions=Positions(text), environ=environ)
+    reader = Reader(source, named={AdapterSettings: _platforms(document)})
+    config = reader.table(Config, document, ())
+    if config is not None:
+        for key, complaint in findings(config):
+            reader.complain(key, complaint)
+    if config is None or reader.problems:
+        raise ConfigError(sorted(reader.problems, key=lambda problem: problem.line))
+    return config
+
+
+def _platforms(document: Mapping[str, object]) -> Mapping[str, type[AdapterSettings]]:
+    """The platforms that may stand in the file, and the keys each takes."""
+    configured = document.get("adapters")
+    return settings_by_name(configured) if isinstance(configured, dict) else {}
+
+
+def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
+    """The changed sections that a running node cannot take over, for the notice that says so."""
+    sections = [name for name in Config.__struct_fields__ if name not in ("agents", "adapters")]
+    changed = [name for name in sections if getattr(before, name) != getattr(after, name)]
+    if without_terms(before.adapters) != without_terms(after.adapters):
+        changed.append("adapters")
+    return tuple(f"[{name}]" for name in changed)
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        # Some editors open a file with a byte order mark, which TOML does not know.
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        problem = Problem(str(path), line, "not UTF-8 text; save the file as UTF-8")
+        raise ConfigError([problem]) from error
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    return Problem(str(path), 0, f"cannot be read ({error.strerror}); check its permissions")
+
+
+def _order(config: Config) -> list[str]:
+    """Equal mappings may differ in order, and the first agent is the default."""
+    return list(config.agents)

@@ -1,0 +1,159 @@
+"""From configured platforms to running ones.
+
+What a platform is called, which keys it takes and what it needs stands in its manifest, which
+imports nothing of it. Third parties add theirs by the entry point group `perdure.adapters`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from perdure.domain.address import AddressForm
+from perdure.domain.delivery import Display
+from perdure.domain.errors import Rejected
+from perdure.domain.outcomes import Busy
+from perdure.domain.people.access import Rules, Terms
+from perdure.ports.platform.adapter import Platform
+from perdure.ports.platform.manifest import Answers, Around, Factory, Manifest
+from perdure.ports.platform.settings import AdapterSettings
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.entropy import Entropy
+
+BUILT_IN: Final = ("discord", "matrix", "slack", "telegram", "webhook")
+GROUP: Final = "perdure.adapters"
+FOLDER: Final = "adapters"
+NOBODY: Final = Terms(rules=Rules(is_closed=True))
+
+
+def manifest(name: str) -> Manifest:
+    """Raises `Rejected` for a platform that nobody brought."""
+    if name in BUILT_IN:
+        found = import_module(f"perdure.adapters.{name}.manifest").MANIFEST
+    else:
+        entries = list(metadata.entry_points(group=GROUP, name=name))
+        if not entries:
+            raise Rejected(f"there is no platform {name}; known are {', '.join(names())}")
+        found = entries[0].load()
+    assert isinstance(found, Manifest)
+    return found
+
+
+def address_forms(configured: Iterable[str]) -> dict[str, AddressForm]:
+    """What the places of each configured platform are called."""
+    return {name: manifest(name).address for name in configured}
+
+
+def names() -> list[str]:
+    others = {entry.name for entry in metadata.entry_points(group=GROUP)}
+    return sorted({*BUILT_IN, *others})
+
+
+def settings_by_name(configured: Iterable[str]) -> dict[str, type[AdapterSettings]]:
+    """The keys of every platform that is configured, or could be."""
+    known = names()
+    asked = set(configured)
+    # Nothing of others is imported without need, but who asks for what is not there sees them all.
+    wanted = {*asked, *BUILT_IN} if asked <= set(known) else set(known)
+    return {name: manifest(name).settings for name in known if name in wanted}
+
+
+def platforms(
+    configured: Mapping[str, AdapterSettings],
+    *,
+    home: Path,
+    clock: Clock,
+    entropy: Entropy,
+    hook_url: Callable[[str], str],
+    answers: Callable[[str], Answers],
+) -> dict[str, Platform]:
+    """Each is imported here and not before. Raises `Rejected` where something is missing."""
+    made = {}
+    for name, settings in configured.items():
+        known = manifest(name)
+        if known.needs and find_spec(known.needs) is None:
+            raise Rejected(
+                f"[adapters.{name}] needs a library that is not installed: "
+                f"pip install 'perdure[{known.extra}]'",
+                code="config",
+            )
+        module, _, function = known.factory.partition(":")
+        factory = cast("Factory", getattr(import_module(module), function))
+        folder = home / FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        around = Around(
+            clock=clock,
+            entropy=entropy,
+            folder=folder,
+            hook_url=hook_url(name),
+            answers=answers(name),
+        )
+        made[name] = factory(settings, around)
+    return made
+
+
+class Hosts:
+    """On what terms each platform's people are served; a changed configuration counts at once."""
+
+    def __init__(self, configured: Mapping[str, AdapterSettings]) -> None:
+        self._terms: dict[str, Terms] = {}
+        self.replace(configured)
+
+    def replace(self, configured: Mapping[str, AdapterSettings]) -> None:
+        """A platform that is gone from the file stays connected until the restart, and serves
+        nobody."""
+        self._terms = {name: terms_of(settings) for name, settings in configured.items()}
+
+    def terms(self, name: str) -> Terms:
+        return self._terms.get(name, NOBODY)
+
+
+def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, AdapterSettings]:
+    """What only a restart can change."""
+    kept = {
+        field: getattr(AdapterSettings(), field)
+        for field in (
+            "allow", "allow_places", "allow_roles", "allow_bots", "operators", "pairing", "agent",
+            "busy", "groups", "mention",
+        )
+    }  # fmt: skip
+    return {
+        name: msgspec.structs.replace(settings, **kept) for name, settings in configured.items()
+    }
+
+
+def terms_of(settings: AdapterSettings) -> Terms:
+    return Terms(
+        rules=Rules(
+            allow=frozenset({*settings.allow, *settings.operators}),
+            places=frozenset(settings.allow_places),
+            roles=frozenset(settings.allow_roles),
+            bots=frozenset(settings.allow_bots),
+            has_pairing=settings.pairing,
+            needs_mention=settings.mention,
+        ),
+        operators=frozenset(settings.operators),
+        agent=settings.agent or "",
+        busy=Busy(settings.busy),
+        is_per_person=settings.groups == "person",
+    )
+
+
+def operators_of(configured: Mapping[str, AdapterSettings]) -> frozenset[str]:
+    """Return the principals that the configuration makes operators."""
+    return frozenset(
+        f"{name}:{person}" for name, settings in configured.items() for person in settings.operators
+    )
+
+
+def display_of(settings: AdapterSettings) -> Display:
+    shown = settings.display
+    return Display(
+        has_stream=settings.stream if shown.stream is None else shown.stream,
+        has_tools=shown.tools != "off",
+        has_reasoning=shown.reasoning != "off",
+        has_footer=shown.footer,
+    )

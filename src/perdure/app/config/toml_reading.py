@@ -1,0 +1,230 @@
+"""From parsed TOML to typed values, collecting every problem on the way.
+
+The types decide: a struct is a table whose fields are its keys, a mapping is a table of freely
+named entries, a union of tagged structs is chosen by its tag, a `Secret` may point to a variable
+or a file, and everything else is a plain value that msgspec checks. A wrong value yields None
+beside its problem, so reading goes on and the person sees all problems at once; the caller uses
+the result only when there were none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Literal, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from perdure.app.config.toml_errors import Problem, instead, nearest, quoted
+from perdure.app.config.toml_positions import KeyPath, Positions
+from perdure.app.config.toml_words import (
+    SECRET_KEYS,
+    SECRET_WORDS,
+    bare,
+    expected,
+    metas,
+    one_of,
+    shown,
+    shown_value,
+    stripped,
+)
+from perdure.domain.secret import Secret
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the text comes from, and where its secrets are looked up."""
+
+    file: Path
+    positions: Positions
+    environ: Mapping[str, str]
+
+    @property
+    def home(self) -> Path:
+        return self.file.parent
+
+
+class Reader:
+    """Reads one document. `named` fixes which entries a mapping of that struct may have."""
+
+    def __init__(
+        self, source: Source, *, named: Mapping[type, Mapping[str, type[msgspec.Struct]]]
+    ) -> None:
+        self.problems: list[Problem] = []
+        self._source = source
+        self._named = named
+
+    def complain(self, path: KeyPath, text: str) -> None:
+        line = self._source.positions.line(path)
+        self.problems.append(Problem(str(self._source.file), line, text))
+
+    def table(self, kind: type[T], value: object, path: KeyPath) -> T | None:
+        if not isinstance(value, dict):
+            self._no_table(path)
+            return None
+        before = len(self.problems)
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        tag = kind.__struct_config__.tag_field
+        self._refuse_unknown(value, [*([tag] if tag else []), *fields], path)
+        self._ask_for_missing(value, fields, path)
+        read = {
+            field.name: self.value(field.type, value[key], (*path, key))
+            for key, field in fields.items()
+            if key in value
+        }
+        return kind(**read) if len(self.problems) == before else None
+
+    def value(self, kind: object, value: object, path: KeyPath) -> object:
+        wanted = bare(kind)
+        shape = stripped(wanted)
+        origin = get_origin(shape)
+        result: object
+        if shape is Secret:
+            result = self._secret(value, path)
+        elif isinstance(shape, type) and issubclass(shape, msgspec.Struct):
+            result = self.table(shape, value, path)
+        elif origin in {Union, UnionType}:
+            kinds = cast("Sequence[type[msgspec.Struct]]", get_args(shape))
+            result = self._tagged(kinds, value, path)
+        elif origin is tuple:
+            result = self._list(wanted, value, path)
+        elif isinstance(origin, type) and issubclass(origin, Mapping):
+            result = self._mapping(shape, value, path)
+        else:
+            result = self._plain(wanted, value, path)
+        return result
+
+    def _refuse_unknown(
+        self, value: Mapping[str, object], valid: Sequence[str], path: KeyPath
+    ) -> None:
+        where = f"in {shown(path)}" if path else "at the top of the file"
+        for key in value:
+            if key not in valid:
+                text = f"unknown key {quoted(key)} {where}; {instead(key, valid)}"
+                self.complain((*path, key), text)
+
+    def _ask_for_missing(
+        self, value: Mapping[str, object], fields: Mapping[str, FieldInfo], path: KeyPath
+    ) -> None:
+        for key, field in fields.items():
+            if field.required and key not in value:
+                self.complain(path, f"{shown(path)} needs {key} = ...: {expected(field.type)}")
+
+    def _tagged(
+        self, kinds: Sequence[type[msgspec.Struct]], value: object, path: KeyPath
+    ) -> object:
+        by_tag = {str(kind.__struct_config__.tag): kind for kind in kinds}
+        field = str(kinds[0].__struct_config__.tag_field)
+        if not isinstance(value, dict):
+            self._no_table(path)
+            return None
+        if field not in value:
+            self.complain(path, f"{shown(path)} needs {field} = ...: {one_of(by_tag)}")
+            return None
+        tag = value[field]
+        if not isinstance(tag, str) or tag not in by_tag:
+            self._wrong((*path, field), one_of(by_tag), tag, meant=_meant(tag, by_tag))
+            return None
+        return self.table(by_tag[tag], value, path)
+
+    def _list(self, kind: object, value: object, path: KeyPath) -> object:
+        item = get_args(stripped(kind))[0]
+        shortest = max((meta.min_length or 0 for meta in metas(kind)), default=0)
+        if not isinstance(value, list) or len(value) < shortest:
+            self._wrong(path, expected(kind), value)
+            return None
+        return tuple(self.value(item, each, (*path, index)) for index, each in enumerate(value))
+
+    def _mapping(self, kind: object, value: object, path: KeyPath) -> object:
+        if not isinstance(value, dict):
+            self._no_table(path)
+            return None
+        key_kind, item = get_args(kind)
+        named = self._named.get(item) if isinstance(item, type) else None
+        if named is not None:
+            self._refuse_unknown(value, list(named), path)
+            known = {key: each for key, each in value.items() if key in named}
+            return {key: self.value(named[key], each, (*path, key)) for key, each in known.items()}
+        for key in value:
+            self._plain(key_kind, key, (*path, key))
+        return {key: self.value(item, each, (*path, key)) for key, each in value.items()}
+
+    def _plain(self, kind: object, value: object, path: KeyPath) -> object:
+        options = get_args(kind) if get_origin(kind) is Literal else ()
+        try:
+            if not isinstance(value, float) or math.isfinite(value):
+                return msgspec.convert(value, cast("type[object]", kind))
+        except msgspec.ValidationError:
+            pass
+        self._wrong(path, expected(kind), value, meant=_meant(value, options))
+        return None
+
+    def _no_table(self, path: KeyPath) -> None:
+        # What stands there is not repeated: it may be a secret put one level too high.
+        self.complain(path, f"{shown(path)} must be a table: a section, or {{ key = value }}")
+
+    def _wrong(
+        self, path: KeyPath, expectation: str, value: object, *, meant: str | None = None
+    ) -> None:
+        question = f"; did you mean {quoted(meant)}?" if meant is not None else ""
+        self.complain(
+            path, f"{shown(path)} must be {expectation}, not {shown_value(value)}{question}"
+        )
+
+    def _secret(self, value: object, path: KeyPath) -> Secret | None:
+        match value:
+            case str() if value:
+                return Secret(value)
+            case {"env": str(name), **rest} if name and not rest:
+                return self._from_environ(name, path)
+            case {"file": str(name), **rest} if name and not rest:
+                return self._from_file(name, path)
+            case "":
+                self.complain(path, f"{shown(path)} is empty; fill it in or leave the key out")
+            case dict():
+                self._no_secret(value, path)
+            case _:
+                # A value of the wrong type may still be the secret itself, an unquoted number say.
+                self.complain(path, f"{shown(path)} must be {SECRET_WORDS}; text needs quotes")
+        return None
+
+    def _no_secret(self, table: Mapping[str, object], path: KeyPath) -> None:
+        found = ", ".join(table) or "nothing"
+        text = f"{shown(path)} must be {SECRET_WORDS}, not a table of {found}"
+        wrong = next((key for key in table if key not in SECRET_KEYS), "")
+        meant = nearest(wrong, SECRET_KEYS) if wrong else None
+        question = f"; did you mean {quoted(meant)}?" if meant is not None else ""
+        self.complain((*path, wrong) if wrong else path, text + question)
+
+    def _from_environ(self, name: str, path: KeyPath) -> Secret | None:
+        found = self._source.environ.get(name)
+        if found:
+            return Secret(found)
+        state = "is not set" if found is None else "is empty"
+        self.complain(
+            path,
+            f"{shown(path)} is read from the environment variable {name}, which {state}; "
+            f"set {name} before the start",
+        )
+        return None
+
+    def _from_file(self, name: str, path: KeyPath) -> Secret | None:
+        file = self._source.home / name
+        advice = f"put the secret into {file}"
+        try:
+            found = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            text = f"{shown(path)} is read from {file}, which cannot be read ({why}); {advice}"
+            self.complain(path, text)
+            return None
+        if not found:
+            self.complain(path, f"{shown(path)} is read from {file}, which is empty; {advice}")
+            return None
+        return Secret(found)
+
+
+def _meant(value: object, options: Sequence[str] | Mapping[str, object]) -> str | None:
+    return nearest(value, options) if isinstance(value, str) else None

@@ -1,0 +1,262 @@
+"""The configuration as values.
+
+Each struct is one section of `perdure.toml`, made of the types of `ports/platform/settings.py`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from perdure.domain.secret import Secret
+from perdure.ports.platform.settings import (
+    AdapterSettings,
+    Amount,
+    Busy,
+    Command,
+    Count,
+    Days,
+    Name,
+    Patience,
+    Port,
+    Seconds,
+    Section,
+    Text,
+    Url,
+)
+
+MAIN: Final = "main"
+MEMORY: Final = "memory"
+# What agents may have by name, and what a later version gives them.
+TOOLS: Final = (MEMORY, "sessions")
+TOOLS_TO_COME: Final = ("schedule", "send")
+
+Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
+Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
+Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
+_NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
+
+
+class ServerConfig(Section, frozen=True, kw_only=True):
+    host: Text = "127.0.0.1"
+    port: Port = 8585
+    busy: Busy = "queue"
+    base_url: Url | None = None
+    trusted_proxies: tuple[Text, ...] = ()
+    hosts: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Paths are put behind the address with a slash of their own."""
+        if self.base_url is not None:
+            msgspec.structs.force_setattr(self, "base_url", self.base_url.rstrip("/"))
+
+
+class StoreConfig(Section, frozen=True, kw_only=True):
+    """`url` is the word sqlite or a postgresql:// address, which may carry a password."""
+
+    url: Secret = Secret("sqlite")
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.reveal() == "sqlite"
+
+
+class Prices(Section, frozen=True, kw_only=True):
+    """Money per million tokens."""
+
+    input: Money = 0.0
+    output: Money = 0.0
+    cached: Money | None = None
+
+
+class AgentSection(Section, frozen=True, kw_only=True):
+    """What every kind of agent takes."""
+
+    instructions: str = ""
+    context_tokens: Count = 128_000
+    compact_at: Share = 0.75
+    compact_agent: Name | None = None
+    tools: tuple[Text, ...] = ()
+    fallbacks: tuple[Name, ...] = ()
+    patience_s: Seconds = 60.0
+    concurrent: Count | None = None
+    prices: Prices | None = None
+
+
+class ChatAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="chat"):
+    """A model behind the OpenAI or the Anthropic wire. An empty `base_url` is the maker's own."""
+
+    api: Literal["openai", "anthropic"] = "openai"
+    base_url: Url = ""
+    model: Text
+    api_key: Secret | None = None
+    headers: Mapping[Text, Secret] = _NOTHING
+    max_tokens: Count | None = None
+    temperature: Temperature | None = None
+    vision: bool = True
+    connect_timeout_s: Patience = 10.0
+    first_token_timeout_s: Patience = 120.0
+    silence_timeout_s: Patience = 60.0
+
+    def __post_init__(self) -> None:
+        base_url = self.base_url.rstrip("/") or MAKERS[self.api]
+        msgspec.structs.force_setattr(self, "base_url", base_url)
+
+
+MAKERS: Final[Mapping[str, str]] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+}
+
+
+class Pool(Section, frozen=True, kw_only=True):
+    processes: Count = 1
+    prewarm: bool = True
+    sessions_per_process: Count = 64
+    idle_s: Seconds = 900.0
+
+
+class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="acp"):
+    """An external agent program that speaks ACP on its standard streams."""
+
+    command: Command
+    env: Mapping[Text, Secret] = _NOTHING
+    cwd: Text | None = None
+    pool: Pool = Pool()
+
+
+class DemoAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="demo"):
+    """The offline agent."""
+
+
+AgentConfig = ChatAgent | AcpAgent | DemoAgent
+
+
+class McpServer(Section, frozen=True, kw_only=True):
+    """A tool server: a program to start, or the address of a running one."""
+
+    command: Command | None = None
+    url: Url | None = None
+    approve: Literal["never", "always", "once"] = "never"
+
+
+class ToolsConfig(Section, frozen=True, kw_only=True):
+    mcp: Mapping[Name, McpServer] = MappingProxyType({})
+
+
+class PersonaConfig(Section, frozen=True, kw_only=True):
+    """How an agent answers where /persona has chosen it."""
+
+    instructions: Text
+
+
+class RecoveryConfig(Section, frozen=True, kw_only=True):
+    resume: Literal["continue", "ask", "wait"] = "continue"
+    freshness_s: Seconds = 3600.0
+    attempts_max: Count = 3
+
+
+class DrainConfig(Section, frozen=True, kw_only=True):
+    timeout_s: Seconds = 30.0
+
+
+class SessionsConfig(Section, frozen=True, kw_only=True):
+    titles: bool = True
+    idle_reset_s: Seconds = 0.0
+
+
+class TurnsConfig(Section, frozen=True, kw_only=True):
+    concurrent: Count = 10_000
+    timeout_s: Patience = 1800.0
+    steps_max: Count = 50
+
+
+class DeliveryConfig(Section, frozen=True, kw_only=True):
+    expire_s: Patience = 86_400.0
+
+
+class LimitsConfig(Section, frozen=True, kw_only=True):
+    body_bytes: Count = 10_000_000
+    queued_per_conversation: Count = 100
+    media_bytes: Count = 20_000_000
+    fetch_wait_s: Patience = 60.0
+    answer_bytes: Count = 4_000_000
+    answer_calls: Count = 128
+    turn_bytes: Count = 16_000_000
+    turn_calls: Count = 1_000
+    private_urls: bool = False
+
+
+class TranscriberConfig(Section, frozen=True, kw_only=True):
+    """Who understands speech: a server that speaks OpenAI's audio wire, or a program that prints
+    what is said in the file that stands for {file}. Without either nobody does."""
+
+    url: Url | None = None
+    model: Text = "whisper-1"
+    api_key: Secret | None = None
+    language: str = ""
+    command: Command | None = None
+    timeout_s: Patience = 60.0
+
+
+class RetentionConfig(Section, frozen=True, kw_only=True):
+    closed_days: Days = 0.0
+
+
+class Budget(Section, frozen=True, kw_only=True):
+    """What may be spent; a key left out is no limit, 0 allows nothing."""
+
+    tokens: Amount | None = None
+    money: Money | None = None
+
+
+class BudgetPeriods(Section, frozen=True, kw_only=True):
+    daily: Budget | None = None
+
+
+class BudgetsConfig(Section, frozen=True, kw_only=True):
+    person: BudgetPeriods = BudgetPeriods()
+    conversation: BudgetPeriods = BudgetPeriods()
+    agent: BudgetPeriods = BudgetPeriods()
+
+
+class MemberQuotas(Section, frozen=True, kw_only=True):
+    """What one member may have; 0 is no limit."""
+
+    bytes: Amount = 5_000_000_000
+    files: Amount = 20
+    turns: Amount = 100
+    requests_per_minute: Amount = 600
+
+
+class QuotasConfig(Section, frozen=True, kw_only=True):
+    """Operators have none."""
+
+    member: MemberQuotas = MemberQuotas()
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole file. `agents` keeps the file's order: the first is the default."""
+
+    server: ServerConfig = ServerConfig()
+    store: StoreConfig = StoreConfig()
+    agents: Mapping[Name, AgentConfig] = MappingProxyType({})
+    personas: Mapping[Name, PersonaConfig] = MappingProxyType({})
+    tools: ToolsConfig = ToolsConfig()
+    adapters: Mapping[Name, AdapterSettings] = MappingProxyType({})
+    recovery: RecoveryConfig = RecoveryConfig()
+    drain: DrainConfig = DrainConfig()
+    sessions: SessionsConfig = SessionsConfig()
+    turns: TurnsConfig = TurnsConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
+    limits: LimitsConfig = LimitsConfig()
+    transcriber: TranscriberConfig = TranscriberConfig()
+    retention: RetentionConfig = RetentionConfig()
+    budgets: BudgetsConfig = BudgetsConfig()
+    quotas: QuotasConfig = QuotasConfig()
+
+    @property
+    def default_agent(self) -> str:
+        return next(iter(self.agents), MAIN)

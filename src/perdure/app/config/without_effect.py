@@ -1,0 +1,24 @@
+"""Settings that are read and checked, and that this version does nothing with.
+
+They stand in the file format already, so a file that has them is valid; whoever wrote them learns
+that they wait for a later version.
+"""
+
+from collections.abc import Iterator
+
+from perdure.app.config.loading import Config
+from perdure.app.config.toml_errors import quoted
+from perdure.app.config.values import TOOLS
+
+
+def settings_without_effect(config: Config) -> Iterator[str]:
+    """Each as it is written in the file."""
+    yield from (f"[tools.mcp.{name}]" for name in config.tools.mcp)
+    if config.retention.closed_days > 0:
+        yield "[retention] closed_days"
+    for name, agent in config.agents.items():
+        for tool in dict.fromkeys(agent.tools):
+            if tool not in TOOLS:
+                yield f"[agents.{name}] tools {quoted(tool)}"
+        if agent.concurrent:
+            yield f"[agents.{name}] concurrent"

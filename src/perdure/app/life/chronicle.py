@@ -1,0 +1,138 @@
+"""The lines that a node writes in its log about its own life.
+
+In normal life a node says when it starts and what became of turns that did not end well; with `-v`
+also when each turn was accepted, begun and settled. Lines carry ids, never what people said, and
+addresses without what may be secret in them.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from perdure import __version__
+from perdure.app.config.environment import DATABASE
+from perdure.app.config.loading import AgentConfig, Config
+from perdure.app.config.values import ChatAgent
+from perdure.app.logs import START
+from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import (
+    AttemptInterrupted,
+    Recorded,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.outcomes import Outcome
+from perdure.domain.urls import shown_database, shown_url
+from perdure.store.migrations import Applied
+
+DETAIL_MAX: Final = 300
+_BEGUN_MAX: Final = 100_000
+_BAD: Final = frozenset({Outcome.FAILED, Outcome.SUSPENDED, Outcome.INTERRUPTED})
+log = structlog.get_logger("node")
+turn_log = structlog.get_logger("turn")
+
+
+class Chronicle:
+    """Writes down what becomes of turns; told by the engine's feed of every durable fact."""
+
+    def __init__(self) -> None:
+        self._is_verbose = logging.getLogger("turn").isEnabledFor(logging.DEBUG)
+        self._begun_at: dict[TurnId, int] = {}
+
+    def observe(self, recorded: Recorded) -> None:
+        session = recorded.session
+        match recorded.event:
+            case TurnQueued(turn=turn, kind=kind) if self._is_verbose:
+                turn_log.debug("turn accepted", turn=turn, session=session, kind=kind)
+            case TurnStarted(turn=turn, attempt=attempt):
+                self._begin(turn, recorded.at)
+                if self._is_verbose:
+                    turn_log.debug("turn begun", turn=turn, session=session, attempt=attempt)
+            case AttemptInterrupted(turn=turn, attempt=attempt, reason=reason):
+                self._begun_at.pop(turn, None)
+                turn_log.info(
+                    "attempt interrupted",
+                    turn=turn,
+                    session=session,
+                    attempt=attempt,
+                    reason=reason,
+                )
+            case TurnRequeued(turn=turn, reason=reason):
+                turn_log.info("turn recovered", turn=turn, session=session, reason=reason)
+            case TurnSettled() as settled:
+                self._settled(recorded, settled)
+            case _:
+                pass
+
+    def _begin(self, turn: TurnId, at: int) -> None:
+        if len(self._begun_at) >= _BEGUN_MAX:
+            # Turns that another node has settled are never taken out.
+            self._begun_at.clear()
+        self._begun_at[turn] = at
+
+    def _settled(self, recorded: Recorded, settled: TurnSettled) -> None:
+        begun_at = self._begun_at.pop(settled.turn, None)
+        is_bad = settled.outcome in _BAD
+        if not is_bad and not self._is_verbose:
+            return
+        fields = {
+            "turn": settled.turn,
+            "session": recorded.session,
+            "agent": settled.agent,
+            "reason": settled.reason,
+            "detail": " ".join(settled.detail.split())[:DETAIL_MAX] if is_bad else "",
+            "ms": None if begun_at is None else recorded.at - begun_at,
+        }
+        said = {key: value for key, value in fields.items() if value not in ("", None)}
+        say = turn_log.warning if is_bad else turn_log.debug
+        say(f"turn {settled.outcome}", **said)
+
+
+def tell_of_store(trouble: str, lasted_s: float | None) -> None:
+    """Write one line when the store gets into trouble, and one when that is over. The second says
+    the cause again: on a full disk the first may not have found its way into the file."""
+    if lasted_s is None:
+        log.error("the store refuses writes, so no message is accepted", error=trouble)
+    else:
+        log.info("the store takes writes again", after_s=round(lasted_s, 1), error=trouble)
+
+
+def tell_of_migrations(applied: Sequence[Applied]) -> None:
+    """Write one line for each migration, or one for all that made a new database."""
+    if applied and all(each.is_new for each in applied):
+        log.info("a new database was made", schema=applied[-1].number)
+        return
+    for each in applied:
+        log.info("migration applied", number=each.number, name=each.name, copy=each.copy)
+
+
+def tell_of_start(
+    config: Config, agents: Mapping[str, AgentConfig], *, home: Path, node: str, url: str
+) -> None:
+    structlog.get_logger(START).info(
+        "started",
+        version=__version__,
+        node=node,
+        home=str(home),
+        store=_store(config, home),
+        url=url,
+        agents=[_agent(name, each) for name, each in agents.items()],
+        platforms=list(config.adapters),
+    )
+
+
+def _agent(name: str, config: AgentConfig) -> str:
+    if not isinstance(config, ChatAgent):
+        return f"{name} ({config.__struct_config__.tag})"
+    return f"{name} (chat, {config.model} at {shown_url(config.base_url)})"
+
+
+def _store(config: Config, home: Path) -> str:
+    if config.store.is_sqlite:
+        return f"sqlite {home / DATABASE}"
+    return shown_database(config.store.url.reveal())

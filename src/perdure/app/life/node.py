@@ -1,0 +1,184 @@
+"""The composition root: one node, from its parts to its end."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure import __version__
+from perdure.app.config.loading import Config, ServerConfig
+from perdure.app.config.platforms import address_forms
+from perdure.app.life.chronicle import Chronicle
+from perdure.app.operate.verify import report
+from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.domain.outcomes import Busy
+from perdure.domain.turn.rebuilding import Asked
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.models.prompts import Prompts
+from perdure.engine.models.roster import Roster
+from perdure.engine.watching.feed import Feed
+from perdure.ports.gateway import AgentView, PlatformView
+from perdure.web.http.asking import counting
+from perdure.web.ops.tally import Tally
+from perdure.web.services import NodeInfo, Services
+
+
+class Node:
+    """A running gateway, as its surfaces and signals see it."""
+
+    def __init__(self, parts: Parts, roster: Roster) -> None:
+        self._gateway = parts.gateway
+        self._turns = parts.turns
+        self._receivers = parts.receivers
+        self._review = parts.review
+        self.roster = roster
+
+    @property
+    def drain_requested(self) -> asyncio.Event:
+        return self._gateway.drain_requested
+
+    @property
+    def is_restarting(self) -> bool:
+        return self._gateway.is_restarting
+
+    @property
+    def is_ready(self) -> bool:
+        return self._gateway.is_ready
+
+    @property
+    def is_draining(self) -> bool:
+        return self._gateway.is_draining
+
+    @property
+    def running(self) -> int:
+        return self._turns.running
+
+    @property
+    def sending(self) -> int:
+        return self._gateway.sending
+
+    def agents(self) -> list[AgentView]:
+        return [AgentView(name=seat.name, kind=seat.kind) for seat in self.roster.seats]
+
+    def platforms(self) -> list[PlatformView]:
+        return self._receivers.views()
+
+    async def take_again(self, adapter: str, payload: str) -> None:
+        await self._receivers.take_again(adapter, payload)
+
+    async def review_access(self) -> None:
+        await self._review.step()
+
+    def resolve_agent(self, name: str) -> str:
+        return self.roster.resolve(name)
+
+    def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None:
+        if then_restart:
+            self._gateway.request_restart()
+        else:
+            self._gateway.request_drain(is_replaced=is_replaced)
+
+    def when_drain_requested(self, tell: Callable[[], None]) -> None:
+        self._gateway.when_drain_requested(tell)
+
+    def hurry(self) -> None:
+        self._gateway.hurry()
+
+    @property
+    def parked(self) -> tuple[int, int]:
+        """Return how many turns the drain has parked, and how many it could not."""
+        return self._gateway.parked, self._gateway.unparked
+
+    async def drain(self) -> None:
+        """What people say meanwhile is still taken, and answered after the restart."""
+        await self._gateway.drain()
+        async with self._gateway.ending.last_step("platforms that are being heard"):
+            await self._receivers.stop()
+
+
+class Running(msgspec.Struct, frozen=True):
+    node: Node
+    services: Services
+    tally: Tally
+
+
+@asynccontextmanager
+async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Running]:
+    """A node on an open store, working until the block is left; leaving it drains."""
+    async with Supervisor() as supervisor:
+        tally = Tally()
+        parts = put_together(
+            around, supervisor.start, feed=Feed(tally.observe, Chronicle().observe)
+        )
+        node = Node(parts, around.roster)
+        await parts.gateway.begin(name=os.uname().nodename)
+        begin_receiving(around, parts)
+        try:
+            yield Running(node, _services(around, parts, node, config), tally)
+        finally:
+            await node.drain()
+            ending = parts.gateway.ending
+            async with ending.last_step("platforms' connections"):
+                await parts.receivers.close()
+            async with ending.last_step("work under way"):
+                await supervisor.finished()
+            await supervisor.let_go()
+
+
+def _services(around: Surroundings, parts: Parts, node: Node, config: Config) -> Services:
+    store, clock = around.store, around.clock
+    return Services(
+        door=parts.door,
+        watchers=parts.watchers,
+        control=node,
+        conversations=store.conversations,
+        archive=store.archive,
+        diagnostics=store.diagnostics,
+        counts=counting(store.diagnostics),
+        condition=store.condition,
+        principals=store.principals,
+        media=store.media,
+        clock=clock,
+        entropy=around.entropy,
+        info=NodeInfo(
+            version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
+        ),
+        encoded_again=partial(_encoded_again, parts.prompts, around.roster),
+        verify=partial(report, store.audit, store.diagnostics),
+        audit=store.audit,
+        busy=Busy(config.server.busy),
+        body_bytes_max=config.limits.body_bytes,
+        gate=parts.gate,
+        hooks=parts.receivers.hooks(),
+        forms=address_forms(config.adapters),
+        access=store.access,
+        places=store.places,
+        parked=store.parked,
+        wakes=parts.wakes,
+        proxies=config.server.trusted_proxies,
+        hosts=_names(config.server),
+        is_shared=around.is_shared,
+    )
+
+
+async def _encoded_again(prompts: Prompts, roster: Roster, asked: Asked) -> bytes | None:
+    """Return the messages of a request in the words of the agent that was asked."""
+    seat = next((each for each in roster.seats if each.name == asked.basis.agent), None)
+    if seat is None:
+        return None
+    request = await prompts.encoded_again(asked, seat)
+    messages = [*request.history, *map(seat.agent.encode, request.messages)]
+    return b"[" + b",".join(messages) + b"]"
+
+
+def _names(server: ServerConfig) -> tuple[str, ...]:
+    """Return the names by which a request may call this gateway."""
+    public = urlsplit(server.base_url or "").hostname or ""
+    own = socket.gethostname().lower()
+    found = (server.host, public, own, f"{own}.local", *server.hosts)
+    return tuple(name for name in found if name)

@@ -1,0 +1,391 @@
+"""`perdure serve`: a node with its HTTP server, from the first line printed to the exit code."""
+
+import asyncio
+import gc
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from perdure import __version__
+from perdure.app import logs
+from perdure.app.config import environment, platforms
+from perdure.app.config import loading as config
+from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
+from perdure.app.config.limits import limits_of
+from perdure.app.config.toml_errors import ConfigError, Problem
+from perdure.app.config.toml_positions import Positions
+from perdure.app.life.chronicle import tell_of_migrations, tell_of_start, tell_of_store
+from perdure.app.life.descriptors import shares
+from perdure.app.life.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
+from perdure.app.life.node import Running, running_node
+from perdure.app.life.reload import Reloading, warn_of_what_has_no_effect
+from perdure.app.life.replace import make_way
+from perdure.app.life.signals import Signals
+from perdure.app.life.standstill import Standstill
+from perdure.app.life.stopping import Stop
+from perdure.app.life.systemd import Notifier
+from perdure.app.operate.local_socket import bound_socket
+from perdure.app.operate.presence import ServerFile, hint, lock_of
+from perdure.app.wiring import agents, discovery, storage
+from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.budgets import budgets_of
+from perdure.app.wiring.file_reading import FileReader
+from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
+from perdure.app.wiring.transcribing import transcriber_of
+from perdure.app.wiring.web_fetching import WebFetcher
+from perdure.domain.errors import NO_SPACE, Rejected
+from perdure.domain.urls import without_login
+from perdure.engine.models.roster import Roster
+from perdure.store.migrations import Applied
+from perdure.store.store import Store
+from perdure.web.http.doorway import Doorway
+from perdure.web.server import application
+
+# How long requests under way are waited for, once before they are cancelled and once after.
+GRACE_S = 0.5
+LOCK_PATIENCE_S = 2.0
+# Set by a node for its next life: where port 0 was asked for, clients find it where it was.
+KEPT_PORT_VARIABLE = "PERDURE_KEPT_PORT"
+log = structlog.get_logger("serve")
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    home: Path
+    host: str | None = None
+    port: int | None = None
+    is_replacing: bool = False
+    is_verbose: bool = False
+    has_token_shown: bool = False
+
+
+class Again(msgspec.Struct, frozen=True):
+    """How a life ended that wants another one; it listened on this port."""
+
+    port: int
+
+
+async def serve(
+    options: ServeOptions,
+    environ: Mapping[str, str],
+    announce: Callable[[str], None],
+    leave: Callable[[Again | None], NoReturn],
+) -> Again | None:
+    """Run until a signal, a drain or a restart; returns once everything is put away. Where that
+    does not end in time, `leave` is called on another thread and ends the process."""
+    signals = Signals(lambda port: leave(None if port is None else Again(port)))
+    try:
+        return await _life(options, environ, announce, signals)
+    except asyncio.CancelledError:
+        if not signals.has_ended_the_start:
+            raise
+        return None
+    finally:
+        signals.outlive_the_loop()
+
+
+async def _life(
+    options: ServeOptions,
+    environ: Mapping[str, str],
+    announce: Callable[[str], None],
+    signals: Signals,
+) -> Again | None:
+    home = options.home
+    settings = _settings(home, environ)
+    entropy, clock = SystemEntropy(), SystemClock()
+    token = environment.home_token(home, environ, entropy.random_bytes)
+    notifier = Notifier(environ, clock)
+    async with AsyncExitStack() as stack:
+        stop = stack.enter_context(_logging(options, signals))
+        warn_of_what_has_no_effect(settings)
+        found = await discovery.agents(settings, environ)
+        unopened = storage.store(settings, home, clock=clock, entropy=entropy)
+        seating = agents.Seating(unopened, clock)
+        roster = Roster(seating.seats(found.by_name))
+        stack.push_async_callback(roster.close)
+        kept = _kept_port(environ)
+        if options.is_replacing:
+            notifier.status("waiting for the running node")
+            lock = lock_of(home) if settings.store.is_sqlite else None
+            kept = await make_way(home, environ, lock=lock, clock=clock) or kept
+        store = await stack.enter_async_context(_opened(unopened))
+        await _admit_operators(store, token, settings)
+        place = stack.enter_context(_place(options, settings, kept))
+        hosts = platforms.Hosts(settings.adapters)
+        around = _surroundings(place, options, settings, store, roster, hosts=hosts)
+        running = await stack.enter_async_context(running_node(around, settings))
+        stack.callback(Standstill(running.tally.stood_still).end)
+        public = without_login(settings.server.base_url or place.url)[0]
+        url = await stack.enter_async_context(
+            _reached(running, place, home, environ, public=public)
+        )
+        reloading = Reloading(
+            home / config.FILE_NAME,
+            settings,
+            roster=roster,
+            seating=seating,
+            hosts=hosts,
+            appoint=store.principals.platforms_operators,
+            review=running.node.review_access,
+            environ=environ,
+            shown=notifier.reloading,
+        )
+        await stack.enter_async_context(_meanwhile(reloading.run()))
+        await stack.enter_async_context(_meanwhile(notifier.watch()))
+        signals.lead_to(
+            running.node,
+            reload=reloading.ask,
+            port=place.port,
+            drain_s=settings.drain.timeout_s,
+        )
+        # What stands now stays: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
+        tell_of_start(settings, found.by_name, home=home, node=store.node, url=url)
+        notifier.ready("serving")
+        announce(_banner(public, token if options.has_token_shown else "", roster, found.reason))
+        await running.node.drain_requested.wait()
+        notifier.stopping("draining", within_s=settings.drain.timeout_s)
+        stop.begin(running.node)
+        # The drain begins while HTTP still answers: posts are accepted and kept.
+        await running.node.drain()
+    return Again(_port_of(url)) if signals.is_restart else None
+
+
+@contextmanager
+def _logging(options: ServeOptions, signals: Signals) -> Iterator[Stop]:
+    """Write the log. Its last line tells how the stop went, also when the last resort ends it."""
+    writer = logs.begin(options.home, verbose=options.is_verbose)
+    signals.write_log = writer.finish
+    stop = Stop(signals)
+    try:
+        yield stop
+    finally:
+        stop.over()
+        writer.finish()
+
+
+def _settings(home: Path, environ: Mapping[str, str]) -> config.Config:
+    environment.prepare_home(home)
+    settings = config.load(home, environ)
+    agents.check(settings, home / config.FILE_NAME)
+    return settings
+
+
+async def _admit_operators(store: Store, token: str, settings: config.Config) -> None:
+    operator = await store.principals.ensure(OPERATOR, role="operator")
+    await store.principals.grant(operator.id, token)
+    await store.principals.platforms_operators(platforms.operators_of(settings.adapters))
+
+
+def _surroundings(
+    place: Bound,
+    options: ServeOptions,
+    settings: config.Config,
+    store: Store,
+    roster: Roster,
+    *,
+    hosts: platforms.Hosts,
+) -> Surroundings:
+    entropy, clock = SystemEntropy(), SystemClock()
+    return Surroundings(
+        store=store,
+        roster=roster,
+        clock=clock,
+        entropy=entropy,
+        limits=limits_of(settings, turns_max=shares().turns),
+        budgets=budgets_of(settings),
+        personas={name: each.instructions for name, each in settings.personas.items()},
+        platforms=platforms.platforms(
+            settings.adapters,
+            home=options.home,
+            clock=clock,
+            entropy=entropy,
+            hook_url=partial(_hook_url, settings.server.base_url or place.url),
+            answers=lambda name: partial(store.archive.answer, adapter=name),
+        ),
+        terms=hosts.terms,
+        displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
+        web=WebFetcher(with_private=settings.limits.private_urls),
+        reader=FileReader(transcriber_of(settings.transcriber)),
+        give_back=give_memory_back,
+        is_shared=not settings.store.is_sqlite,
+    )
+
+
+def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
+    """Become the next life: same process, same arguments, fresh program."""
+    around = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
+    try:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], around)  # noqa: S606
+    except OSError as error:
+        raise Rejected(
+            f"everything is put away, but {sys.executable} could not be started again "
+            f"({error.strerror}); start it with `perdure serve`",
+            code="cannot_restart",
+        ) from error
+
+
+def _kept_port(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(KEPT_PORT_VARIABLE, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+@contextmanager
+def _place(options: ServeOptions, settings: config.Config, kept: int | None) -> Iterator[Bound]:
+    """Where the node will listen, taken before anybody is told of it."""
+    host = options.host or settings.server.host
+    port = settings.server.port if options.port is None else options.port
+    try:
+        with bound(host, [kept, 0] if port == 0 and kept else [port]) as place:
+            yield place
+    except UnusableHost as error:
+        if options.host:
+            raise
+        raise _in_file(options.home / config.FILE_NAME, error) from error
+
+
+def _in_file(path: Path, error: UnusableHost) -> Rejected:
+    """The same, with the line that names the host."""
+    try:
+        positions = Positions(path.read_text(encoding="utf-8-sig"))
+    except OSError:
+        return error
+    line = positions.line(("server", "host"))
+    return ConfigError([Problem(str(path), line, f"[server] host: {error.message}")])
+
+
+def _hook_url(base: str, adapter: str) -> str:
+    """Where the world reaches an adapter; behind a proxy only the configuration knows."""
+    return f"{base.rstrip('/')}/hooks/{adapter}"
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def _opened(store: Store) -> AsyncIterator[Store]:
+    tell_of_migrations(await _open_patiently(store))
+    store.condition.when_changed(tell_of_store)
+    try:
+        async with _meanwhile(store.condition.watch()):
+            yield store
+    finally:
+        await store.close()
+
+
+async def _open_patiently(store: Store) -> list[Applied]:
+    """A verb of the command line may hold the file for a moment; a gateway holds it for good."""
+    patience = asyncio.get_running_loop().time() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return await store.open()
+        except Rejected as error:
+            if error.code != "in_use" or asyncio.get_running_loop().time() > patience:
+                raise
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def _reached(
+    running: Running, place: Bound, home: Path, environ: Mapping[str, str], *, public: str
+) -> AsyncIterator[str]:
+    """Answer at the address and on the home's socket, and write down where that is."""
+    with bound_socket(home, environ) as local:
+        async with _listening(running, place, local) as url:
+            reached = "" if local is None else os.fsdecode(local.getsockname())
+            told = ServerFile(
+                pid=os.getpid(), port=place.port, url=url, socket=reached, public=public
+            )
+            with _server_file(home / SERVER_FILE, told):
+                yield url
+
+
+@asynccontextmanager
+async def _listening(
+    running: Running, place: Bound, local: socket.socket | None
+) -> AsyncIterator[str]:
+    """The HTTP server. Live streams end with it: their clients come back by themselves."""
+    runner = web.AppRunner(
+        application(running.services, running.tally),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=GRACE_S,
+        auto_decompress=False,  # bodies are unpacked within bounds (`web/http/bodies.py`)
+    )
+    await runner.setup()
+    assert runner.server is not None
+    try:
+        _listen(place)
+        async with Doorway(runner.server, shares().connections).opened(place.sockets):
+            if local is None:
+                log.warning(
+                    "no socket could be made for the command line, which will not find the node"
+                )
+            else:
+                await LocalSite(runner, local).start()
+            yield place.url
+    finally:
+        await runner.cleanup()
+
+
+def _listen(place: Bound) -> None:
+    try:
+        for each in place.sockets:
+            each.listen(backlog())
+    except OSError as error:
+        # Somebody bound the same port beside us, and listened first.
+        raise cannot_listen(error, place.host, place.port) from error
+
+
+@contextmanager
+def _server_file(path: Path, told: ServerFile) -> Iterator[None]:
+    unfinished = path.with_suffix(".part")
+    try:
+        unfinished.write_bytes(msgspec.json.encode(told))
+        unfinished.replace(path)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise environment.disk_full(path) from error
+        raise
+    try:
+        yield
+    finally:
+        # Only ours: on a shared store another node may have been started in the same home.
+        found = hint(path.parent)
+        if found is None or found.pid == os.getpid():
+            with suppress(OSError):  # it is only a hint, and may outlive us
+                path.unlink()
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def _banner(url: str, token: str, roster: Roster, reason: str) -> str:
+    lines = [f"Perdure {__version__} is ready."]
+    for seat in roster.seats:
+        why = f": {reason}" if reason and seat.name == roster.default else ""
+        lines.append(f"  agent  {seat.name} ({seat.kind}){why}")
+    if token:
+        lines.append(f"  chat   {signed_in(url, token)}")
+    else:
+        lines.append(f"  chat   {url}/")
+        lines.append("  token  `perdure token link` prints the address that signs you in")
+    lines.append("  stop   Ctrl-C (twice: do not wait for turns)")
+    return "\n".join(lines)

@@ -1,0 +1,272 @@
+"""A running node, spoken to over HTTP on its own socket.
+
+`server.json` in the home is a hint: it outlives a killed node, and its port may by now belong to
+somebody else, who must not be told the token. So nothing is ever sent to the port: the node is
+asked by the socket of its home, after it is known whose that is (`local_socket`). It counts as
+running when it answers as a Perdure that has the process id of the hint; whether there is one that
+does not answer, `presence` knows. A node that was restarted may sit elsewhere; `look_again` finds
+it.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from perdure.app.config.environment import TOKEN_FILE, TOKEN_VARIABLE
+from perdure.app.operate import local_http
+from perdure.app.operate.local_socket import proven
+from perdure.app.operate.presence import hint
+from perdure.domain.errors import (
+    Ambiguous,
+    Conflict,
+    NotFound,
+    PerdureError,
+    Rejected,
+    Transient,
+)
+from perdure.domain.turn.watching import NAMES, News, Position
+from perdure.ports.system.time_limits import time_limit
+from perdure.web import wire
+from perdure.web.endpoints import BODY, Endpoint
+
+P = ParamSpec("P")
+T = TypeVar("T")
+PROBE_S: Final = 5.0
+ANSWER_S: Final = 60.0
+# A node says at least that it is still there four times as often.
+SILENCE_S: Final = 60.0
+# The longest line of an event stream: one message whole.
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+# Pages end at a fraction of this, though never before their first message.
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+# Of an error: nobody was there to take the call.
+UNREACHABLE: Final = "unreachable"
+# Before everything: what a watcher sends who wants a conversation from its first event on.
+BEGINNING: Final = str(Position(1, 0))
+
+# A name in the path of an endpoint.
+_NAME: Final = re.compile(r"\{\w+\}")
+_NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
+
+
+async def node_client(home: Path, environ: Mapping[str, str]) -> "NodeClient | None":
+    """Return the client of this home's node, or None when none runs."""
+    client = NodeClient(home, environ)
+    return client if await client.look_again() else None
+
+
+async def store_trouble(home: Path, environ: Mapping[str, str]) -> str:
+    """Return why the store of this home's node does not serve, as the node itself says. Asked of a
+    node that does not answer otherwise: to know our token it would have to ask its store."""
+    return await NodeClient(home, environ).store_trouble()
+
+
+def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    token = _token(home, environ)
+    return {"Authorization": f"Bearer {token}"} if token and token.isprintable() else {}
+
+
+def _token(home: Path, environ: Mapping[str, str]) -> str:
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if token:
+        return token
+    try:
+        return (home / TOKEN_FILE).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class NodeClient:
+    """Asks the node of a home, once `look_again` has found it. It keeps no connection."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self._home = home
+        self._environ = environ
+        self._socket: Path | None = None
+        self._headers: dict[str, str] = {}
+        self.pid = 0
+        self.port = 0
+        self.url = ""
+        self.public = ""
+
+    @property
+    def token(self) -> str:
+        return _token(self._home, self._environ)
+
+    async def look_again(self) -> bool:
+        """Find where the node is now. Raises `Rejected` when it does not take our token."""
+        if not await self._reach():
+            return False
+        try:
+            status = await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
+        except Rejected as error:
+            if error.code == "unauthorized":
+                raise Rejected(_unknown_token(self.url), code="unauthorized") from error
+            return False
+        except PerdureError:
+            return False
+        return status.pid == self.pid
+
+    async def store_trouble(self) -> str:
+        try:
+            if not await self._reach():
+                return ""
+            health = await self._ask(wire.HealthOut, "/healthz", timeout_s=PROBE_S)
+        except PerdureError:
+            return ""
+        return health.store.reason
+
+    async def _reach(self) -> bool:
+        """Open the way to the node of this home. False: none is there that is surely ours."""
+        found = hint(self._home)
+        path = None if found is None else proven(self._home, found.socket)
+        if found is None or path is None:
+            return False
+        self.pid, self.port, self.url = found.pid, found.port, found.url
+        self.public = found.public or found.url
+        self._socket, self._headers = path, _authorization(self._home, self._environ)
+        return True
+
+    async def status(self) -> wire.StatusOut:
+        return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
+
+    async def ask(self, endpoint: Endpoint[Any, P, T], *names: P.args, **given: P.kwargs) -> T:
+        """Ask the node for an endpoint. A message or something sent is safe to repeat with the same
+        id: the node knows it."""
+        body = given.pop(BODY, None)
+        target = _target(endpoint.path, *names, **given)
+        return await self._ask(endpoint.gives, target, method=endpoint.method, body=body)
+
+    async def watch(
+        self, conversation: str, *, after: str | None
+    ) -> AsyncGenerator[tuple[str, News], None]:
+        """What happens, each with the id to go on from. Ends with the connection."""
+        target = _target("/api/conversations/{name}/events", conversation)
+        position = {"Last-Event-ID": after} if after else {}
+        request = local_http.Request(target=target, headers=self._headers | position)
+        events = _Events()
+        try:
+            async with local_http.asked(self._way(), request, silence_s=SILENCE_S) as answer:
+                if answer.status != 200:
+                    raise _refusal(answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX))
+                while piece := await answer.piece():
+                    for told in events.fed(piece):
+                        yield told
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            raise _translated(error, self.url) from error
+
+    def _way(self) -> Path:
+        """Return the socket that was proven last."""
+        if self._socket is None:
+            raise _unreachable(self.url)
+        return self._socket
+
+    async def _ask(
+        self,
+        shape: type[T],
+        path: str,
+        *,
+        method: str = "GET",
+        body: object = None,
+        timeout_s: float = ANSWER_S,
+    ) -> T:
+        data = None if body is None else msgspec.json.encode(body)
+        request = local_http.Request(method=method, target=path, headers=self._headers, body=data)
+        try:
+            async with time_limit(timeout_s), local_http.asked(self._way(), request) as answer:
+                status, raw = answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX)
+        except (OSError, ValueError) as error:
+            raise _translated(error, self.url) from error
+        if status >= 300:
+            raise _refusal(status, raw)
+        return _decoded(raw, shape, self.url)
+
+
+def _target(path: str, *names: object, **query: object) -> str:
+    """Return a path with its names filled in, in order, and what is given of the query."""
+    left = iter(names)
+    filled = _NAME.sub(lambda _: _quoted(next(left)), path)
+    given = [f"{key}={_quoted(each)}" for key, each in query.items() if each is not None]
+    return f"{filled}?{'&'.join(given)}" if given else filled
+
+
+def _quoted(value: object) -> str:
+    return quote(str(value), safe="", errors="replace")
+
+
+class _Events:
+    """Reads server-sent events of kinds we know out of a stream, wherever it is cut. An event
+    counts once its blank line is there."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._fields: dict[str, str] = {}
+
+    def fed(self, piece: bytes) -> Iterator[tuple[str, News]]:
+        """Yield what became whole. Raises `ValueError` at a line without an end, and
+        `msgspec.MsgspecError`."""
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            self._held += line
+            yield from self._line(self._held.decode().rstrip("\r"))
+            self._held.clear()
+        self._held += rest
+        if len(self._held) > LINE_BYTES_MAX:
+            raise ValueError(f"a line is longer than {LINE_BYTES_MAX:,} bytes")
+
+    def _line(self, line: str) -> Iterator[tuple[str, News]]:
+        if line:
+            name, _, text = line.partition(":")
+            self._fields[name] = text.removeprefix(" ")
+            return
+        fields, self._fields = self._fields, {}
+        decoder = _NEWS.get(fields.get("event", ""))
+        if decoder is not None:
+            yield fields.get("id", ""), decoder.decode(fields.get("data", ""))
+
+
+def _decoded(raw: bytes, shape: type[T], url: str) -> T:
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except msgspec.MsgspecError as error:
+        raise Transient(
+            f"what answers at {url} is not this version of Perdure ({error})", code="foreign"
+        ) from error
+
+
+def _refusal(status: int, raw: bytes) -> PerdureError:
+    """The node's own words, as the error that they were."""
+    try:
+        problem = msgspec.json.decode(raw, type=wire.ErrorOut).error
+    except msgspec.MsgspecError:
+        return Transient(f"the node answered with HTTP status {status}", code="foreign")
+    if problem.retryable:
+        return Transient(problem.message, code=problem.code)
+    if status == 409:
+        return Conflict(problem.message, code=problem.code)
+    return (NotFound if status == 404 else Rejected)(problem.message, code=problem.code)
+
+
+def _translated(error: Exception, url: str) -> PerdureError:
+    if isinstance(error, local_http.NobodyListens):
+        return _unreachable(url)
+    # From here on the request may have arrived.
+    if isinstance(error, OSError):
+        how = "was silent for too long" if isinstance(error, TimeoutError) else "broke off"
+        return Ambiguous(f"the connection to {url} {how}; look before you repeat")
+    return Ambiguous(f"what came from {url} cannot be read ({error}); look before you repeat")
+
+
+def _unreachable(url: str) -> Transient:
+    return Transient(f"nothing answers at {url}; is the node running?", code=UNREACHABLE)
+
+
+def _unknown_token(url: str) -> str:
+    return (
+        f"the node at {url} does not know the token of this home; set {TOKEN_VARIABLE} to the "
+        f"one it was started with, or check --home"
+    )

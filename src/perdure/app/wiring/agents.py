@@ -1,0 +1,121 @@
+"""From configured agents to seats."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from perdure.app.config.loading import AgentConfig, Config
+from perdure.app.config.toml_errors import ConfigError, Problem
+from perdure.app.config.toml_positions import Positions
+from perdure.app.config.values import MEMORY, AcpAgent, ChatAgent, DemoAgent
+from perdure.app.wiring.budgets import tariff_of
+from perdure.domain.errors import Rejected
+from perdure.engine.models.roster import Seat
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.agent import Agent
+from perdure.store.store import Store
+from perdure.tools.builtin.memory import MemoryTool
+from perdure.tools.builtin.sessions import SessionsTool
+from perdure.tools.tool import Tool
+from perdure.tools.toolbox import Toolbox
+
+
+def check(config: Config, path: Path) -> None:
+    """Refuse what this version cannot run, with the line to change. Raises `ConfigError`."""
+    unusable = [name for name, agent in config.agents.items() if isinstance(agent, AcpAgent)]
+    if not unusable:
+        return
+    positions = Positions(path.read_text(encoding="utf-8-sig"))
+    raise ConfigError(
+        [
+            Problem(str(path), positions.line(("agents", name, "kind")), _no_acp(name))
+            for name in unusable
+        ]
+    )
+
+
+def _no_acp(name: str) -> str:
+    return (
+        f"[agents.{name}] kind: this version of Perdure cannot run agents of kind acp; "
+        'use kind = "chat" or kind = "demo"'
+    )
+
+
+class Seating:
+    """What every agent is seated with. The store may still be closed: no tool is called before a
+    turn runs."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        tools: tuple[Tool, ...] = (
+            MemoryTool(store.memory),
+            SessionsTool(store.archive),
+        )
+        self._kit = {tool.name: tool for tool in tools}
+        self.clock = clock
+
+    def seats(self, configured: Mapping[str, AgentConfig]) -> dict[str, Seat]:
+        return {
+            name: _seat(name, config, self._kit, self.clock) for name, config in configured.items()
+        }
+
+
+def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock) -> Seat:
+    agent, kind = _agent(name, config, clock)
+    wanted = dict.fromkeys(config.tools)
+    return Seat(
+        name=name,
+        kind=kind,
+        agent=agent,
+        tools=Toolbox([kit[each] for each in wanted if each in kit]),
+        has_memory=MEMORY in wanted,
+        has_vision=config.vision if isinstance(config, ChatAgent) else True,
+        instructions=config.instructions,
+        fallbacks=config.fallbacks,
+        patience_s=config.patience_s,
+        account=_account(config),
+        tariff=tariff_of(config),
+        context_tokens=config.context_tokens,
+        compact_at=config.compact_at,
+        compact_agent=config.compact_agent or "",
+    )
+
+
+def _account(config: AgentConfig) -> str:
+    """Name the account that an agent uses at its provider, without telling the key."""
+    if not isinstance(config, ChatAgent):
+        return ""
+    key = config.api_key.reveal() if config.api_key else ""
+    return sha256(f"{config.base_url}\n{key}".encode()).hexdigest()
+
+
+def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
+    """Each family is imported when it is configured."""
+    match config:
+        case DemoAgent():
+            from perdure.agents.demo.agent import DemoAgent as Demo  # noqa: PLC0415
+
+            return Demo(clock=clock), "demo"
+        case ChatAgent():
+            return _chat(name, config, clock), "chat"
+        case AcpAgent():
+            raise Rejected(_no_acp(name), code="config")
+
+
+def _chat(name: str, config: ChatAgent, clock: Clock) -> Agent:
+    from perdure.agents.chat.agent import ChatAgent as Chat  # noqa: PLC0415
+    from perdure.agents.chat.manifest import ChatSettings  # noqa: PLC0415
+
+    settings = ChatSettings(
+        name=name,
+        api=config.api,
+        base_url=config.base_url,
+        model=config.model,
+        api_key=config.api_key.reveal() if config.api_key else None,
+        headers={key: value.reveal() for key, value in config.headers.items()},
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        connect_timeout_s=config.connect_timeout_s,
+        first_token_timeout_s=config.first_token_timeout_s,
+        silence_timeout_s=config.silence_timeout_s,
+    )
+    return Chat(settings, session=None, clock=clock)

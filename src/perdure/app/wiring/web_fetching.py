@@ -1,0 +1,149 @@
+"""Fetches attachments from the web, and only from there.
+
+An address comes from whoever may write here, and the gateway stands inside somebody's network. So
+every address that a name leads to is looked at when the connection is made, for each step of a
+redirection again: no answer of a name server can lead to a machine that the sender could not have
+reached alone.
+"""
+
+import socket
+from collections.abc import AsyncGenerator
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from perdure.domain.errors import (
+    NO_FILES,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    PerdureError,
+    Permanent,
+    Transient,
+)
+from perdure.ports.records.media import UNREACHABLE
+
+REDIRECTS_MAX: Final = 3
+CHUNK_BYTES: Final = 64 * 1024
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_LATER: Final = frozenset({408, 425, 429})
+# Addresses that carry one of the other family inside.
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+# Looking the name up included. Two tries of this length fit into the patience with a dead address.
+CONNECT_S: Final = 4
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=30)
+_UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_PRIVATE: Final = "its address is in a private network; upload the file instead"
+
+
+class _Private(OSError):
+    """A name leads to where nobody may be led."""
+
+
+class WebFetcher:
+    """The `Fetcher` port for http and https. `with_private` also takes this machine's network."""
+
+    def __init__(self, *, with_private: bool = False) -> None:
+        self._with_private = with_private
+
+    async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
+        resolver = None if self._with_private else _PublicResolver()
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=_TIMEOUT, auto_decompress=False
+        ) as http:
+            try:
+                async for piece in self._follow(http, reference):
+                    yield piece
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _translated(error) from error
+
+    async def _follow(
+        self, http: aiohttp.ClientSession, reference: str
+    ) -> AsyncGenerator[bytes, None]:
+        url = self._checked(reference)
+        for _ in range(REDIRECTS_MAX + 1):
+            async with http.get(
+                url, allow_redirects=False, headers={"Accept-Encoding": "identity"}
+            ) as response:
+                if response.status not in _REDIRECTS:
+                    _check(response)
+                    async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                        yield piece
+                    return
+                url = self._checked(str(url.join(URL(response.headers.get("Location", "")))))
+        raise Permanent("its address leads from one to the next without end; upload the file")
+
+    def _checked(self, reference: str) -> URL:
+        try:
+            url = URL(reference)
+        except ValueError as error:
+            raise Permanent("its address is not one; check it") from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise Permanent("its address must begin with http:// or https://")
+        # What is written as numbers is never looked up.
+        if not self._with_private and _is_private(url.host):
+            raise Permanent(_PRIVATE, code="private_address")
+        return url
+
+
+class _PublicResolver(AbstractResolver):
+    """Leads to public addresses only."""
+
+    def __init__(self) -> None:
+        self._inner = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        if any(_is_private(each["host"]) for each in found):
+            raise _Private(host)
+        return found
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def _is_private(host: str) -> bool:
+    """Of a name nobody can tell before it is looked up."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address):
+        if address in _TRANSLATED or address.sixtofour or address.teredo:
+            return True
+        address = address.ipv4_mapped or address
+    return not _is_public(address)
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _check(response: aiohttp.ClientResponse) -> None:
+    status = response.status
+    if status in _LATER or status >= 500:
+        raise Transient(f"its server answered with status {status}; send it again later")
+    if status != 200:
+        raise Permanent(f"its server answered with status {status}; check the address")
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise Permanent("its server sends it packed only; upload the file instead")
+
+
+def _translated(error: Exception) -> PerdureError:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, _Private):
+            return Permanent(_PRIVATE, code="private_address")
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, OSError) and error.errno in NO_FILES:
+        return Transient(OUT_OF_FILES, code=OUT_OF_FILES_CODE)
+    if isinstance(error, aiohttp.InvalidURL):
+        return Permanent("its address is not one; check it")
+    if isinstance(error, _UNCONNECTED):
+        return Transient("its server cannot be reached; check the address", code=UNREACHABLE)
+    return Transient("its server did not send all of it; send it again later")

@@ -1,0 +1,1 @@
+"""Holds the verbs of the command line, one module for each group."""

@@ -1,0 +1,223 @@
+"""status, stop, drain, restart, turns: how the node is, its end, its next beginning."""
+
+import contextlib
+import sys
+from typing import Final
+
+from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client, store_trouble
+from perdure.app.operate.presence import drain_by_signal, is_alive, lock_of, silent_node
+from perdure.app.wiring.system import SystemClock
+from perdure.cli.asking import Place, answering, running, unanswered
+from perdure.cli.exits import FAILED
+from perdure.cli.printing import clean, lasting, print_json
+from perdure.cli.verbs.logs import left_behind
+from perdure.domain.errors import PerdureError, Rejected
+from perdure.web import wire
+from perdure.web.api import native
+from perdure.web.ops import node as endpoints
+
+LOOK_EVERY_S: Final = 0.2
+# After its last answer a node has only files to close.
+CLOSING_S: Final = 30.0
+# After its end, the next life may find a long journal to look through, or a slow supervisor.
+STARTING_S: Final = 60.0
+
+
+async def status(place: Place) -> int | None:
+    """Print how the node is. The code is that of a failure where it runs and cannot serve."""
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        pid = silent_node(place.home, place.environ)
+        trouble = "" if pid is None else await store_trouble(place.home, place.environ)
+        if place.is_json:
+            print_json(_silence(place, pid, trouble))
+        raise unanswered(place, pid, trouble)
+    found = await node.status()
+    if place.is_json:
+        print_json(found)
+    else:
+        _show(place, node.url, found)
+    return None if found.store.is_up else FAILED
+
+
+def _show(place: Place, url: str, found: wire.StatusOut) -> None:
+    up_s = (SystemClock().now_ms() - found.started_at) / 1000
+    agents = ", ".join(f"{agent.name} ({agent.kind})" for agent in found.agents)
+    print(f"Perdure {found.version} is {found.state}, up {lasting(up_s)}")
+    if not found.store.is_up:
+        print(f"It is running, but its store refuses writes: {clean(found.store.reason)}")
+    print(f"  node    {found.node}, process {found.pid}")
+    print(f"  url     {url}")
+    print(f"  home    {place.home}")
+    print(f"  agents  {clean(agents)}")
+    print(f"  turns   {_counts(found.turns)}")
+    print(f"  outbox  {_counts(found.outbox)}")
+    if any(found.refused.values()):
+        print(f"  refused {_counts(found.refused)}, for quotas")
+    for adapter in found.adapters:
+        print(f"  {_adapter(adapter)}")
+
+
+def _silence(place: Place, pid: int | None, trouble: str) -> dict[str, object]:
+    if pid is None:
+        return {"state": "stopped", "home": str(place.home)}
+    if trouble:
+        store = wire.StoreOut(is_up=False, reason=trouble)
+        return {"state": "degraded", "home": str(place.home), "pid": pid, "store": store}
+    return {"state": "unreachable", "home": str(place.home), "pid": pid}
+
+
+def _adapter(adapter: wire.AdapterOut) -> str:
+    account = f" as {adapter.account}" if adapter.account else ""
+    error = f": {adapter.error}" if adapter.error else ""
+    return clean(f"{adapter.name}{account} is {adapter.health}{error}")
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "not known now"
+
+
+async def stop(place: Place) -> int | None:
+    """Ask the node to drain, and wait until it is gone. It goes in time, whatever happens to it."""
+    since_ms = SystemClock().now_ms()
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        await _until_gone(_signalled(place))
+        _say_stopped(place, since_ms=since_ms)
+        return None
+    was_visible = is_alive(node.pid)
+    await node.ask(endpoints.drain)
+    await _until_silent(node)
+    is_gone = not was_visible or await _is_gone(node.pid)
+    if not is_gone:
+        raise Rejected(
+            f"the node has stopped serving, but its process {node.pid} is still there; "
+            "see `perdure logs`",
+            code="still_there",
+        )
+    _say_stopped(place, since_ms=since_ms)
+    return None
+
+
+def _say_stopped(place: Place, *, since_ms: int) -> None:
+    """Say that it has stopped, and what it left behind; the log has that as its last line."""
+    left = left_behind(place.home, since_ms=since_ms)
+    if left:
+        print(left, file=sys.stderr)
+    _say(place, "stopped")
+
+
+async def drain(place: Place) -> None:
+    """Ask the node to drain, and leave it to it."""
+    node = await node_client(place.home, place.environ)
+    if node is None:
+        _signalled(place)
+    else:
+        await node.ask(endpoints.drain)
+    _say(place, "draining")
+
+
+def _signalled(place: Place) -> int:
+    """The process of a node that holds the store and cannot be asked over HTTP, after the signal
+    that means the same."""
+    pid = silent_node(place.home, place.environ)
+    if pid is None:
+        raise unanswered(place, pid)
+    if not drain_by_signal(pid, lock_of(place.home)):
+        raise Rejected(
+            f"the node of {place.home} does not answer, and its process {pid or ''} cannot be "
+            "signalled from here; end it where it runs",
+            code="unreachable",
+        )
+    print(f"nothing answers; sent SIGTERM to process {pid}", file=sys.stderr)
+    return pid
+
+
+async def _until_gone(pid: int) -> None:
+    """However long its turns take: only the node knows how long they may."""
+    while is_alive(pid):
+        await SystemClock().sleep(LOOK_EVERY_S)
+
+
+async def stop_turn(place: Place, *, turn: str) -> None:
+    async with answering(place) as answers:
+        found = await answers.ask(native.stop_turn, turn)
+    if place.is_json:
+        print_json(found)
+    else:
+        print(f"{found.id} is {found.outcome or found.state}")
+
+
+async def restart(place: Place) -> None:
+    """Ask the node to begin anew, and wait until its next life is ready."""
+    node = await running(place)
+    last = (await node.status()).node
+    await node.ask(endpoints.restart)
+    await _until_silent(node, last)
+    found = await _next_life(node, last)
+    if place.is_json:
+        print_json({"state": "restarted", "pid": found.pid, "url": node.url})
+    else:
+        print(f"restarted, process {found.pid} at {node.url}")
+
+
+async def _next_life(node: NodeClient, last: str) -> wire.StatusOut:
+    clock = SystemClock()
+    print("starting", file=sys.stderr)
+    deadline = clock.monotonic_s() + STARTING_S
+    while clock.monotonic_s() < deadline:
+        with contextlib.suppress(PerdureError):
+            if await node.look_again():
+                found = await node.status()
+                if found.node != last:
+                    return found
+        await clock.sleep(LOOK_EVERY_S)
+    raise Rejected(
+        "the node has stopped and did not come back; see `perdure logs`, and start it with "
+        "`perdure serve`",
+        code="gone",
+    )
+
+
+def _say(place: Place, state: str) -> None:
+    if place.is_json:
+        print_json({"state": state})
+    else:
+        print(state)
+
+
+async def _until_silent(node: NodeClient, life: str | None = None) -> None:
+    """Until the process, or this life of it, answers no more."""
+    told = ""
+    while (found := await _status(node)) is not None and life in (None, found.node):
+        count = found.turns.get("running", 0)
+        news = f"draining: {count} turn{'' if count == 1 else 's'} running"
+        if count and news != told:
+            print(news, file=sys.stderr)
+            told = news
+        await SystemClock().sleep(LOOK_EVERY_S)
+
+
+async def _status(node: NodeClient) -> wire.StatusOut | None:
+    """Ask until there is an answer; None when nobody is there to give it."""
+    while True:
+        try:
+            found = await node.status()
+        except PerdureError as error:
+            # A node whose store is down answers so, and is still there.
+            if error.code == UNREACHABLE or not is_alive(node.pid):
+                return None
+            await SystemClock().sleep(LOOK_EVERY_S)
+        else:
+            # Another node may have taken the address over at once; ours is gone then.
+            return found if found.pid == node.pid else None
+
+
+async def _is_gone(pid: int) -> bool:
+    clock = SystemClock()
+    deadline = clock.monotonic_s() + CLOSING_S
+    while is_alive(pid):
+        if clock.monotonic_s() > deadline:
+            return False
+        await clock.sleep(LOOK_EVERY_S)
+    return True

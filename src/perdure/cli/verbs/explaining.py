@@ -1,0 +1,158 @@
+"""`perdure explain`: the chain behind one id, as a tree."""
+
+from rich.text import Text
+from rich.tree import Tree
+
+from perdure.cli.asking import Place, answering
+from perdure.cli.printing import clean, lasting, one_line, print_json, when
+from perdure.cli.tables import console
+from perdure.cli.verbs.records import recorded
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    InterruptionAcknowledged,
+    MediaFetched,
+    MediaLost,
+    MessageJoined,
+    StickerDescribed,
+    ToolFinished,
+    ToolStarted,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.journal.records import PartView, TurnView
+from perdure.domain.turn.endings import Audience, reached
+from perdure.web import wire
+from perdure.web.ops import records
+
+
+async def explain(place: Place, *, any_id: str, with_request: bool = False) -> None:
+    async with answering(place) as answers:
+        wanted = records.WANTED if with_request else None
+        found = await answers.ask(records.explain, any_id, request=wanted)
+    if with_request:
+        print_json(found.request)
+    elif place.is_json:
+        print_json(found)
+    else:
+        console().print(_tree(found))
+
+
+def _tree(found: wire.ExplanationOut) -> Tree:
+    root = Tree(
+        _line(f"conversation {found.conversation}", found.turn.session if found.turn else "")
+    )
+    for update in found.updates:
+        name = update.external_id.partition("\n")[0]
+        root.add(_line(f"update {name}", f"{update.adapter} {update.kind} {when(update.at)}"))
+    if found.command:
+        root.add(_line(f"command /{found.command}", found.reply))
+    if found.refused:
+        root.add(_line("refused", found.refused, style="red"))
+    if found.turn is not None:
+        _add_turn(root, found, found.turn)
+    for part in found.parts:
+        _add_part(root, part)
+    return root
+
+
+def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
+    branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
+    if found.left:
+        branch.add(
+            _line(found.left.replace("_", " "), "it does not stand any more", style="yellow")
+        )
+    names: dict[str, str] = {}
+    attempt = branch
+    for each in found.events:
+        event = recorded(turn.session, each).event
+        if isinstance(event, TurnStarted):
+            started = f"{when(each.at)} on {event.node}"
+            attempt = branch.add(_line(f"attempt {event.attempt}", started))
+        elif (line := _fact(event, names)) is not None:
+            (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(line)
+        if isinstance(event, TurnSettled):
+            for words in reached(event, Audience.OPERATORS):
+                branch.add(_line("reached", words, style="yellow"))
+    if found.partial is not None:
+        attempt.add(_line(f"shown so far {found.partial.message}", found.partial.text))
+
+
+def _line(head: str, rest: str, *, style: str = "bold") -> Text:
+    return Text(clean(head), style).append(f"  {one_line(rest, length=200)}", "not bold dim")
+
+
+def _ending(turn: TurnView) -> str:
+    parts = [turn.outcome or turn.state, turn.reason]
+    if turn.started_at is not None:
+        parts.append(f"waited {lasting((turn.started_at - turn.queued_at) / 1000)}")
+        if turn.settled_at is not None:
+            parts.append(f"took {lasting((turn.settled_at - turn.started_at) / 1000)}")
+    return ", ".join(part for part in parts if part)
+
+
+def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
+    """One journalled fact; `names` remembers what the calls of this turn are called."""
+    match event:
+        case TurnQueued() | MessageJoined():
+            return _line(f"message {event.message}", event.text)
+        case AssistantSaid():
+            names.update({call.id: call.name for call in event.calls})
+            mark = "said, cut short" if event.is_interrupted else "said"
+            calls = "".join(f" → {call.name} {call.arguments}" for call in event.calls)
+            return _line(f"{mark} {event.message}", event.text + calls)
+        case ToolStarted():
+            return _line(f"call {names.get(event.call, '')} started", event.call, style="cyan")
+        case ToolFinished():
+            head = f"call {names.get(event.call, '')} {event.ending}"
+            return _line(head, f"{event.call} {event.result}", style="cyan")
+        case MediaFetched() | MediaLost() | StickerDescribed():
+            return _file(event)
+        case TurnSettled():
+            return _settled(event)
+        case AttemptInterrupted() | InterruptionAcknowledged() | TurnRequeued():
+            return _interruption(event)
+        case _:
+            return None
+
+
+def _file(event: MediaFetched | MediaLost | StickerDescribed) -> Text:
+    place = f"{event.message} file {event.index + 1}"
+    if isinstance(event, StickerDescribed):
+        return _line(f"{place} is a sticker", event.words or "that nobody has described in time")
+    if isinstance(event, MediaLost):
+        return _line(f"{place} lost", event.reason, style="red")
+    told = event.problem or event.text
+    return _line(f"{place} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
+
+
+def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:
+    match event:
+        case AttemptInterrupted():
+            asked = f", a {event.asked} was asked for" if event.asked else ""
+            return _line("interrupted", f"{event.reason}{asked}", style="red")
+        case InterruptionAcknowledged():
+            return _line("the model was told", f"of the interruption at {event.interruption}")
+        case TurnRequeued():
+            return _line("queued again", f"after {event.reason}")
+
+
+def _settled(event: TurnSettled) -> Text:
+    usage = event.usage
+    tokens = (
+        f"{usage.input_tokens} tokens in, {usage.output_tokens} out" if usage.model_calls else ""
+    )
+    rest = ", ".join(part for part in (event.reason, event.detail, event.agent, tokens) if part)
+    return _line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
+
+
+def _add_part(root: Tree, part: PartView) -> None:
+    text = f"{part.adapter} {part.state}, {part.attempts} tries"
+    branch = root.add(_line(f"part {part.id}", text))
+    if part.receipt:
+        branch.add(_line("receipt", part.receipt, style="green"))
+    if part.error:
+        branch.add(_line("error", part.error, style="red"))

@@ -1,0 +1,43 @@
+"""pair: who may speak."""
+
+from perdure.cli.asking import Place, answering
+from perdure.cli.printing import clean, print_json, when
+from perdure.cli.tables import print_table
+from perdure.ports.people.access import PairingView
+from perdure.web import wire
+from perdure.web.ops import pairings
+
+
+async def list_pairings(place: Place) -> None:
+    async with answering(place) as answers:
+        found = await answers.ask(pairings.pairings)
+    if place.is_json:
+        print_json(found)
+    elif not found.pairings:
+        print("nobody has asked to be let in; [adapters.NAME] pairing = true lets strangers ask")
+    else:
+        rows = [
+            [each.id, each.adapter, each.sender, each.name, each.state, when(each.asked_at)]
+            for each in found.pairings
+        ]
+        print_table(["ID", "ADAPTER", "PERSON", "NAME", "STATE", "ASKED"], rows)
+
+
+async def approve(place: Place, *, code: str) -> None:
+    async with answering(place) as answers:
+        pairing = await answers.ask(pairings.approve, body=wire.ApproveIn(code=code))
+    _say(place, pairing, "may speak from now on")
+
+
+async def revoke(place: Place, *, pairing: str) -> None:
+    async with answering(place) as answers:
+        revoked = await answers.ask(pairings.revoke, pairing)
+    _say(place, revoked, "may no longer speak by this pairing")
+
+
+def _say(place: Place, pairing: PairingView, what: str) -> None:
+    if place.is_json:
+        print_json(pairing)
+        return
+    named = f" ({pairing.name})" if pairing.name else ""
+    print(clean(f"{pairing.adapter}:{pairing.sender}{named} {what}"))

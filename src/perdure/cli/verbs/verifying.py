@@ -1,0 +1,104 @@
+"""verify: is everything stored sound?
+
+This process reads the database itself, also beside a running node, which is neither asked nor held
+up; so Ctrl-C ends all of it. Only the note that sessions were found sound goes through the node,
+which alone writes.
+"""
+
+import sys
+from typing import Final, TextIO
+
+from perdure.app.operate.offline import watched_store
+from perdure.app.operate.verify import Verdict
+from perdure.app.operate.verify import verify as verify_store
+from perdure.app.wiring.system import SystemClock
+from perdure.cli.asking import Place, answering
+from perdure.cli.exits import FAILED, complain
+from perdure.cli.printing import clean, lasting, print_json
+from perdure.domain.errors import PerdureError
+from perdure.ports.records.audit import Mark
+from perdure.ports.system.clock import Clock
+from perdure.web import wire
+from perdure.web.ops import records
+
+NOTES_AT_ONCE: Final = 2_000
+TELL_EVERY_S: Final = 0.2
+# A wait that is longer than this is announced where no progress can be shown.
+LONG_S: Final = 10.0
+CLEAR_LINE: Final = "\r\x1b[K"
+
+
+async def verify(place: Place, *, only_new: bool) -> int | None:
+    progress = Progress(SystemClock(), sys.stderr, is_silent=place.is_json)
+    try:
+        async with watched_store(place.home, place.environ) as store:
+            verdict = await verify_store(
+                store.audit, store.diagnostics, only_new=only_new, tell=progress.tell
+            )
+    finally:
+        progress.end()
+    _print(place, verdict, only_new=only_new)
+    await _note(place, verdict.sound)
+    return FAILED if verdict.report.violations else None
+
+
+def _print(place: Place, verdict: Verdict, *, only_new: bool) -> None:
+    report = verdict.report
+    if place.is_json:
+        print_json(report)
+        return
+    for each in report.violations:
+        print(clean(each))
+    told = f"{len(report.violations)} broken rules" if report.violations else "all sound"
+    print(f"{report.sessions} {'new ' if only_new else ''}sessions: {told}")
+
+
+async def _note(place: Place, sound: list[Mark]) -> None:
+    """What cannot be noted is looked at again by the next `verify --new`, and that is all."""
+    if not sound:
+        return
+    try:
+        async with answering(place) as answers:
+            for first in range(0, len(sound), NOTES_AT_ONCE):
+                some = wire.SoundIn(sound=sound[first : first + NOTES_AT_ONCE])
+                await answers.ask(records.note_sound, body=some)
+    except PerdureError as error:
+        complain(f"the result could not be noted for `verify --new`: {error.message}")
+
+
+class Progress:
+    """Says how far the check is: on a terminal all the time, elsewhere once, if it takes long."""
+
+    def __init__(self, clock: Clock, stream: TextIO, *, is_silent: bool) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._is_silent = is_silent
+        self._is_live = stream.isatty()
+        self._begun_s = self._told_s = 0.0
+        self._has_told = False
+
+    def tell(self, done: int, total: int) -> None:
+        """Say how far it is. The first call begins the count, with nothing done yet: opening a
+        store may take minutes, and says nothing of how long the check will take."""
+        now_s = self._clock.monotonic_s()
+        if not done:
+            self._begun_s = self._told_s = now_s
+            return
+        wait_s = TELL_EVERY_S if self._is_live else LONG_S
+        is_over = done >= total
+        if self._is_silent or (now_s - self._told_s < wait_s and not (is_over and self._is_live)):
+            return
+        if not self._is_live and self._has_told:
+            return
+        self._told_s, self._has_told = now_s, True
+        left_s = (now_s - self._begun_s) / max(done, 1) * (total - done)
+        rest = "checking the file" if is_over else f"about {lasting(max(left_s, 1.0))} left"
+        line = f"{done:,} of {total:,} sessions, {rest}"
+        if self._is_live:
+            print(f"{CLEAR_LINE}{line}", end="", file=self._stream, flush=True)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def end(self) -> None:
+        if self._is_live and self._has_told:
+            print(CLEAR_LINE, end="", file=self._stream, flush=True)

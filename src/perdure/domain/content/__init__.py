@@ -1,0 +1,1 @@
+"""Describes what messages bring besides words: forwards, stickers, and who speaks."""

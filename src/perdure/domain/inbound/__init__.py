@@ -1,0 +1,1 @@
+"""Describes what comes in from outside, in the words that all platforms share."""

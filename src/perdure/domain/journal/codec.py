@@ -1,0 +1,94 @@
+"""Journal bodies to bytes and back.
+
+A body is JSON with its version in `v`. Formats only ever gain versions: a reader meets an old body
+through the upcasters, pure functions from one version's fields to the next's.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from perdure.domain.errors import Corrupt
+from perdure.domain.journal import events
+from perdure.domain.journal.events import AnyEvent
+
+Fields = dict[str, object]
+
+# The names under which the journal holds events.
+KINDS: Final[Mapping[str, type[AnyEvent]]] = {
+    "session_opened": events.SessionOpened,
+    "session_closed": events.SessionClosed,
+    "session_resumed": events.SessionResumed,
+    "turn_queued": events.TurnQueued,
+    "turn_started": events.TurnStarted,
+    "assistant_said": events.AssistantSaid,
+    "tool_started": events.ToolStarted,
+    "tool_finished": events.ToolFinished,
+    "attempt_interrupted": events.AttemptInterrupted,
+    "answer_awaited": events.AnswerAwaited,
+    "answer_received": events.AnswerReceived,
+    "interruption_acknowledged": events.InterruptionAcknowledged,
+    "steer_accepted": events.SteerAccepted,
+    "steer_taken": events.SteerTaken,
+    "turn_amended": events.TurnAmended,
+    "notice_posted": events.NoticePosted,
+    "turn_requeued": events.TurnRequeued,
+    "turn_moved": events.TurnMoved,
+    "turn_settled": events.TurnSettled,
+    "command_taken": events.CommandTaken,
+    "head_moved": events.HeadMoved,
+    "title_set": events.TitleSet,
+    "compacted": events.Compacted,
+    "compaction_failed": events.CompactionFailed,
+    "compaction_dropped": events.CompactionDropped,
+    "message_joined": events.MessageJoined,
+    "media_fetched": events.MediaFetched,
+    "media_lost": events.MediaLost,
+    "sticker_described": events.StickerDescribed,
+}
+KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
+
+UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Fields], Fields]]] = {}
+VERSION: Final = 1
+
+_encoder = msgspec.json.Encoder()
+_decoders: Final = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.items()}
+
+
+def encode(event: AnyEvent) -> tuple[str, str]:
+    """The event's kind and its body."""
+    return KIND_OF[type(event)], _encoder.encode(event).decode()
+
+
+def decode(kind: str, body: str) -> AnyEvent:
+    """Read a body of any version ever written. What cannot be read is `Corrupt`."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise Corrupt(
+            f"the journal holds an event of unknown kind {kind!r}; "
+            "it was written by a newer Perdure: upgrade this one"
+        )
+    try:
+        event: AnyEvent = decoder.decode(body)
+    except msgspec.MsgspecError:
+        return _upcast(kind, body)
+    return event if event.v == VERSION else _upcast(kind, body)
+
+
+def _upcast(kind: str, body: str) -> AnyEvent:
+    try:
+        fields = msgspec.json.decode(body, type=Fields)
+        version = fields.get("v")
+        while isinstance(version, int) and (kind, version) in UPCASTERS:
+            fields = UPCASTERS[kind, version](fields)
+            version = fields.get("v")
+        if version != VERSION:
+            raise Corrupt(
+                f"a {kind} event has version {version}, this Perdure reads up to {VERSION}; "
+                "upgrade Perdure"
+            )
+        event: AnyEvent = msgspec.convert(fields, type=KINDS[kind])
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a {kind} event cannot be read ({error}); restore a backup") from error
+    return event

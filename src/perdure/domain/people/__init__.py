@@ -1,0 +1,1 @@
+"""Decides who may speak, how much they may have, and what they may spend."""

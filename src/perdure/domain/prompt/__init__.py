@@ -1,0 +1,1 @@
+"""Makes requests for models from the journal."""

@@ -1,0 +1,72 @@
+"""A conversation cut down to what a summariser can read.
+
+The longest texts lose their middles first, tool results before anything a person said; if that is
+not enough, the oldest messages go. What is left is still a valid history.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from perdure.domain.prompt.prompt import (
+    Block,
+    MediaBlock,
+    Message,
+    ResultBlock,
+    Role,
+    TextBlock,
+    tokens_of_messages,
+)
+
+_LONGEST: Final = 32_000
+_SHORTEST: Final = 200
+
+
+def shortened(messages: Sequence[Message], *, tokens_max: int) -> list[Message]:
+    """The messages, as whole as they fit."""
+    fitting, limit = list(messages), _LONGEST
+    while tokens_of_messages(fitting) > tokens_max and limit >= _SHORTEST:
+        fitting = [_cut(message, limit) for message in messages]
+        limit //= 2
+    while tokens_of_messages(fitting) > tokens_max and len(fitting) > 1:
+        fitting = _without_oldest(fitting)
+    return fitting
+
+
+def _cut(message: Message, limit: int) -> Message:
+    return msgspec.structs.replace(
+        message, blocks=tuple(_cut_block(b, limit) for b in message.blocks)
+    )
+
+
+def _cut_block(block: Block, limit: int) -> Block:
+    match block:
+        case ResultBlock(text=text):
+            return msgspec.structs.replace(block, text=_ends(text, limit // 2))
+        case TextBlock(text=text):
+            return TextBlock(_ends(text, limit))
+        case MediaBlock(attachment=attachment):
+            told = msgspec.structs.replace(attachment, text=_ends(attachment.text, limit))
+            return msgspec.structs.replace(block, data=None, attachment=told)
+        case _:
+            return block
+
+
+def _ends(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} [{len(text) - 2 * half:,} characters left out] {text[-half:]}"
+
+
+def _without_oldest(messages: Sequence[Message]) -> list[Message]:
+    """Without about a tenth, and beginning where a person speaks."""
+    rest = list(messages[max(len(messages) // 10, 1) :])
+    while len(rest) > 1 and not _is_begin(rest[0]):
+        rest.pop(0)
+    return rest
+
+
+def _is_begin(message: Message) -> bool:
+    return message.role is Role.USER and not any(isinstance(b, ResultBlock) for b in message.blocks)

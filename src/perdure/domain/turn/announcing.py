@@ -1,0 +1,99 @@
+"""What people are told of an answer that the end of a gateway cuts short: before it, and after.
+
+Whoever is told something must be able to rely on it, so each text says what the recovery policy
+then does, and under which condition.
+"""
+
+from typing import Final
+
+import msgspec
+
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Asked, Interruption, Outcome
+from perdure.domain.turn.endings import Audience, told
+from perdure.domain.turn.recovery import Policy, Resume, why
+
+_LEAD: Final = {
+    Asked.RESTART: "The gateway is about to restart.",
+    Asked.STOP: "The gateway is about to stop.",
+    Asked.NOTHING: "The gateway is about to stop.",
+}
+_NEXT_MESSAGE: Final = "your next message goes on from here"
+_SAID_SINCE: Final = "what was said since is answered"
+_UNITS: Final = ((3_600_000, "an hour", "hours"), (60_000, "a minute", "minutes"))
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, and how long turns have to finish. An interruption after that time counts
+    towards the limit; where nobody waits at all, it does not."""
+
+    asked: Asked = Asked.STOP
+    timeout_s: float = 30
+
+
+class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn at work when a drain begins. `strikes`: how often its session was interrupted in a
+    row; `is_followed`: somebody has said something since, which waits."""
+
+    kind: TurnKind = TurnKind.MESSAGE
+    strikes: int = 0
+    is_followed: bool = False
+
+
+def shutdown_text(policy: Policy, drain: Drain, turn: UnderWay) -> str:
+    """Return what the people of an active conversation are told at a drain."""
+    lead = _LEAD[drain.asked]
+    if drain.timeout_s and turn.strikes + 1 >= policy.attempts_max:
+        wait = _span(int(drain.timeout_s * 1000))
+        return (
+            f"{lead} An answer that is not finished in {wait} is given up then, because it was "
+            "interrupted too often. What was said so far is kept: "
+            "/resume goes back to it, and /retry then asks again."
+        )
+    afterwards = _afterwards(policy, turn)
+    return f"{lead} An answer that does not finish in time is kept as it is; {afterwards}."
+
+
+def _afterwards(policy: Policy, turn: UnderWay) -> str:
+    """Return the second half of the sentence, by the same cases as `fate`."""
+    then = _SAID_SINCE if turn.is_followed else _NEXT_MESSAGE
+    is_on_its_own = turn.kind != TurnKind.MESSAGE or policy.resume is Resume.CONTINUE
+    if not is_on_its_own and (policy.resume is Resume.WAIT or turn.is_followed):
+        return f"{then} afterwards" if turn.is_followed else then
+    goes_on = (
+        "it goes on by itself afterwards"
+        if is_on_its_own
+        else "you will be asked afterwards whether it should go on, unless you write before"
+    )
+    if turn.kind != TurnKind.MESSAGE or not policy.freshness_ms:
+        return goes_on
+    in_time = f"if the gateway is back within {_span(policy.freshness_ms)}"
+    return f"{in_time}, {goes_on}; if it is back later, {then}"
+
+
+def away_text(reason: str, detail: str, patience_s: float) -> str:
+    """Return what people are told when a turn has waited for a while for a model that is away."""
+    why = told(Outcome.FAILED, reason, detail, Audience.PEOPLE) or "the agent failed"
+    span = _span(int(patience_s * 1000))
+    return (
+        f"There is no answer yet: {why}. The model is still being tried, for {span} in all. "
+        "/stop ends the wait."
+    )
+
+
+def too_old_text(policy: Policy, reason: Interruption, asked: Asked) -> str:
+    """Return what people are told of an answer that was to go on and has become too old for it."""
+    return (
+        f"{why(reason, asked)}, and an answer here was cut short. That was more than "
+        f"{_span(policy.freshness_ms)} ago, so it does not go on by itself: {_NEXT_MESSAGE}, "
+        "and /retry asks again."
+    )
+
+
+def _span(milliseconds: int) -> str:
+    """Return a length of time in words."""
+    for unit, one, many in _UNITS:
+        if milliseconds % unit == 0:
+            count = milliseconds // unit
+            return one if count == 1 else f"{count} {many}"
+    return "a second" if milliseconds == 1000 else f"{milliseconds / 1000:g} seconds"

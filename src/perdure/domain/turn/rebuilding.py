@@ -1,0 +1,118 @@
+"""The last request of a turn, made again from what is stored.
+
+Messages come from the journal as it stood then: a `Basis` says which summary was in force and which
+rewordings were known. Instructions, memory and tools are texts that are kept by their digests.
+Notes are stored nowhere; they are derived once more from the interruptions that they spoke of, so
+they are the only blocks that may read differently from what was sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.prompt.prefix import Basis, was_told
+from perdure.domain.prompt.prompt import (
+    Encode,
+    Message,
+    Request,
+    Window,
+    assemble,
+    extend,
+    messages_of,
+    weave,
+)
+from perdure.domain.prompt.shortening import shortened
+from perdure.domain.turn.recovery import messages_with_notes, telling_again
+
+INSTRUCTIONS: Final = "instructions"
+MEMORY: Final = "memory"
+TOOLS: Final = "tools"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a turn's last request: the turns before it from the summary on, its own
+    events, and by their digests those of its texts that are kept."""
+
+    basis: Basis
+    chain: Sequence[Sequence[Recorded]]
+    turn: Sequence[Recorded]
+    texts: Mapping[str, str]
+
+    @property
+    def queued(self) -> TurnQueued:
+        """The event that the turn began with."""
+        return next(r.event for r in self.turn if isinstance(r.event, TurnQueued))
+
+
+class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of a request beside its messages. `missing` names those that are kept no more."""
+
+    instructions: str
+    memory: str
+    tools: str
+    missing: tuple[str, ...] = ()
+
+
+def together(*texts: str) -> str:
+    """Join texts as paragraphs of the instructions."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def digests_of(basis: Basis, queued: TurnQueued) -> dict[str, str]:
+    """Return the digests of the texts that no journal holds, by what each of them is."""
+    own = basis.own if queued.instructions else basis.instructions
+    tools = "" if queued.tools else basis.tools
+    return {INSTRUCTIONS: own, MEMORY: basis.memory, TOOLS: tools}
+
+
+def spoken_in(asked: Asked) -> Spoken:
+    """Return the texts of a request beside its messages."""
+    basis, queued = asked.basis, asked.queued
+    digests = digests_of(basis, queued)
+    found = {name: asked.texts.get(digest, "") for name, digest in digests.items()}
+    given = queued.instructions if basis.instructions else ""
+    return Spoken(
+        instructions=together(found[INSTRUCTIONS], given),
+        memory=found[MEMORY],
+        tools=queued.tools if basis.tools and queued.tools else found[TOOLS],
+        missing=tuple(name for name, digest in digests.items() if digest and not found[name]),
+    )
+
+
+def history_in(asked: Asked) -> list[Message]:
+    """Return the messages before the turn, as the model was told them then."""
+    source, tokens_max = asked.basis.source, asked.basis.tokens_max
+    told = [[r for r in events if was_told(r, source)] for events in asked.chain]
+    messages = [message for events in told for message in messages_of(events)]
+    return readable(messages, tokens_max=tokens_max) if tokens_max else messages
+
+
+def readable(messages: Sequence[Message], *, tokens_max: int) -> list[Message]:
+    """Shorten a history to what a summariser can read."""
+    woven, newest = weave(None, messages)
+    return shortened([*woven, newest] if newest else woven, tokens_max=tokens_max)
+
+
+def own_in(asked: Asked) -> list[Message]:
+    """Return the turn's own messages up to the request, with notes that are derived again."""
+    basis = asked.basis
+    known = [r for r in asked.turn if r.seq <= basis.upto and was_told(r, basis.source)]
+    return messages_with_notes(known, telling_again(asked.turn, asked.chain, upto=basis.upto))
+
+
+def rebuilt(
+    asked: Asked, history: Sequence[Message], own: Sequence[Message], *, encode: Encode
+) -> Request:
+    """Make the request again, of messages that may have got their pictures back meanwhile."""
+    spoken, queued = spoken_in(asked), asked.queued
+    return assemble(
+        extend(Window(), history, encode=encode),
+        own,
+        instructions=together(spoken.instructions, spoken.memory),
+        context=queued.context,
+        tools=spoken.tools,
+        options=queued.options,
+        purpose=queued.kind if queued.kind.is_errand else "",
+    )

@@ -1,0 +1,111 @@
+"""The life of a turn, as data.
+
+`LEGAL` is the whole machine; `scripts/draw-turn-machine` prints it as the drawing in
+ARCHITECTURE.md. `evolve` folds journalled facts, so an illegal one is `Corrupt`. `require` decides
+for callers that are not trusted, so an illegal wish is a `Conflict`: the one module of the store
+that writes a turn's state asks it (`store/operations/turns/turn_rows.py`). The database guards the
+same rules again with CHECKs and a unique index.
+
+A turn that waits for an answer has no owner: nothing of it is in memory, a drain does not wait for
+it, and no crash interrupts it.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from perdure.domain.errors import Conflict, Corrupt
+from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import (
+    AnswerAwaited,
+    AnswerReceived,
+    AttemptInterrupted,
+    TurnEvent,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.outcomes import Interruption, Outcome
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    INTERRUPTED = "interrupted"
+    SETTLED = "settled"
+
+
+LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
+    (State.QUEUED, TurnStarted): State.RUNNING,
+    (State.QUEUED, TurnSettled): State.SETTLED,  # stopped before it ran
+    (State.RUNNING, TurnSettled): State.SETTLED,
+    (State.RUNNING, AttemptInterrupted): State.INTERRUPTED,  # the owner died, or time ran out
+    (State.RUNNING, AnswerAwaited): State.WAITING,
+    (State.WAITING, AnswerReceived): State.QUEUED,  # same turn, where it was
+    (State.WAITING, TurnSettled): State.SETTLED,  # stopped or replaced
+    (State.INTERRUPTED, TurnRequeued): State.QUEUED,  # same turn, next attempt
+    (State.INTERRUPTED, TurnSettled): State.SETTLED,  # replaced, dropped, or at the limit
+}
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journal says of one turn so far."""
+
+    id: TurnId
+    state: State = State.QUEUED
+    attempts: int = 0
+    parent: TurnId | None = None
+    outcome: Outcome | None = None
+    interruption: Interruption | None = None
+
+
+def opened(event: TurnQueued) -> Turn:
+    return Turn(id=event.turn)
+
+
+def state_after(state: State, event: TurnEvent) -> State:
+    """Return the state that a turn is in once this fact was journalled."""
+    after = LEGAL.get((state, type(event)))
+    if after is None:
+        raise Corrupt(
+            f"{event.turn}: {type(event).__name__} is not possible while {state}; "
+            "run `perdure verify` and restore a backup"
+        )
+    return after
+
+
+def evolve(turn: Turn, event: TurnEvent) -> Turn:
+    """Fold one journalled fact. The journal is trusted, so an illegal fact means corruption."""
+    changed = msgspec.structs.replace(turn, state=state_after(turn.state, event))
+    match event:
+        case TurnStarted(attempt=attempt, parent=parent):
+            return msgspec.structs.replace(
+                changed, attempts=attempt, parent=parent, interruption=None
+            )
+        case AttemptInterrupted(reason=reason):
+            return msgspec.structs.replace(changed, interruption=reason)
+        case TurnSettled(outcome=outcome):
+            return msgspec.structs.replace(changed, outcome=outcome)
+        case TurnRequeued() | AnswerAwaited() | AnswerReceived():
+            return changed
+
+
+def drawing() -> str:
+    """Return the machine as a Mermaid diagram."""
+    steps = [
+        f"    {state} --> {after}: {event.__name__}" for (state, event), after in LEGAL.items()
+    ]
+    ends = f"    [*] --> {State.QUEUED}", f"    {State.SETTLED} --> [*]"
+    return "\n".join(["stateDiagram-v2", ends[0], *steps, ends[1]])
+
+
+def require(state: State, event: type[TurnEvent], *, turn: TurnId) -> State:
+    """Decide a transition. Callers are not trusted: an impossible one gets `Conflict`."""
+    after = LEGAL.get((state, event))
+    if after is None:
+        raise Conflict(f"turn {turn} is already {state}", code="already_" + state.value)
+    return after

@@ -1,0 +1,193 @@
+"""The messages in which a running turn's text grows.
+
+The only thing written down is that a bubble exists, before its first words are posted, so that no
+crash can leave a message behind that nobody knows of. Where nobody knows whether it was posted, it
+is left in doubt: the outbox finds out, and until then everything behind it waits.
+"""
+
+from functools import partial
+
+import msgspec
+
+from perdure.domain.delivery import PartState, Streaming
+from perdure.domain.errors import Ambiguous, Fenced, PerdureError
+from perdure.domain.ids import PartId
+from perdure.engine.delivery.surfaces import Surface
+from perdure.engine.foundation.leases import Lease, NodeLease
+from perdure.engine.foundation.persist import persist
+from perdure.engine.foundation.supervisor import attempt
+from perdure.engine.foundation.wakes import Bus
+from perdure.ports.delivery.outbox import Bubble as Opened
+from perdure.ports.delivery.outbox import Outbox
+from perdure.ports.platform.adapter import Preview
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.turns import Claimed
+from perdure.ports.turns.wakes import Topic
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what all previews share. `is_shared`: other nodes work on the same store, and may end a
+    turn that runs here."""
+
+    outbox: Outbox
+    clock: Clock
+    bus: Bus
+    lease: NodeLease
+    is_shared: bool = False
+
+
+class Bubble:
+    """A message that grows."""
+
+    def __init__(self, key: PartId, receipt: str = "", *, attempt: int = 0) -> None:
+        self.key = key
+        self.receipt = receipt
+        self.attempt = attempt
+        self.shown = ""
+        self.shown_at = 0.0
+
+
+class Bubbles:
+    """Those of one attempt. `is_broken`: the adapter failed in a way that nobody foresaw. `streams`
+    are the native streams among them, and what each was given so far."""
+
+    def __init__(self, means: Means, surface: Surface, claimed: Claimed) -> None:
+        self.known: list[Bubble] = []
+        self.is_broken = False
+        self.streams: dict[str, str] = {}
+        self._means = means
+        self._surface = surface
+        self._address = claimed.address
+        self._lease = claimed.lease
+
+    async def open(self, index: int, piece: str, streaming: Streaming) -> None:
+        """Show a further bubble, unless it would overtake what was said before; a draft leaves
+        nothing behind."""
+        lease = self._means.lease.take()
+        if streaming is Streaming.DRAFT:
+            draft = Bubble(PartId(f"{self._lease.turn}.draft"))
+            self.known.append(draft)
+            await self._grow(draft, piece, streaming, lease)
+            return
+        opened = await self.put_down(index, piece)
+        if opened is None:
+            return
+        if opened.is_lost:
+            raise Ambiguous("nobody knows whether its bubble is there")
+        bubble = Bubble(opened.part.id, opened.receipt, attempt=opened.part.attempts)
+        if bubble.receipt:
+            self.known.append(bubble)
+            await self._grow(bubble, piece, streaming, lease)
+            return
+        if not lease.may_act:
+            # Another process may have found it meanwhile. It was not shown by us.
+            await self._record(bubble, PartState.FAILED)
+            return
+        preview = Preview(
+            key=bubble.key,
+            address=self._address,
+            text=piece,
+            streaming=streaming,
+            reply_to=opened.part.reply_to,
+        )
+        # A row that stays attempting would hold up the final words for ever.
+        await attempt(
+            self._post(bubble, preview),
+            partial(self._broken, bubble),
+            foreseen=(PerdureError,),
+        )
+        await self._opened(bubble, piece, streaming)
+
+    async def _opened(self, bubble: Bubble, piece: str, streaming: Streaming) -> None:
+        if bubble.receipt:
+            await self._record(bubble, PartState.SENT)
+            bubble.shown = piece
+            self.known.append(bubble)
+            self._remember(bubble, streaming)
+
+    async def _post(self, bubble: Bubble, preview: Preview) -> None:
+        try:
+            bubble.receipt = await self._surface.adapter.preview(preview)
+        except Ambiguous as error:
+            await self._doubt(bubble, error)
+        except PerdureError as error:
+            # It was certainly not shown, so it may be tried again.
+            await self._record(bubble, PartState.FAILED, error=error.message)
+            raise
+
+    async def _broken(self, bubble: Bubble, error: Exception) -> None:
+        """The bubble may be there, so it is shown as unknown."""
+        self.is_broken = True
+        await self._record(bubble, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
+
+    async def put_down(self, index: int, piece: str) -> Opened | None:
+        """Write down that a bubble exists. If the turn was settled after a first try whose answer
+        was lost, the row is there and nobody would ever post it: the final words must not wait
+        for it."""
+        outbox, clock = self._means.outbox, self._means.clock
+        try:
+            return await persist(partial(outbox.bubble, self._lease, index, piece), clock=clock)
+        except Fenced:
+            forget = partial(outbox.forget_bubble, self._lease.turn, index)
+            await persist(forget, clock=clock)
+            self._means.bus.publish(Topic.OUTBOX)
+            raise
+
+    async def _doubt(self, bubble: Bubble, error: Ambiguous) -> None:
+        doubt = partial(
+            self._means.outbox.doubt,
+            bubble.key,
+            error=error.message,
+            due_in_s=0,
+            attempt=bubble.attempt,
+        )
+        await persist(doubt, clock=self._means.clock)
+        self._means.bus.publish(Topic.DOUBTED, self._surface.name)
+        self._means.bus.publish(Topic.OUTBOX)
+
+    async def _record(self, bubble: Bubble, state: PartState, *, error: str = "") -> None:
+        """Once the platform was called, its answer must be written down, however long it takes."""
+        record = self._means.outbox.record
+        await persist(
+            partial(
+                record,
+                bubble.key,
+                state,
+                receipt=bubble.receipt,
+                error=error,
+                attempt=bubble.attempt,
+            ),
+            clock=self._means.clock,
+        )
+        self._means.bus.publish(Topic.LINES, self._address)
+        self._means.bus.publish(Topic.OUTBOX)  # the final words may wait behind it
+
+    async def go_on(self, bubble: Bubble, index: int, piece: str, streaming: Streaming) -> None:
+        """Show more in a bubble that this attempt has opened."""
+        lease = self._means.lease.take()
+        if self._means.is_shared and streaming is not Streaming.DRAFT:
+            # Raises `Fenced` when another node has ended the turn: what we show now would take the
+            # mark from its final words.
+            await self.put_down(index, piece)
+        await self._grow(bubble, piece, streaming, lease)
+
+    async def _grow(self, bubble: Bubble, piece: str, streaming: Streaming, lease: Lease) -> None:
+        """Show more in a bubble that is there, unless that may be another process's by now."""
+        if not lease.may_act:
+            return
+        preview = Preview(
+            key=bubble.key,
+            address=self._address,
+            text=piece,
+            streaming=streaming,
+            receipt=bubble.receipt,
+            shown=bubble.shown,
+        )
+        await self._surface.adapter.preview(preview)
+        bubble.shown = piece
+        bubble.shown_at = self._means.clock.monotonic_s()
+        self._remember(bubble, streaming)
+
+    def _remember(self, bubble: Bubble, streaming: Streaming) -> None:
+        if streaming is Streaming.NATIVE:
+            self.streams[bubble.receipt] = bubble.shown

@@ -1,0 +1,415 @@
+"""The outbox pump: intent, effect, receipt.
+
+A part is marked attempting before the platform is called and gets its receipt after. If we die in
+between, the next life finds it attempting and finds out what became of it (`reconciling.py`).
+
+Parts of different conversations go out side by side, so that a slow place holds up nobody else; the
+account's pacer decides when each may go. Where a platform refuses the form of a part, it gets the
+same words in another one.
+"""
+
+import asyncio
+import math
+from functools import partial
+
+import msgspec
+import structlog
+
+from perdure.domain.delivery import (
+    GONE,
+    KEPT,
+    Capabilities,
+    PartState,
+    Step,
+    backoff_s,
+    with_choices,
+    without_promise,
+)
+from perdure.domain.errors import (
+    Ambiguous,
+    Conflict,
+    NotFound,
+    PerdureError,
+    Permanent,
+    Rejected,
+    Transient,
+)
+from perdure.domain.ids import PartId
+from perdure.engine.delivery.handover import Handovers
+from perdure.engine.delivery.pace import Rank
+from perdure.engine.delivery.reconciling import RECOVER_S, Reconciler
+from perdure.engine.delivery.surfaces import Surface, Surfaces
+from perdure.engine.delivery.tries import Tries
+from perdure.engine.foundation.leases import Lease, NodeLease
+from perdure.engine.foundation.lookout import Lookout
+from perdure.engine.foundation.patience import happens
+from perdure.engine.foundation.persist import persist
+from perdure.engine.foundation.supervisor import Start, attempt
+from perdure.engine.foundation.wakes import Bus
+from perdure.engine.watching.feed import Feed
+from perdure.ports.delivery.outbox import Outbox, Part
+from perdure.ports.platform.adapter import (
+    Delete,
+    Edit,
+    Effect,
+    Post,
+    React,
+    Receipt,
+    ThreadGone,
+    Unrenderable,
+    Upload,
+)
+from perdure.ports.records.media import MediaLibrary
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.wakes import Topic
+
+TAKE_MAX = 64
+LAST_TAKE = 8
+EXPIRE_EVERY_S = 60.0
+# How long a preview is given before we look again whether it has ended.
+PREVIEW_S = 0.1
+log = structlog.get_logger("outbox")
+
+
+class OutboxPump:
+    def __init__(  # noqa: PLR0913 - what a part may need on its way
+        self,
+        outbox: Outbox,
+        surfaces: Surfaces,
+        *,
+        media: MediaLibrary,
+        handovers: Handovers,
+        feed: Feed,
+        clock: Clock,
+        start: Start,
+        expire_s: int,
+        bus: Bus,
+        lease: NodeLease,
+        is_shared: bool = False,
+        poll_s: float = 30,
+    ) -> None:
+        self._tries = Tries(outbox, feed, clock=clock, wakes=bus)
+        self._reconciler = Reconciler(
+            outbox,
+            surfaces,
+            self._tries,
+            media=media,
+            clock=clock,
+            expire_s=expire_s,
+            bus=bus,
+            is_shared=is_shared,
+        )
+        self._outbox = outbox
+        self._surfaces = surfaces
+        self._lease = lease
+        self._media = media
+        self._handovers = handovers
+        self._clock = clock
+        self._start = start
+        self._expire_s = expire_s
+        self._poll_s = poll_s
+        self._lookout = Lookout(bus.waiter(Topic.OUTBOX), clock=clock)
+        self._is_shared = is_shared
+        self._expire_at = -math.inf
+        self._in_flight: dict[PartId, str] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_draining = False
+        self._asking: set[asyncio.Task[None]] = set()
+
+    @property
+    def sending(self) -> int:
+        """How many parts are on their way to a platform now."""
+        return len(self._in_flight)
+
+    def stop(self) -> None:
+        self._is_draining = True
+        self._lookout.wake()
+
+    async def finish(self, within_s: float) -> None:
+        """Before the end: what is due goes out. Nothing begins after that time; what has begun is
+        waited for, or nobody would know whether it arrived. The caller bounds that wait: what is
+        cut short is found attempting by the next life."""
+        deadline_s = self._clock.monotonic_s() + within_s
+        while self._surfaces and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            has_begun = await self._begin(limit=LAST_TAKE)
+            if self._asking:
+                # What became of the parts in doubt may make them due.
+                await asyncio.wait(self._asking, timeout=left_s)
+            elif not has_begun:
+                break
+            await happens(self._idle, within_s=left_s)
+        self.stop()
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        if not self._surfaces:
+            return
+        while not self._is_draining:
+            self._lookout.begin()
+            try:
+                if not await self._begin():
+                    await self._wait_until_due()
+            except (Transient, Ambiguous) as error:
+                log.debug("outbox cannot be read", error=error.message)
+                await self._clock.sleep(1)
+
+    async def _begin(self, *, limit: int = TAKE_MAX) -> bool:
+        """Start sending what is due, side by side. False when nothing was."""
+        for surface in self._reconciler.due():
+            # A platform that takes long to say what it knows holds up no other.
+            task = self._start(self._recover_beside(surface), name=f"reconcile {surface.name}")
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        lease = self._lease.take()
+        taken = await self._take_due(limit=limit)
+        for surface, part in taken:
+            self._in_flight[part.id] = surface.name
+            self._idle.clear()
+            task = self._start(self._send_safely(surface, part, lease), name=f"send {part.id}")
+            # From outside: cancelled before its first step, a task runs no `finally` of its own.
+            task.add_done_callback(partial(self._sent_beside, part))
+        return bool(taken)
+
+    def _sent_beside(self, part: Part, _: object) -> None:
+        self._in_flight.pop(part.id, None)
+        if not self._in_flight:
+            self._idle.set()
+        self._lookout.wake()  # the next part of its conversation may go
+
+    async def _wait_until_due(self) -> None:
+        """What was due and not taken waits for room, or for its platform to be reached again."""
+        at_most_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
+        await self._lookout.wait(await self._outbox.next_due_ms(), at_most_s=at_most_s)
+
+    async def recall(self) -> None:
+        """Before anything is sent: know what the process before has asked of each platform."""
+        for surface in self._surfaces:
+            await persist(surface.recall, clock=self._clock)
+
+    async def recover(self) -> None:
+        """Find out what became of parts that nobody knows the fate of."""
+        for surface in self._reconciler.due():
+            await self._reconciler.recover(surface)
+
+    async def _recover_beside(self, surface: Surface) -> None:
+        try:
+            await self._reconciler.recover(surface)
+        except (Transient, Ambiguous) as error:
+            log.debug("parts in doubt cannot be read", error=error.message)
+        self._lookout.wake()
+
+    async def step(self) -> bool:
+        """Send what is due, one part after another. False when nothing was."""
+        await self.recover()
+        lease = self._lease.take()
+        taken = await self._take_due()
+        for surface, part in taken:
+            await self._send_safely(surface, part, lease)
+        return bool(taken)
+
+    async def _take_due(self, *, limit: int = TAKE_MAX) -> list[tuple[Surface, Part]]:
+        """Each platform has room of its own: one that hangs takes none from the others."""
+        await self._expire()
+        self._lookout.look()
+        taken: list[tuple[Surface, Part]] = []
+        for surface in self._surfaces:
+            held = sum(name == surface.name for name in self._in_flight.values())
+            room = min(TAKE_MAX - held, limit)
+            if surface.is_open and room > 0:
+                taken += [(surface, part) for part in await self._take(surface.name, room)]
+        return taken
+
+    async def _expire(self) -> None:
+        """Now and then: it is a write, and what expires has waited for a day."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._expire_at:
+            await self._tries.expire(older_than_s=self._expire_s)
+            self._expire_at = now_s + min(EXPIRE_EVERY_S, self._expire_s / 10)
+
+    async def _take(self, adapter: str, room: int) -> list[Part]:
+        """If the answer is lost we hold parts we do not know, none of them sent: give them back."""
+        try:
+            return await self._outbox.take(adapter=adapter, limit=room)
+        except Ambiguous:
+            keep = tuple(self._in_flight)
+            release = partial(self._outbox.release, adapter=adapter, keep=keep)
+            await persist(release, clock=self._clock)
+            return []
+
+    async def _send_safely(self, surface: Surface, part: Part, lease: Lease) -> None:
+        await attempt(self._send(surface, part, lease), partial(self._reconciler.unforeseen, part))
+
+    async def _send(self, surface: Surface, part: Part, lease: Lease) -> None:
+        wait_s = self._wait_s(surface, part)
+        if wait_s:
+            # It waits as a row that nobody has tried: if we die meanwhile, it certainly did not
+            # arrive.
+            await self._tries.defer(part, due_in_s=wait_s)
+            return
+        try:
+            if await self._is_divided(surface, part):
+                return
+            shown = await self._shown(part)
+            effect = await self._effect(surface, part, shown)
+            if not lease.may_act:
+                # Whoever has it now goes on with it; if that is still us, it is taken anew.
+                await self._tries.defer(part, due_in_s=0)
+                return
+            kept = Receipt(external_id=KEPT)
+            receipt = await self._perform(surface, part, effect, lease) if effect else kept
+        except (Transient, Ambiguous, Permanent, Rejected, Conflict) as error:
+            await self._failed(surface, part, error)
+        else:
+            await self._sent(part, receipt)
+
+    async def _perform(self, surface: Surface, part: Part, effect: Effect, lease: Lease) -> Receipt:
+        """Ask for it, and where its form is refused, for the same words in another one. A thread
+        that is not there may only not be there yet, so that is tried once more first."""
+        try:
+            return await surface.adapter.perform(effect)
+        except (Unrenderable, ThreadGone) as error:
+            is_early = isinstance(error, ThreadGone) and part.attempts == 1
+            other = None if is_early else _otherwise(effect, error)
+            if other is None:
+                raise
+        surface.pacer.count(part.address.place)
+        if not lease.may_act:
+            raise Transient("it was refused in this form, and that took too long to try another")
+        return await self._perform(surface, part, other, lease)
+
+    def _wait_s(self, surface: Surface, part: Part) -> float:
+        """Until its turn has no preview under way, which would appear behind it (an edit may wait
+        for that with its row taken, for it may be repeated), and until the pace allows it. Marks
+        give way to everything else."""
+        is_post = part.step is Step.POST and _follows_previews(part)
+        if is_post and part.turn is not None and self._handovers.expected(part.turn):
+            return PREVIEW_S
+        pace = surface.capabilities(part.address).pace
+        if part.step is Step.REACT:
+            return surface.pacer.wait_s(part.address.place, pace, Rank.SIGNAL)
+        return surface.pacer.final_wait_s(part.address.place, pace, part.id)
+
+    async def _shown(self, part: Part) -> str:
+        """The final words of a turn wait until its preview hands over. Returns what a native stream
+        has been given, where the part is to finish one."""
+        if part.turn is None or not _follows_previews(part):
+            return ""
+        return await self._handovers.receive(part.turn, part.receipt)
+
+    async def _is_divided(self, surface: Surface, part: Part) -> bool:
+        """Replies to commands, notices and the words of a turn that was given up were put down by
+        those who do not know what fits; what a turn's runner has planned does."""
+        if part.step not in (Step.POST, Step.EDIT):
+            return False
+        texts = await surface.plan(part.text, part.address)
+        if len(texts) < 2:
+            return False
+        await self._tries.divide(part, texts)
+        return True
+
+    async def _sent(self, part: Part, receipt: Receipt) -> None:
+        is_gone = part.step is Step.DELETE and receipt.external_id != KEPT
+        proof = GONE if is_gone else receipt.external_id
+        await self._tries.record(part, PartState.SENT, receipt=proof or KEPT)
+
+    async def _effect(self, surface: Surface, part: Part, shown: str) -> Effect | None:
+        """What to ask of the platform; None where it cannot do it, and nobody waits for it."""
+        can = surface.capabilities(part.address)
+        match part.step:
+            case Step.POST | Step.BUBBLE:
+                return self._post(part, can)
+            case Step.EDIT:
+                return Edit(
+                    key=part.id,
+                    address=part.address,
+                    receipt=part.receipt,
+                    text=part.text,
+                    shown=shown,
+                )
+            case Step.DELETE:
+                is_there = part.receipt not in ("", KEPT)
+                wanted = Delete(address=part.address, receipt=part.receipt)
+                return wanted if is_there and can.can_delete else None
+            case Step.UPLOAD:
+                return await self._upload(surface, part)
+            case Step.REACT:
+                mark = React(address=part.address, external_id=part.reply_to, emoji=part.text)
+                return mark if can.can_react and part.reply_to else None
+
+    def _post(self, part: Part, can: Capabilities, text: str = "") -> Post:
+        return Post(
+            key=part.id,
+            address=part.address,
+            text=with_choices(text or part.text, part.choices, can),
+            reply_to=part.reply_to,
+            choices=part.choices if len(part.choices) <= can.choices_max else (),
+            after=part.after,
+            is_repeat=part.attempts > 1,
+        )
+
+    async def _upload(self, surface: Surface, part: Part) -> Effect:
+        """A file that cannot be sent is named to the person instead."""
+        assert part.media is not None
+        media = await self._media.get(part.media, principal=None)
+        can = surface.capabilities(part.address)
+        limit = can.upload_bytes_max
+        if media.size > limit:
+            why = "files cannot be sent here" if not limit else f"the limit is {limit:,} bytes"
+            named = f"(The file {media.name}, {media.size:,} bytes, could not be sent: {why}.)"
+            return self._post(part, can, named)
+        return Upload(
+            key=part.id,
+            address=part.address,
+            name=media.name,
+            mime=media.mime,
+            data=await self._media.read(part.media),
+            caption=part.text,
+            after=part.after,
+            is_repeat=part.attempts > 1,
+        )
+
+    async def _failed(
+        self,
+        surface: Surface,
+        part: Part,
+        error: Transient | Ambiguous | Permanent | Rejected | Conflict,
+    ) -> None:
+        match error:
+            case Transient():
+                wait_s = error.retry_after_s or backoff_s(part.attempts)
+                await surface.heed(error, part.address.place)
+                await self._again(part, error, wait_s)
+            case Ambiguous():
+                await self._reconciler.lost(surface, part, error)
+            case ThreadGone() if part.attempts == 1:
+                await self._again(part, error, backoff_s(part.attempts))
+            case NotFound() if part.step is Step.EDIT:
+                await self._tries.post_instead(part, error=error.message)
+            case _ if part.step in (Step.DELETE, Step.REACT):
+                # What cannot be deleted stays, and a mark is no news: nobody waits for it.
+                await self._tries.record(part, PartState.SENT, receipt=KEPT, error=error.message)
+            case _:
+                log.warning("a part cannot be delivered", part=part.id, error=error.message)
+                why = without_promise(error.message)
+                await self._tries.record(part, PartState.FAILED, error=why)
+
+    async def _again(self, part: Part, error: PerdureError, wait_s: float) -> None:
+        await self._tries.record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
+
+
+def _otherwise(effect: Effect, error: Unrenderable | ThreadGone) -> Effect | None:
+    """Return the same words in a form that was not refused yet; None if there is none."""
+    match error, effect:
+        case Unrenderable(), Post() | Edit() if not effect.is_plain:
+            return msgspec.structs.replace(effect, is_plain=True)
+        case ThreadGone(), Post() | Upload() if effect.address.thread:
+            address = msgspec.structs.replace(effect.address, thread="")
+            return msgspec.structs.replace(effect, address=address)
+        case _:
+            return None
+
+
+def _follows_previews(part: Part) -> bool:
+    """What only speaks of a turn does not: that may still run for long."""
+    return part.is_of_turn and not part.is_ahead and part.step is not Step.BUBBLE

@@ -1,0 +1,83 @@
+"""Writes down how the tries of parts went, and tells those who wait for it.
+
+Once a platform was called, its answer must be written down, however long that takes. A part that
+another node has settled meanwhile is no longer ours to write about.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import structlog
+
+from perdure.domain.delivery import PartState
+from perdure.domain.errors import Conflict
+from perdure.domain.journal.events import Recorded
+from perdure.engine.foundation.persist import persist
+from perdure.engine.watching.feed import Feed
+from perdure.ports.delivery.outbox import Outbox, Part
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.wakes import Topic, Wakes
+
+log = structlog.get_logger("outbox")
+
+
+class Tries:
+    def __init__(self, outbox: Outbox, feed: Feed, *, clock: Clock, wakes: Wakes) -> None:
+        self._outbox = outbox
+        self._wakes = wakes
+        self._feed = feed
+        self._clock = clock
+
+    async def record(
+        self,
+        part: Part,
+        state: PartState,
+        *,
+        receipt: str = "",
+        error: str = "",
+        due_in_s: float = 0,
+    ) -> None:
+        record = partial(
+            self._outbox.record,
+            part.id,
+            state,
+            receipt=receipt,
+            error=error,
+            due_in_s=due_in_s,
+            attempt=part.attempts,
+        )
+        await self._write(part, partial(self._and_tell, record))
+        log.debug("part recorded", part=part.id, adapter=part.address.adapter, state=state)
+
+    async def expire(self, *, older_than_s: int) -> None:
+        expired = await self._outbox.expire(older_than_s=older_than_s)
+        self._feed.publish_recorded(expired.recorded)
+
+    async def defer(self, part: Part, *, due_in_s: float) -> None:
+        defer = partial(self._outbox.defer, part.id, due_in_s=due_in_s, attempt=part.attempts)
+        await self._write(part, defer)
+
+    async def doubt(self, part: Part, *, error: str, due_in_s: float) -> None:
+        doubt = partial(
+            self._outbox.doubt, part.id, error=error, due_in_s=due_in_s, attempt=part.attempts
+        )
+        await self._write(part, doubt)
+
+    async def divide(self, part: Part, texts: Sequence[str]) -> None:
+        divide = partial(self._outbox.divide, part.id, texts, attempt=part.attempts)
+        await self._write(part, divide)
+
+    async def post_instead(self, part: Part, *, error: str) -> None:
+        post = partial(self._outbox.post_instead, part.id, error=error, attempt=part.attempts)
+        await self._write(part, post)
+
+    async def _and_tell(self, write: Callable[[], Awaitable[list[Recorded]]]) -> None:
+        self._feed.publish_recorded(await write())
+
+    async def _write(self, part: Part, write: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await persist(write, clock=self._clock)
+        except Conflict as conflict:
+            # We were away for so long that another node has settled the part's fate.
+            log.warning("a part is no longer ours", part=part.id, error=conflict.message)
+        self._wakes.publish(Topic.LINES, part.address)

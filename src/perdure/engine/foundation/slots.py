@@ -1,0 +1,58 @@
+"""Slots that people share: for whoever waits, the next one is free of those who have more."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from perdure.domain.ids import PrincipalId
+from perdure.domain.people.sharing import Shares, fairly
+
+
+class Slots:
+    """So many slots for all, and at most so many for one person."""
+
+    def __init__(self, count: int, *, most: int) -> None:
+        self._free = count
+        self._most = most
+        self._in_use: Counter[PrincipalId] = Counter()
+        self._waiting: deque[tuple[PrincipalId, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def slot(self, who: PrincipalId) -> AsyncIterator[None]:
+        """Hold a slot, after waiting for it if need be."""
+        await self._take(who)
+        try:
+            yield
+        finally:
+            self._give_back(who)
+
+    async def _take(self, who: PrincipalId) -> None:
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((who, given))
+        self._hand_out()
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.cancelled():
+                self._waiting.remove((who, given))
+            else:
+                self._give_back(who)  # it was given in the same moment
+            raise
+
+    def _give_back(self, who: PrincipalId) -> None:
+        self._free += 1
+        self._in_use[who] -= 1
+        if not self._in_use[who]:
+            del self._in_use[who]
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        shares = Shares(in_use=self._in_use, most=self._most)
+        waiting = [each for each in self._waiting if not each[1].done()]
+        for each in fairly(waiting, by=lambda each: each[0], shares=shares, limit=self._free):
+            who, given = each
+            self._waiting.remove(each)
+            self._free -= 1
+            self._in_use[who] += 1
+            given.set_result(None)

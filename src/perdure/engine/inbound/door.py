@@ -1,0 +1,101 @@
+"""The one door in: accept, and what the process does right after the commit."""
+
+from collections.abc import Callable, Sequence
+
+from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import NoticePosted, Recorded
+from perdure.domain.people.menu import Menu
+from perdure.engine.turns.pump import TurnPump
+from perdure.engine.watching.feed import Feed
+from perdure.ports.people.places import Places, Sending, Sent
+from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.wakes import Topic, Wakes
+
+
+class Door:
+    """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
+    the rows are there, and the next start looks."""
+
+    def __init__(  # noqa: PLR0913 - what an acceptance needs
+        self,
+        inbox: Inbox,
+        places: Places,
+        feed: Feed,
+        pump: TurnPump,
+        *,
+        queue_max: int,
+        menu: Callable[[], Menu] = Menu,
+        restart: Callable[[SessionId], None],
+        wakes: Wakes,
+    ) -> None:
+        self._inbox = inbox
+        self._places = places
+        self._feed = feed
+        self._pump = pump
+        self._queue_max = queue_max
+        self._menu = menu
+        self._restart = restart
+        self._wakes = wakes
+
+    async def accept(self, update: Update) -> Accepted:
+        with self._pump.seat(update.principal) as has_seat:
+            if has_seat:
+                received = await self._inbox.accept_and_start(
+                    update, queue_max=self._queue_max, menu=self._menu()
+                )
+                accepted, claimed = received.accepted, received.claimed
+            else:
+                accepted = await self._inbox.accept(
+                    update, queue_max=self._queue_max, menu=self._menu()
+                )
+                claimed = None
+            self._tell(accepted, is_claimed=claimed is not None)
+            if claimed is not None:
+                self._pump.begin(claimed)
+        return accepted
+
+    def _tell(self, accepted: Accepted, *, is_claimed: bool) -> None:
+        if accepted.is_duplicate:
+            # The first answer may have been lost, and the wake-up with it.
+            self._wakes.publish(Topic.TURNS)
+            self._wakes.publish(Topic.OUTBOX)
+            self._wakes.publish(Topic.FETCHES)
+            self._feed.moved(accepted.conversation, accepted.session)
+            return
+        for turn in accepted.ended:
+            self._wakes.publish(Topic.ENDED, turn)
+        self._feed.publish_recorded(accepted.recorded)
+        if not is_claimed:
+            self._wakes.publish(Topic.TURNS)
+        if any(getattr(r.event, "attachments", ()) for r in accepted.recorded):
+            self._wakes.publish(Topic.FETCHES)
+        has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
+        is_plain = accepted.effect is Effect.QUEUED and not accepted.queue_position
+        if has_notice or accepted.command or accepted.ended or not is_plain:
+            # Words of ours, or bubbles that are to change or go away.
+            self._wakes.publish(Topic.OUTBOX)
+        for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
+            self._feed.moved(conversation, session)
+        if accepted.effect is Effect.STEERED and accepted.turn is not None:
+            self._wakes.publish(Topic.STEERED, accepted.turn)
+        if accepted.effect is Effect.RESTARTING:
+            self._restart(accepted.session)
+
+    async def send(self, sending: Sending) -> Sent:
+        sent = await self._places.send(sending, queue_max=self._queue_max)
+        self._tell(sent.accepted, is_claimed=False)
+        return sent
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
+        recorded = await self._inbox.stop(turn, by=by)
+        self._wakes.publish(Topic.ENDED, turn)
+        self._happened(recorded)
+        self._wakes.publish(Topic.OUTBOX)  # what it has shown gets its mark
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
+        self._happened(await self._inbox.amend(turn, text, by=by))
+
+    def _happened(self, recorded: Sequence[Recorded]) -> None:
+        self._feed.publish_recorded(recorded)
+        self._wakes.publish(Topic.TURNS)

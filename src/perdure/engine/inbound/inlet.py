@@ -1,0 +1,304 @@
+"""From a platform's arrival to an update: decide who may speak, then hand it to the one door.
+
+Every platform's people come through here. The decision is the domain's; what it needs to know is
+read from the store for every arrival, so that a revoked pairing counts from the next message on.
+Nothing of a text is converted before that: what strangers send is never read.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import islice
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from perdure.domain.address import Address
+from perdure.domain.content.forwards import Words, quoted, with_forwards
+from perdure.domain.content.stickers import harmless
+from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
+from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender, is_wordless
+from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import Attachment, SenderTraits
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.people.access import Terms, Verdict, decide
+from perdure.domain.people.quotas import OverQuota
+from perdure.domain.text import one_line, sentence, storable
+from perdure.engine.foundation.supervisor import attempt
+from perdure.engine.inbound.envelopes import Envelope
+from perdure.ports.gateway import Door
+from perdure.ports.people.access import Access, Caller, Letter, Standing
+from perdure.ports.people.principals import Principals
+from perdure.ports.people.quotas import Gate
+from perdure.ports.platform.adapter import Reading
+from perdure.ports.system.clock import Clock
+from perdure.ports.system.entropy import Entropy
+from perdure.ports.turns.handling import Handling
+from perdure.ports.turns.wakes import Topic, Wakes
+
+KNOWN_MAX: Final = 10_000
+NAME_MAX: Final = 64
+QUOTED_LINES_MAX: Final = 20
+# What a process died over comes again soon after the next one has begun.
+CARE_S: Final = 600.0
+# The first death of the row is not counted: nobody minded what that process was at.
+TRIES_MAX: Final = 3
+# Without letters and digits that are taken for each other.
+_CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_CODE_LENGTH: Final = 8
+log = structlog.get_logger("inlet")
+
+
+class Care:
+    """Says for how long a process has to mind what it is at: for a while, if the one before it died
+    without a word."""
+
+    def __init__(self, handling: Handling, clock: Clock, *, is_after_death: bool) -> None:
+        self.begin = handling.begin
+        self.end = handling.end
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + CARE_S if is_after_death else -math.inf
+
+    @property
+    def is_needed(self) -> bool:
+        return self._clock.monotonic_s() < self._until_s
+
+
+class Inlet:
+    """Of one account. `terms` are read at every arrival: the configuration may change."""
+
+    def __init__(  # noqa: PLR0913 - whom it asks and whom it tells
+        self,
+        name: str,
+        *,
+        terms: Callable[[], Terms],
+        door: Door,
+        access: Access,
+        principals: Principals,
+        entropy: Entropy,
+        gate: Gate,
+        heard: Callable[[], None],
+        wakes: Wakes,
+        care: "Care",
+    ) -> None:
+        self._name = name
+        self._care = care
+        self._terms = terms
+        self._door = door
+        self._access = access
+        self._principals = principals
+        self._entropy = entropy
+        self._gate = gate
+        self._heard = heard
+        self._wakes = wakes
+        self._known: OrderedDict[tuple[str, str], PrincipalId] = OrderedDict()
+        self.account = ""
+
+    def alive(self) -> None:
+        self._heard()
+
+    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+        """What breaks us is put aside whole, and the platform is told that we have it: offered
+        again and again it would hold up everyone behind it."""
+        self._heard()
+        envelope = Envelope(arrival, reading)
+        await attempt(
+            self._decide(envelope),
+            partial(self._put_aside, envelope),
+            foreseen=(Transient, Ambiguous),
+        )
+
+    async def _put_aside(self, envelope: Envelope, error: Exception) -> None:
+        why = error.message if isinstance(error, PerdureError) else type(error).__name__
+        arrival = envelope.arrival
+        await self.spoil(arrival.external_id, envelope.payload, why, kind=arrival.kind)
+
+    async def take_again(self, payload: str) -> None:
+        """What was put aside, as it was. Raises what keeps it from being taken."""
+        try:
+            arrival = msgspec.json.decode(payload, type=Arrival)
+        except msgspec.MsgspecError as error:
+            raise Rejected(f"nothing can be made of it ({error}); drop it") from error
+        await self._decide(Envelope(arrival))
+
+    @asynccontextmanager
+    async def handling(self, external_id: str, payload: bytes) -> AsyncIterator[bool]:
+        """After a death what is being handled is written down, so that the next process knows what
+        this one died over. Where nobody has died this costs nothing."""
+        if not self._care.is_needed:
+            yield True
+            return
+        address = Address(adapter=self._name, account=self.account, place="")
+        tries = await self._care.begin(address, external_id)
+        is_safe = tries < TRIES_MAX
+        if not is_safe:
+            log.error("what the gateway died over is put aside", id=external_id, tries=tries)
+            why = f"the gateway died {tries} times while it was handling this"
+            await self.spoil(external_id, payload.decode(errors="replace"), why)
+        try:
+            yield is_safe
+        finally:
+            # Whatever went wrong, the process lives: it was not this.
+            await self._care.end(address, external_id)
+
+    async def spoil(
+        self,
+        external_id: str,
+        payload: str,
+        why: str,
+        *,
+        kind: UpdateKind = UpdateKind.MESSAGE,
+    ) -> None:
+        address = Address(adapter=self._name, account=self.account, place="")
+        letter = Letter(
+            address=address, external_id=external_id, kind=kind, payload=payload, error=why
+        )
+        await self._access.park(letter)
+
+    async def _decide(self, envelope: Envelope) -> None:
+        arrival, terms = envelope.arrival, self._terms()
+        if envelope.is_open and is_wordless(arrival):
+            return
+        caller = Caller(address=self._address(arrival, terms), arrival=arrival)
+        standing = await self._access.standing(caller)
+        if standing.is_refused:
+            return  # its end is recorded, and was told if it was to be
+        if standing.where is not None:
+            # What speaks of a message belongs where that was said; not every platform tells.
+            caller = Caller(address=standing.where, arrival=arrival)
+        verdict = decide(
+            terms.rules, arrival, is_paired=standing.is_paired, is_engaged=standing.is_engaged
+        )
+        match verdict:
+            case Verdict.WELCOME:
+                await self._read(envelope, standing, terms)
+            case Verdict.PAIRING:
+                asking = Caller(address=caller.address, arrival=await envelope.name())
+                if await self._access.ask(asking, self._code()):
+                    log.info(
+                        "a stranger asks to be let in", adapter=self._name, sender=_who(arrival)
+                    )
+                    self._wakes.publish(Topic.OUTBOX)
+            case Verdict.STRANGER:
+                log.info("a stranger was not answered", adapter=self._name, sender=_who(arrival))
+                await self._access.refuse(caller, "stranger")
+            case Verdict.ASIDE:
+                return
+            case _:
+                assert_never(verdict)
+
+    async def _read(self, envelope: Envelope, standing: Standing, terms: Terms) -> None:
+        """Read what somebody has sent who may speak, and take it."""
+        arrival = await envelope.open()
+        if arrival is None or is_wordless(arrival):
+            return
+        caller = Caller(address=standing.where or self._address(arrival, terms), arrival=arrival)
+        await self._welcome(caller, terms, author=standing.author)
+
+    def _address(self, arrival: Arrival, terms: Terms) -> Address:
+        is_apart = terms.is_per_person and arrival.place_kind is PlaceKind.GROUP
+        return Address(
+            adapter=self._name,
+            account=self.account,
+            place=arrival.place,
+            thread=arrival.thread,
+            person=arrival.sender.id if is_apart else "",
+        )
+
+    async def _welcome(self, caller: Caller, terms: Terms, *, author: PrincipalId | None) -> None:
+        arrival = caller.arrival
+        is_nameless = author is not None and not arrival.sender.id
+        principal = author if is_nameless else await self._principal(arrival.sender, terms)
+        assert principal is not None
+        words = _words(arrival)
+        update = Update(
+            address=caller.address,
+            external_id=arrival.external_id,
+            kind=arrival.kind,
+            principal=principal,
+            text=words.text,
+            busy=terms.busy,
+            attachments=tuple(
+                Attachment(
+                    reference=file.reference,
+                    mime=file.mime,
+                    name=storable(file.name),
+                    size=file.size,
+                    is_voice=file.is_voice,
+                    sticker=harmless(file.sticker) if file.sticker else None,
+                )
+                for file in arrival.files
+            ),
+            agent=arrival.agent or terms.agent,
+            target=arrival.target,
+            sender=_called(arrival) if not caller.address.person else "",
+            place_kind=arrival.place_kind,
+            label=storable(arrival.label)[:NAME_MAX],
+            album=arrival.album,
+            passed_on=words.passed_on,
+            traits=SenderTraits(
+                roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
+                is_bot=arrival.sender.is_bot,
+            ),
+        )
+        try:
+            is_operator = arrival.sender.id in terms.operators
+            self._gate.admit(principal, is_operator=is_operator)
+            await self._door.accept(update)
+        except Rejected as error:
+            # The line is full, or the like: the person must see that this one was not taken.
+            told = sentence(f"Not taken: {error.message}")
+            if isinstance(error, OverQuota):
+                self._gate.note(error)
+                told = told if self._gate.may_tell(principal, error) else ""
+            await self._access.refuse(caller, error.code, told=told)
+            self._wakes.publish(Topic.OUTBOX)
+        except Conflict as error:
+            if error.code != "id_conflict":
+                raise Transient(f"not taken yet: {error.message}") from error
+            log.warning("an update changed under its id", id=arrival.external_id, why=error.message)
+
+    async def _principal(self, sender: Sender, terms: Terms) -> PrincipalId:
+        role = "operator" if sender.id in terms.operators else "member"
+        key = (sender.id, role)
+        known = self._known.get(key)
+        if known is None:
+            found = await self._principals.appoint(f"{self._name}:{sender.id}", role=role)
+            known = self._known[key] = found.id
+            # An appointment ends the one before it.
+            self._known.pop((sender.id, "member" if role == "operator" else "operator"), None)
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return known
+
+    def _code(self) -> str:
+        random = self._entropy.random_bytes(_CODE_LENGTH)
+        return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
+
+
+def _words(arrival: Arrival) -> Words:
+    """What was said, below what it replies to and above what it passes on. A command stays a
+    command; where something is passed on there is none."""
+    text = storable(arrival.text)
+    if arrival.quote.strip() and (arrival.forwards or given(text) is None):
+        replied_to = "\n".join(islice(quoted(arrival.quote), QUOTED_LINES_MAX))
+        text = f"{replied_to}\n\n{text}"
+    return with_forwards(text, arrival.forwards)
+
+
+def _called(arrival: Arrival) -> str:
+    """What the model is told of who speaks in a group: a name that anyone can choose, made
+    harmless, and the id that nobody can."""
+    if arrival.place_kind is PlaceKind.PRIVATE:
+        return ""
+    name = one_line(arrival.sender.name)[:NAME_MAX]
+    return f"{name} ({arrival.sender.id})" if name else arrival.sender.id
+
+
+def _who(arrival: Arrival) -> str:
+    return f"{arrival.sender.id} in {arrival.place}"

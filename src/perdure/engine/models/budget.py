@@ -1,0 +1,69 @@
+"""Budgets before the call: a turn asks here for room before it asks a model anything.
+
+Where no budget is set there is nothing to ask, and the store is not touched.
+"""
+
+from functools import partial
+
+from perdure.domain.journal.events import Usage
+from perdure.domain.people.budgets import Amount, DailyBudgets, estimate, refusal_text
+from perdure.domain.people.prices import Tariff, cost
+from perdure.engine.foundation.persist import persist
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.budgets import BudgetBook, Reservation
+from perdure.ports.turns.turns import Claimed
+
+
+class Spending:
+    """What one turn has used so far; each model call is priced as its own agent's."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.cost = 0
+
+    def add(self, usage: Usage, tariff: Tariff) -> None:
+        self.usage += usage
+        self.cost += cost(tariff.prices, usage) if tariff.prices else 0
+
+
+class Budgets:
+    """The limits of this gateway. `book` is where room is taken."""
+
+    def __init__(self, book: BudgetBook, *, clock: Clock, limits: DailyBudgets) -> None:
+        self._book = book
+        self._clock = clock
+        self._limits = limits
+        self.is_limited = limits.is_set
+
+    async def reserve(
+        self,
+        claimed: Claimed,
+        agent: str,
+        input_tokens: int,
+        *,
+        tariff: Tariff,
+        so_far: Spending,
+    ) -> str:
+        """Room for one more model call that reads so much. Why there is none; empty if there is."""
+        if not self.is_limited:
+            return ""
+        wanted = Reservation(
+            lease=claimed.lease,
+            principal=claimed.principal,
+            conversation=claimed.conversation,
+            agent=agent,
+            amount=_total(so_far, estimate(input_tokens, tariff=tariff, limits=self._limits)),
+        )
+        # The same reservation takes its own place, so one of unknown fate is simply made again.
+        refused = await persist(
+            partial(self._book.reserve, wanted, limits=self._limits), clock=self._clock
+        )
+        if refused is None:
+            return ""
+        return refusal_text(refused, at_ms=self._clock.now_ms(), agent=agent)
+
+
+def _total(so_far: Spending, next_call: Amount) -> Amount:
+    used = so_far.usage.input_tokens + so_far.usage.output_tokens
+    money = None if next_call.money is None else next_call.money + so_far.cost
+    return Amount(tokens=next_call.tokens + used, money=money)

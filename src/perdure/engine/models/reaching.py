@@ -1,0 +1,306 @@
+"""How a turn gets to an agent that answers: trying again, resting, standing in, waiting in line.
+
+An agent makes one call and says how it ended. What follows from that is decided here, and only
+while nobody has seen anything of an answer:
+
+- The agents that stand in are tried first, each once and in their order. Waiting begins when none
+  of them has answered, and lasts at most for the first agent's `patience_s`.
+- An agent that is away rests. Turns that have somebody else to ask do not ask it meanwhile; when
+  the rest is over, one of them finds out. Turns that have nobody else wait in line, and the first
+  of the line finds out, soon at first and then more rarely. When the agent is back, the line is let
+  through within a few seconds instead of at once.
+- An account whose server takes no more calls (429) has a line too, shared by all agents of that
+  account. Nobody goes before the time that the server named. Then the line is let through evenly,
+  over as long a time as the server had asked for, in the order in which the turns came; new turns
+  go to its end. A further 429 halves the rate, and time without one lets it grow.
+
+A call that could not be made because this process has no file descriptor left says nothing about
+any agent. It is made again until it can be, and that time is not taken from anybody's patience.
+
+All of this is in memory. If the process dies, the next one finds out again.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Final, Protocol
+
+from perdure.domain.journal.reach import Missed, Reach
+from perdure.domain.outcomes import StopReason
+from perdure.domain.turn.stream import AgentEvent, Spent, Stopped
+from perdure.engine.models.resting import TOO_MANY, Limit, Rest
+from perdure.engine.models.roster import Seat
+from perdure.engine.models.waiting_line import WaitingLine
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.agent import Agent
+
+TELL_AFTER_S: Final = 5.0
+_JUST_NOW_S: Final = 0.5
+# After these the same call is not made again, and the agent is left alone by those who can.
+_IN_VAIN: Final = frozenset({StopReason.PROVIDER_TIMEOUT, StopReason.PROVIDER_UNREACHABLE})
+_IN_VAIN_STATUS: Final = frozenset({401, 402, 403, 404})
+# After these nobody knows how the server is: it may not have been asked at all.
+_NOT_ASKED: Final = frozenset({StopReason.AGENT_ERROR, StopReason.INVALID_REQUEST})
+# How long to wait for a descriptor: longer each time, up to this.
+_DESCRIPTOR_S: Final = 5.0
+
+Tell = Callable[[Stopped], Awaitable[None]]
+
+
+class Wait(Protocol):
+    async def __call__(self, *, until: float) -> bool: ...
+
+
+class Reaching:
+    """Knows of all agents of this node how they can be reached."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._orders = count()
+        self._rests: dict[Agent, Rest] = {}
+        self._limits: dict[str, Limit] = {}
+
+    def quest(self, seats: Sequence[Seat], tell: Tell) -> "Quest":
+        """Begin the search for an agent that answers one model call. `tell` is called once if that
+        takes longer than people should wait without a word."""
+        return Quest(self, seats, tell, order=next(self._orders))
+
+    def rest(self, seat: Seat) -> Rest:
+        """Return what is known of the seat's agent."""
+        if seat.agent not in self._rests:
+            self._rests[seat.agent] = Rest(self.clock)
+        return self._rests[seat.agent]
+
+    def limit(self, seat: Seat) -> Limit:
+        """Return what is known of the account that the seat's agent uses."""
+        account = seat.account or seat.name
+        if account not in self._limits:
+            self._limits[account] = Limit(self.clock)
+        return self._limits[account]
+
+    def forget(self, agent: Agent) -> None:
+        """Drop what is known of an agent that is let go of."""
+        self._rests.pop(agent, None)
+
+
+class Quest:
+    """The search for an agent that answers one model call.
+
+    The caller asks `next` for a seat, makes the call, lets `hears` see what comes of it, and
+    reports to `ended` a call of which nobody has seen anything; and so on until it has an answer,
+    or until `next` gives None. `missed` are the seats that did not answer, and why: because they
+    failed, or because they rest.
+    """
+
+    def __init__(
+        self, reaching: Reaching, seats: Sequence[Seat], tell: Tell, *, order: int
+    ) -> None:
+        assert seats
+        self._reaching = reaching
+        self._clock = reaching.clock
+        self._seats = seats
+        # Somebody else can be asked only where there are several.
+        self._others = list(seats) if len(seats) > 1 else []
+        self._tell = tell
+        self._order = order
+        self.patience_s = seats[0].patience_s
+        self._began_at = self._clock.monotonic_s()
+        self._sent_at = self._began_at
+        self._tries: Counter[str] = Counter()
+        self._paused_until: dict[str, float] = {}
+        self._is_told = False
+        self._is_heard = False
+        self._has_asked_at_last = False
+        self._unasked: Seat | None = None
+        self._unasked_times = 0
+        self.is_waiting = False
+        self.missed: dict[str, Stopped] = {}
+
+    @property
+    def in_vain(self) -> Stopped:
+        """How the search ended if it has made no call: others know why, or there was no time."""
+        known = self.missed.get(self._seats[0].name)
+        return known or Stopped(
+            reason=StopReason.PROVIDER_ERROR,
+            detail=f"too many turns waited for agent {self._seats[0].name}; send the message again",
+        )
+
+    @property
+    def waited_s(self) -> float:
+        """How long after its beginning the search has made its last call."""
+        return self._sent_at - self._began_at
+
+    async def next(self) -> Seat | None:
+        """Return the seat to ask now, after waiting for it if need be. None: nobody is left who
+        could be asked in time."""
+        seat = await self._unasked_yet() or await self._other() or await self._waited_for()
+        if seat is not None:
+            self._sent_at = self._clock.monotonic_s()
+            self._tries[seat.name] += 1
+            self._is_heard = False
+            self._reaching.rest(seat).asks()
+        return seat
+
+    def hears(self, seat: Seat, event: AgentEvent) -> None:
+        """Take note that the seat's agent answers, when the first sign of that comes."""
+        if self._is_heard or isinstance(event, Spent):
+            return
+        if not isinstance(event, Stopped) or event.reason.is_finish:
+            self._is_heard = True
+            self._reaching.rest(seat).reached()
+            self._reaching.limit(seat).reached(sent_at=self._sent_at)
+
+    def ended(self, seat: Seat, stopped: Stopped) -> None:
+        """Take note of how a call ended of which nobody has seen anything."""
+        self.missed[seat.name] = stopped
+        rest = self._reaching.rest(seat)
+        if stopped.reason is StopReason.OUT_OF_DESCRIPTORS:
+            self._unasked = seat
+            self._tries[seat.name] -= 1
+            return
+        is_in_vain = stopped.reason in _IN_VAIN or stopped.status in _IN_VAIN_STATUS
+        if stopped.may_retry and stopped.status == TOO_MANY:
+            self._reaching.limit(seat).refused(stopped, sent_at=self._sent_at)
+        elif stopped.may_retry:
+            pause_s = max(rest.pause_s(self._tries[seat.name]), stopped.retry_after_s or 0.0)
+            self._paused_until[seat.name] = self._clock.monotonic_s() + pause_s
+        if stopped.may_retry or is_in_vain:
+            rest.failed(stopped, sent_at=self._sent_at, order=self._order)
+        elif stopped.reason not in _NOT_ASKED:
+            rest.reached()
+
+    async def _unasked_yet(self) -> Seat | None:
+        """Return a seat that we had no descriptor to ask, after a pause in which one may have
+        become free."""
+        seat, self._unasked = self._unasked, None
+        if seat is None:
+            return None
+        self._unasked_times += 1
+        since = self._clock.monotonic_s()
+        self.is_waiting = True
+        try:
+            pause_s = self._reaching.rest(seat).pause_s(self._unasked_times)
+            await self._clock.sleep(min(pause_s, _DESCRIPTOR_S))
+        finally:
+            self.is_waiting = False
+        self._began_at += self._clock.monotonic_s() - since
+        return seat
+
+    async def _other(self) -> Seat | None:
+        """Return the next of several seats that was not asked yet and can be asked at once."""
+        while self._others:
+            seat = self._others.pop(0)
+            if not self._reaching.rest(seat).is_resting and await self._goes_at_once(seat):
+                return seat
+            self._note_known(seat)
+        return None
+
+    async def _goes_at_once(self, seat: Seat) -> bool:
+        now = self._clock.monotonic_s()
+        for line in self._lines(seat):
+            if not await line.wait(self._order, until=now):
+                return False
+        return True
+
+    async def _waited_for(self) -> Seat | None:
+        """Wait until a seat may be asked that may still answer; the one that is free first."""
+        worth = [seat for seat in self._seats if self._is_worth_it(seat)]
+        if not worth:
+            return None
+        seat = min(worth, key=self._opens_at)
+        self.is_waiting = True
+        try:
+            may_go = await self._wait_for(seat)
+        finally:
+            self.is_waiting = False
+        if not may_go:
+            self._note_known(seat)
+        return seat if may_go else None
+
+    def _is_worth_it(self, seat: Seat) -> bool:
+        """Whether the seat was not asked yet, or may answer when it is asked again."""
+        if not self._tries[seat.name]:
+            return True
+        return self.patience_s > 0 and self.missed[seat.name].may_retry
+
+    async def _wait_for(self, seat: Seat) -> bool:
+        """Wait until the seat may be asked. False: the time is up."""
+        if not self.patience_s:
+            return True
+        until = self._began_at + self.patience_s
+        known = self.missed.get(seat.name) or self._known(seat)
+        if known is not None and known.retry_after_s is not None and self._opens_at(seat) > until:
+            # The server itself says that it is in vain. Whoever has not heard it asks once.
+            return not self._tries[seat.name]
+        rest, limit = self._reaching.rest(seat), self._reaching.limit(seat)
+        pause = partial(self._pause, self._paused_until.get(seat.name, 0.0))
+        for wait in (pause, partial(rest.line.wait, self._order)):
+            if not await self._in_time(wait, until, seat):
+                return self._may_ask_at_last(rest, until)
+        return await self._in_time(partial(limit.line.wait, self._order), until, seat)
+
+    def _may_ask_at_last(self, rest: Rest, until: float) -> bool:
+        """Whether to ask once more because the time is up just now, and the server may be back. A
+        search whose last call ended after its time has had that."""
+        is_just_now = self._clock.monotonic_s() <= until + _JUST_NOW_S
+        is_first = not self._has_asked_at_last
+        self._has_asked_at_last = True
+        return is_just_now and is_first and rest.may_be_asked_at_last
+
+    async def _in_time(self, wait: Wait, until: float, seat: Seat) -> bool:
+        """Wait for what may not come in time, and tell the person when it takes long."""
+        tell_at = self._began_at + TELL_AFTER_S
+        if not self._is_told and tell_at < until:
+            if await wait(until=tell_at):
+                return True
+            self._note_known(seat)
+            await self._tell_once()
+        return await wait(until=until)
+
+    async def _pause(self, instant: float, *, until: float) -> bool:
+        """Sleep until an instant, or until the time is up."""
+        left_s = min(instant, until) - self._clock.monotonic_s()
+        if left_s > 0:
+            await self._clock.sleep(left_s)
+        return instant <= until
+
+    async def _tell_once(self) -> None:
+        if self.missed:
+            self._is_told = True
+            await self._tell(next(iter(self.missed.values())))
+
+    def _lines(self, seat: Seat) -> tuple[WaitingLine, WaitingLine]:
+        return self._reaching.rest(seat).line, self._reaching.limit(seat).line
+
+    def _opens_at(self, seat: Seat) -> float:
+        """The instant before which the seat cannot be asked."""
+        paused_until = self._paused_until.get(seat.name, 0.0)
+        return max(paused_until, *(line.opens_at for line in self._lines(seat)))
+
+    def _known(self, seat: Seat) -> Stopped | None:
+        """What others have found out about a seat."""
+        return self._reaching.rest(seat).last or self._reaching.limit(seat).last
+
+    def _note_known(self, seat: Seat) -> None:
+        """Take over what others have found out about a seat that this search has not asked."""
+        known = self._known(seat)
+        if known is not None:
+            self.missed.setdefault(seat.name, known)
+
+
+def reach_after(before: Reach, quest: Quest, last: Stopped | None) -> Reach:
+    """Return what it took to get the answers of a turn, with one more search. `last` is how the
+    last call of the search ended."""
+    missed = [
+        Missed(agent=agent, reason=stopped.reason, detail=stopped.detail)
+        for agent, stopped in quest.missed.items()
+    ]
+    refused = last or next(reversed(quest.missed.values()), None)
+    return Reach(
+        missed=tuple(dict.fromkeys((*before.missed, *missed))),
+        waited_s=before.waited_s + (round(quest.waited_s) if missed else 0),
+        status=refused.status if refused else 0,
+        retry_after_s=math.ceil(refused.retry_after_s or 0) if refused else 0,
+    )

@@ -1,0 +1,1 @@
+"""Asks again who may speak and how often, and tells the operators what only they can mend."""

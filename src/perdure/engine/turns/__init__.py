@@ -1,0 +1,1 @@
+"""Runs turns, from the claim to the settlement."""

@@ -1,0 +1,62 @@
+"""What every runner works with."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.domain.prompt.bounds import Bounds
+from perdure.domain.turn.recovery import Policy
+from perdure.engine.foundation.leases import NodeLease
+from perdure.engine.foundation.thrift import Thrift
+from perdure.engine.models.budget import Budgets
+from perdure.engine.models.prompts import Prompts
+from perdure.engine.models.reaching import Reaching
+from perdure.engine.models.roster import Roster
+from perdure.engine.people.admission import Admission
+from perdure.engine.people.alarm import Alarm
+from perdure.engine.turns.errands import Afterwards
+from perdure.engine.turns.giving import Files
+from perdure.engine.turns.scribe import Flusher
+from perdure.engine.watching.feed import Feed
+from perdure.ports.records.history import Conversations
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.turns import Turns
+from perdure.ports.turns.wakes import Wakes
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    concurrent: int = 10_000
+    turn_timeout_s: float = 1800
+    steps_max: int = 50
+    bounds: Bounds = Bounds()
+    quota: Quota = NO_QUOTA
+    recovery: Policy = Policy()
+    queue_max: int = 100
+    drain_timeout_s: float = 30
+    delivery_expire_s: int = 86_400
+    has_titles: bool = False
+    idle_reset_ms: int = 0
+    media_bytes: int = 20_000_000
+    fetch_wait_s: float = 60
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    turns: Turns
+    admission: Admission
+    conversations: Conversations
+    prompts: Prompts
+    files: Files
+    roster: Roster
+    reaching: Reaching
+    flusher: Flusher
+    feed: Feed
+    clock: Clock
+    mint: Callable[[str], str]
+    limits: Limits
+    budgets: Budgets
+    wakes: Wakes
+    lease: NodeLease
+    afterwards: Afterwards
+    alarm: Alarm
+    thrift: Thrift

@@ -1,0 +1,58 @@
+"""What the gateway does by itself once a turn is over: find a title, make room."""
+
+import structlog
+
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Outcome
+from perdure.engine.models.roster import Seat
+from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.errands import Errands
+from perdure.ports.turns.turns import Claimed
+from perdure.ports.turns.wakes import Topic, Wakes
+
+log = structlog.get_logger("errands")
+
+
+class Afterwards:
+    """A title is sought after the first exchange of people's conversations; a summary when the
+    context has grown past the agent's mark. Neither is worth a turn: if the store does not take the
+    order now, the next turn gives it again."""
+
+    def __init__(self, errands: Errands, feed: Feed, *, has_titles: bool, wakes: Wakes) -> None:
+        self._errands = errands
+        self._feed = feed
+        self._has_titles = has_titles
+        self._wakes = wakes
+
+    async def turn_is_over(
+        self,
+        claimed: Claimed,
+        seat: Seat,
+        *,
+        queued: TurnQueued,
+        outcome: Outcome,
+        context_tokens: int,
+    ) -> None:
+        lease = claimed.lease
+        is_nameless = not claimed.has_title and queued.kind == TurnKind.MESSAGE
+        try:
+            recorded: list[Recorded] = []
+            if self._has_titles and is_nameless and outcome is Outcome.DONE:
+                recorded += await self._errands.entitle(
+                    lease.session, at=lease.turn, agent=seat.compact_agent or seat.name
+                )
+            if context_tokens > seat.compact_tokens:
+                recorded += await self._errands.compact(
+                    lease.session,
+                    keep_tokens=seat.offer.keep_tokens,
+                    agent=seat.compact_agent or seat.name,
+                )
+        except (Transient, Ambiguous) as error:
+            log.debug("an errand may not be sent", error=error.message, session=lease.session)
+            self._wakes.publish(Topic.TURNS)  # if it was, someone must run it
+            return
+        if recorded:
+            self._feed.publish_recorded(recorded)
+            self._wakes.publish(Topic.TURNS)

@@ -1,0 +1,67 @@
+"""Files that agents give: into the library first, then into the turn that gave them.
+
+If we die after the first step, the bytes and their row are there and belong to no message; the next
+attempt gives the file again, and only what a turn's journal names is ever sent.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from perdure.domain.errors import Transient
+from perdure.domain.ids import PrincipalId
+from perdure.domain.journal.attachments import NAME_MAX, file_name, given_in
+from perdure.domain.journal.events import Attachment, Recorded
+from perdure.domain.people.quotas import OverQuota
+from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
+from perdure.domain.text import storable
+from perdure.domain.turn.stream import File
+from perdure.engine.foundation.persist import persist
+from perdure.ports.records.media import NOT_WRITABLE, Media, MediaLibrary
+from perdure.ports.system.clock import Clock
+
+FILES_MAX: Final = 20
+log = structlog.get_logger("media")
+
+
+class Files:
+    def __init__(self, library: MediaLibrary, *, clock: Clock, bytes_max: int) -> None:
+        self._library = library
+        self._clock = clock
+        self._bytes_max = bytes_max
+
+    async def take(
+        self, file: File, principal: PrincipalId, *, so_far: Sequence[Recorded]
+    ) -> Attachment | str:
+        """The file as an attachment, or words that say why it is none."""
+        name = file_name(Attachment(name=storable(file.name)))[:NAME_MAX]
+        if len(file.data) > self._bytes_max:
+            return f"\n\n(The file {name} was not kept: it is over {self._bytes_max:,} bytes.)"
+        if len(given_in(so_far)) >= FILES_MAX:
+            return f"\n\n(The file {name} was not kept: a turn gives at most {FILES_MAX} files.)"
+        mime = kind_of(file.data[:HEAD_BYTES], name=name, declared=file.mime)
+        keep = partial(self._put, file.data, mime=mime, name=name, principal=principal)
+        media = await persist(keep, clock=self._clock)
+        if media is None:
+            return f"\n\n(The file {name} was not kept: this gateway cannot store files now.)"
+        return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
+
+    async def _put(
+        self, data: bytes, *, mime: str, name: str, principal: PrincipalId
+    ) -> Media | None:
+        """Return None where the folder may not be written to, or its person has all they may have:
+        only people can change that, and the turn must not wait for it."""
+        try:
+            return await self._library.put(
+                data, mime=mime, name=name, principal=principal, is_loose=False
+            )
+        except OverQuota as error:
+            log.info("a file of an agent's is not kept", error=error.message)
+            return None
+        except Transient as error:
+            if error.code != NOT_WRITABLE:
+                raise
+            log.warning("files cannot be stored", error=error.message)
+            return None

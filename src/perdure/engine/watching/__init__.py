@@ -1,0 +1,1 @@
+"""Tells those who watch a conversation what has become durable."""

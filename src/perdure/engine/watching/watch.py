@@ -1,0 +1,371 @@
+"""Watching: the store up to now, then what is published, with nothing between.
+
+A watcher subscribes first and reads the store after, so that what becomes durable meanwhile is seen
+at least once; the journal's gapless numbers and the offsets of text make it exactly once. Whenever
+the numbers do not fit (too slow, another node's turn), it reads the store again from its position.
+So it does when the conversation goes on in another session: the way there leads through the end of
+the one that was left, and through every session that was the live one in between.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+from perdure.domain.errors import NotFound, Transient
+from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import AssistantSaid, Recorded, ToolFinished, TurnSettled
+from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import after as standing_after
+from perdure.domain.turn.watching import (
+    ALL_SUBS,
+    Delta,
+    Leg,
+    Position,
+    Told,
+    has_seen_state,
+    missed_in,
+    state_of,
+    told_of,
+)
+from perdure.engine.watching.feed import Feed, Item, Published, Subscription
+from perdure.ports.gateway import Ended, Grown
+from perdure.ports.records.history import Archive, Conversations, Snapshot
+
+JOURNAL_PAGE = 500
+MOVES_PAGE = 100
+QUIET_S = 15.0
+# Multiples of it are spread evenly over a circle, however many there are.
+_GOLDEN: Final = (5**0.5 - 1) / 2
+LEFT = (
+    "the gateway is stopping before the answer is whole; the message is kept, and is answered "
+    "after the restart: repeat the call with the same Idempotency-Key to get that answer"
+)
+
+
+class Watchers:
+    def __init__(
+        self, feed: Feed, conversations: Conversations, archive: Archive, *, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: other nodes write to the store too, and their feeds are not heard here."""
+        self._is_shared = is_shared
+        self._numbers = count()
+        self._feed = feed
+        self._conversations = conversations
+        self._archive = archive
+        self._open: set[Subscription] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        for subscription in self._open:
+            subscription.nudge()
+
+    @contextmanager
+    def _subscribed(
+        self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
+    ) -> Iterator[Subscription]:
+        subscription = self._feed.subscribe(session, *conversations, looks_on=looks_on)
+        self._open.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._open.discard(subscription)
+            self._feed.unsubscribe(subscription)
+
+    async def conversation(
+        self, conversation: ConversationId, *, after: Position | None
+    ) -> AsyncGenerator[Sequence[Told], None]:
+        position = after
+        calls: dict[str, str] = {}
+        while not self._is_closed:
+            seen = (await self._conversations.snapshot(conversation)).view
+            linked = (seen.linked,) if seen.linked else ()
+            with self._subscribed(
+                seen.standing.session, conversation, *linked, looks_on=True
+            ) as subscription:
+                snapshot = await self._conversations.snapshot(conversation)
+                if snapshot.view.standing.session != seen.standing.session:
+                    continue
+                view = ConversationView(snapshot, calls)
+                async for told in self._catch_up(view, position):
+                    position = told[-1][0]
+                    yield told
+                while not (subscription.is_behind or self._is_closed):
+                    published = await subscription.next_published(QUIET_S)
+                    told = self._heard(view, published, subscription)
+                    if told:
+                        position = told[-1][0]
+                    if told or not published:
+                        yield told
+
+    def _heard(
+        self, view: "ConversationView", published: Sequence[Published], subscription: Subscription
+    ) -> list[Told]:
+        """What came, up to where something is missing."""
+        told: list[Told] = []
+        for each in published:
+            if view.has_missed(each):
+                subscription.fall_behind()
+                break
+            told += view.hear(each)
+        return told
+
+    async def _catch_up(
+        self, view: "ConversationView", seen: Position | None
+    ) -> AsyncIterator[list[Told]]:
+        """What happened since the position; then the present state and text, as far as new."""
+        offset = 0
+        async for leg in self._way(view, seen if seen and view.has_reached(seen) else None):
+            offset = leg.start.offset
+            async for recorded in self._read(leg):
+                news, offset = missed_in(leg, recorded, shown=offset, calls=view.calls)
+                if news:
+                    yield news
+        now = Position(view.generation, view.seq, ALL_SUBS, offset)
+        is_news = seen is None or not has_seen_state(seen, now)
+        state: list[Told] = [(now, state_of(view.standing))] if is_news else []
+        if present := state + view.begin_text(offset):
+            yield present
+
+    async def _way(self, view: "ConversationView", seen: Position | None) -> AsyncIterator[Leg]:
+        """From the position to the snapshot's end, through the sessions in between."""
+        now = Position(view.generation, view.seq)
+        at = seen or now
+        while at.generation < view.generation:
+            moves = await self._conversations.moves(
+                view.id, after=at.generation, upto=view.generation, limit=MOVES_PAGE
+            )
+            for move in moves:
+                yield Leg(at, move.left, move.left_seq)
+                at = Position(move.generation, move.seq)
+            if not moves:
+                at = now  # nobody has noted how it came here
+        yield Leg(at, view.standing.session, view.seq)
+
+    async def _read(self, leg: Leg) -> AsyncIterator[Recorded]:
+        """From the entry that the leg starts in, if some of its news may be unseen."""
+        after = leg.start.seq - (leg.start.sub < ALL_SUBS)
+        while after < leg.upto:
+            limit = min(JOURNAL_PAGE, leg.upto - after)
+            page = await self._archive.journal(leg.session, after=after, limit=limit)
+            for recorded in page:
+                yield recorded
+            after = page[-1].seq if page else leg.upto
+
+    async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
+        assert accepted.turn is not None
+        with self._subscribed(accepted.session, accepted.conversation) as subscription:
+            view = TurnView(accepted.turn)
+            view.is_sound = is_fresh
+            quiet_s = self._first_quiet_s()
+            while view.ended is None:
+                if not view.is_sound or subscription.is_behind:
+                    subscription.is_behind = False
+                    view.is_sound = True
+                    text = await self._read_turn(view, accepted.conversation)
+                elif items := await subscription.next(0 if self._is_closed else quiet_s):
+                    text = "".join([view.take(item) for item in items])
+                elif self._is_closed:
+                    raise Transient(LEFT, code="interrupted")
+                else:
+                    # Nothing was published here. Another node may be at work, if there are others.
+                    view.is_sound = not self._is_shared
+                    quiet_s = QUIET_S
+                    yield Grown()
+                    continue
+                if text or view.ended:
+                    yield Grown(text, view.ended)
+
+    def _first_quiet_s(self) -> float:
+        """Return how long a watcher waits before it looks up for the first time. Watchers that came
+        together do not look up together: on a shared store each of them reads then."""
+        return QUIET_S * (1 + next(self._numbers) * _GOLDEN % 1) / 2
+
+    async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> str:
+        exchange = await self._conversations.exchange(view.turn)
+        if not exchange:
+            raise NotFound(f"there is no turn {view.turn}")
+        snapshot = await self._conversations.snapshot(conversation)
+        running = snapshot.running
+        is_ours = running is not None and running.turn == view.turn
+        text = (running.message, running.text) if running and is_ours else None
+        return view.reread(exchange, text)
+
+
+class ConversationView:
+    """One watcher's picture of a conversation's live session. `calls` are the names of the open
+    calls it has heard of."""
+
+    def __init__(self, snapshot: Snapshot, calls: dict[str, str]) -> None:
+        self.id = snapshot.view.id
+        self.generation = snapshot.view.generation
+        self.standing: Standing = snapshot.view.standing
+        self.seq = snapshot.last_seq
+        self.calls = calls
+        self._said = set(snapshot.said)
+        self._running = snapshot.running
+        self._message: MessageId | None = None
+        self._length = 0
+
+    def has_reached(self, seen: Position) -> bool:
+        """False for positions of another database's life: such a watcher begins anew."""
+        return (seen.generation, seen.seq) <= (self.generation, self.seq)
+
+    def now(self) -> Position:
+        return Position(self.generation, self.seq, ALL_SUBS, self._length)
+
+    def begin_text(self, offset: int) -> list[Told]:
+        """The running message's text beyond what the watcher has."""
+        running = self._running
+        if running is None:
+            return []
+        self._message, self._length = running.message, len(running.text)
+        rest = running.text[offset:]
+        if not rest:
+            return []
+        delta = Delta(turn=running.turn, message=running.message, offset=offset, text=rest)
+        return [(self.now(), delta)]
+
+    def has_missed(self, published: Published) -> bool:
+        """Facts are told in order; what was not published in order is read from the journal."""
+        item = published.item
+        return isinstance(item, Recorded) and item.seq > self.seq + 1
+
+    def hear(self, published: Published) -> list[Told]:
+        """What this means here. Whoever stands where another has stood makes the same of it, so
+        that is worked out once for all of them."""
+        item = published.item
+        assert item is not None, "only the beginning of a line is empty"
+        stands = (
+            self.generation, self.seq, self._message, self._length, self.standing,
+            self._known(item),
+        )  # fmt: skip
+        meaning = published.meanings.get(stands)
+        if meaning is None:
+            told = self._take(item)
+            meaning = (told, self.seq, self._message, self._length, self.standing)
+            published.meanings[stands] = meaning
+        else:
+            told, self.seq, self._message, self._length, self.standing = meaning
+            self._remember(item)
+        return told
+
+    def _known(self, item: Item) -> str | bool:
+        """What else the meaning depends on."""
+        if isinstance(item, Delta):
+            return item.message in self._said
+        call = getattr(item.event, "call", None)
+        return self.calls.get(call, "") if call else ""
+
+    def _remember(self, item: Item) -> None:
+        match item:
+            case Recorded(event=AssistantSaid(message=message, calls=calls)):
+                self._said.add(message)
+                self.calls.update({call.id: call.name for call in calls})
+            case Recorded(event=ToolFinished(call=call)):
+                self.calls.pop(call, None)
+            case _:
+                pass
+
+    def _take(self, item: Item) -> list[Told]:
+        return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)
+
+    def _take_delta(self, delta: Delta) -> list[Told]:
+        if delta.message in self._said:
+            return []
+        if delta.message != self._message:
+            self._message, self._length = delta.message, 0
+        new = delta.text[max(self._length - delta.offset, 0) :]
+        if not new or delta.offset > self._length:
+            return []
+        told = Delta(turn=delta.turn, message=delta.message, offset=self._length, text=new)
+        self._length += len(new)
+        return [(self.now(), told)]
+
+    def _take_fact(self, recorded: Recorded) -> list[Told]:
+        if recorded.seq <= self.seq:
+            return []
+        self.seq = recorded.seq
+        if isinstance(recorded.event, AssistantSaid):
+            self._said.add(recorded.event.message)
+            if recorded.event.message != self._message:
+                self._length = 0
+        told, self._length = told_of(
+            recorded, generation=self.generation, shown=self._length, calls=self.calls
+        )
+        before, self.standing = self.standing, standing_after(self.standing, recorded.event)
+        if self.standing != before:
+            told.append((self.now(), state_of(self.standing)))
+        return told
+
+
+class TurnView:
+    """One turn's reply as it grows: its messages in order, joined by a blank line."""
+
+    def __init__(self, turn: TurnId) -> None:
+        self.turn = turn
+        self.ended: Ended | None = None
+        self.is_sound = True
+        self._texts: dict[str, str] = {}
+        self._told = 0
+        self._calls: AssistantSaid | None = None
+
+    def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> str:
+        """Begin from the store, telling only what has not been told."""
+        self._texts = {}
+        for recorded in events:
+            if isinstance(recorded.event, AssistantSaid):
+                self._said(recorded.event)
+        if running is not None and running[0] not in self._texts:
+            self._texts[running[0]] = running[1]
+        for recorded in events:
+            self._note_end(recorded)
+        return self._untold()
+
+    def take(self, item: Item) -> str:
+        if item.turn != self.turn:
+            return ""
+        if isinstance(item, Delta):
+            return self._take_delta(item)
+        if isinstance(item.event, AssistantSaid):
+            self._said(item.event)
+        self._note_end(item)
+        return self._untold()
+
+    def _said(self, said: AssistantSaid) -> None:
+        self._texts[said.message] = said.text
+        self._calls = said if said.calls else None
+
+    def _take_delta(self, delta: Delta) -> str:
+        text = self._texts.get(delta.message, "")
+        if delta.offset > len(text):
+            self.is_sound = False
+            return ""
+        new = delta.text[len(text) - delta.offset :]
+        if not new:
+            return ""
+        self._texts[delta.message] = text + new
+        if text.strip():  # the common case: one more piece of the message that grows
+            self._told += len(new)
+            return new
+        return self._untold()
+
+    def _untold(self) -> str:
+        reply = "\n\n".join(text for text in self._texts.values() if text.strip())
+        new = reply[self._told :]
+        self._told = max(self._told, len(reply))
+        return new
+
+    def _note_end(self, recorded: Recorded) -> None:
+        if isinstance(recorded.event, TurnSettled):
+            settled = recorded.event
+            self.ended = Ended(
+                outcome=settled.outcome,
+                reason=settled.reason,
+                detail=settled.detail,
+                usage=settled.usage,
+                calls=self._calls.calls if self._calls else (),
+                reach=settled.reach,
+            )

@@ -1,0 +1,1 @@
+"""Describes the ports through which answers go out."""

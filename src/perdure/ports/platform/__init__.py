@@ -1,0 +1,1 @@
+"""Describes what a chat platform must be able to do."""

@@ -1,0 +1,1 @@
+"""Describes time, randomness and file descriptors, as the rest may ask for them."""

@@ -1,0 +1,1 @@
+"""Describes the ports through which messages become turns and turns are run."""

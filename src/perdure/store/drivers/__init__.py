@@ -1,0 +1,1 @@
+"""Runs operations on SQLite and on PostgreSQL."""

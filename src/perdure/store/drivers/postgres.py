@@ -1,0 +1,314 @@
+"""PostgreSQL through asyncpg: the engine for several nodes.
+
+An operation is one transaction on one pooled connection. Row locks and unique keys make concurrent
+operations wait for each other; what loses a race is run again. Leases are measured with the
+server's clock only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
+
+from perdure.domain.errors import (
+    NO_FILES,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    Ambiguous,
+    Conflict,
+    Corrupt,
+    PerdureError,
+    Rejected,
+    Transient,
+)
+from perdure.ports.turns.turns import Piece
+from perdure.store import migrations
+from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
+from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Rows, Statement, rows, run
+
+T = TypeVar("T")
+RETRIES = 10
+COMMAND_S = 60
+MIGRATION_S = 86_400  # a large table takes what it takes, and so does waiting for the one at it
+_MIGRATION_LOCK = 0x7065726475726531  # any constant: one node migrates, the others wait
+
+
+class PostgresDialect:
+    name = "postgres"
+    is_exclusive = False
+    now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+    one_at_a_time = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+    # Text is in the order of some language, which knows no line feed.
+    begins = """
+        i.external_id IN (
+            SELECT CAST($1 AS TEXT) UNION ALL SELECT $1 || w.place FROM conversations w
+            WHERE w.adapter = 'http' AND (CAST($2 AS TEXT) IS NULL OR w.account = $2))
+        AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
+
+    # The column that holds the scope has the name of what it was first for.
+    _INDEX = """
+        INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
+        VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
+    _SEARCH = """
+        SELECT d.id, d.session_id, d.seq FROM searchable d
+        WHERE d.words  plainto_tsquery('simple', $1) AND d.id < $2
+          AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
+        ORDER BY d.id DESC LIMIT $4"""
+    # Arrays in, one statement for the flushes of many sessions.
+    _FLUSH = """
+        INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
+        SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text, p.prefix
+        FROM unnest(CAST($1 AS TEXT[]), CAST($2 AS BIGINT[]), CAST($3 AS TEXT[]),
+                    CAST($4 AS BIGINT[]), CAST($5 AS TEXT[]), CAST($6 AS TEXT[]),
+                    CAST($7 AS TEXT[]), CAST($8 AS BIGINT[]))
+             AS p (turn_id, attempt, message_id, start, text, prefix, session_id, epoch)
+        JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
+        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        RETURNING turn_id, attempt"""
+    _SHARE = """
+        SELECT id FROM sessions WHERE id = ANY (CAST($1 AS TEXT[])) ORDER BY id FOR SHARE"""
+
+    def index(self, message: Searchable) -> Op[None]:
+        recorded = message.recorded
+        yield from run(
+            self._INDEX,
+            recorded.session, recorded.seq, message.message, message.role, message.scope,
+            words_of(message.text[:INDEXED_TEXT_MAX]),
+        )  # fmt: skip
+
+    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
+        return (yield from rows(self._SEARCH, words_of(query), before or 2**62, scope, limit))
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+        """Locks the sessions first: an epoch that is checked must not move before the commit."""
+        if not pieces:
+            return set()
+        yield Statement(self._SHARE, ([p.lease.session for p in pieces],))  # type: ignore[arg-type]
+        columns = zip(
+            *(
+                (
+                    piece.lease.turn, piece.lease.attempt, piece.message, piece.start, piece.text,
+                    piece.origin.prefix, piece.lease.session, piece.lease.epoch,
+                )
+                for piece in pieces
+            ),
+            strict=True,
+        )  # fmt: skip
+        found = yield Statement(self._FLUSH, tuple(list(column) for column in columns))  # type: ignore[misc]
+        return {(turn, attempt) for turn, attempt in found}
+
+
+def translate(error: BaseException, *, committing: bool = False) -> PerdureError:
+    """The one place where PostgreSQL's failures become ours."""
+    match error:
+        case asyncpg.DiskFullError():
+            return Transient("the database's disk is full; nothing was stored", code="disk_full")
+        case asyncpg.DataError():
+            return Rejected("no database can hold this value; send valid Unicode without U+0000")
+        case asyncpg.IntegrityConstraintViolationError():
+            return Conflict(f"the store refused a write that breaks a rule: {error}")
+        case asyncpg.InvalidAuthorizationSpecificationError() | asyncpg.InvalidCatalogNameError():
+            return Rejected(f"PostgreSQL refuses the connection: {error}; check [store] url")
+        case (
+            asyncpg.PostgresConnectionError()
+            | OSError()
+            | asyncpg.InterfaceError()
+            | asyncpg.InternalClientError()
+        ):
+            if committing:
+                return Ambiguous(f"PostgreSQL went away during a commit ({error})")
+            return _unreached(error)
+        case (
+            asyncpg.OperatorInterventionError()
+            | asyncpg.InsufficientResourcesError()
+            # A stand-by answers so until it has taken over.
+            | asyncpg.ReadOnlySQLTransactionError()
+            # Another node has migrated; the next call asks again.
+            | asyncpg.InvalidCachedStatementError()
+        ):
+            return Transient(f"PostgreSQL cannot serve now: {error}")
+        case _:
+            return Corrupt(f"PostgreSQL answered in an unexpected way: {error}")
+
+
+def _unreached(error: BaseException) -> Transient:
+    if isinstance(error, OSError) and error.errno in NO_FILES:
+        return Transient(f"PostgreSQL was not asked: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
+
+
+_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
+
+class PostgresDriver:
+    """Connects, migrates and runs operations on one database."""
+
+    dialect = PostgresDialect()
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        backups: Path | None = None,
+        shipped: list[migrations.Migration] | None = None,
+        connections: int = 16,
+    ) -> None:
+        self._url = url
+        self._backups = backups
+        self._shipped = shipped or migrations.shipped("postgres")
+        self._connections = connections
+        self._pool: asyncpg.Pool | None = None
+
+    async def open(self, *, now_ms: int) -> list[migrations.Applied]:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=COMMAND_S,
+                reset=_nothing_to_reset,
+            )
+            async with self._pool.acquire() as connection:
+                return await self._migrate(connection, now_ms)
+        except _FOREIGN as error:
+            await self.close()
+            raise translate(error) from error
+        except PerdureError:
+            await self.close()
+            raise
+
+    async def _migrate(
+        self, connection: asyncpg.Connection, now_ms: int
+    ) -> list[migrations.Applied]:
+        """One node migrates while the others wait; each migration is one transaction."""
+        lock = "SELECT pg_advisory_lock($1)"
+        await connection.execute(lock, _MIGRATION_LOCK, timeout=MIGRATION_S)
+        try:
+            todo = await drive(connection, migrations.pending(self._shipped))
+            is_new = len(todo) == len(self._shipped)
+            applied = []
+            for migration in todo:
+                async with connection.transaction():
+                    copy = "" if is_new else await self._back_up(connection, migration)
+                    await connection.execute(migration.sql, timeout=MIGRATION_S)
+                    await drive(connection, migrations.record(migration, at=now_ms))
+                applied.append(migrations.Applied(migration.number, migration.name, is_new, copy))
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock($1)", _MIGRATION_LOCK)
+        return applied
+
+    async def _back_up(
+        self, connection: asyncpg.Connection, migration: migrations.Migration
+    ) -> str:
+        """Every table as it stands in this transaction, one binary COPY file each."""
+        if self._backups is None:
+            return ""
+        folder = self._backups / f"postgres.before-{migration.number:04d}"
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        tables = await connection.fetch(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
+        for (table,) in tables:
+            await connection.copy_from_table(
+                table, output=folder / table, format="binary", timeout=MIGRATION_S
+            )
+        return folder.name
+
+    async def shrink(self) -> None:
+        """Nothing is to be done: the caches are the server's."""
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    async def write(self, make: MakeOp[T]) -> T:
+        """Run an operation as one transaction. Cancelling the caller does not undo it."""
+        writing = asyncio.ensure_future(self._write(make))  # noqa: TID251 - `close` waits for it
+        writing.add_done_callback(_hear)
+        await asyncio.wait({writing})
+        return writing.result()
+
+    async def _write(self, make: MakeOp[T]) -> T:
+        for _ in range(RETRIES):
+            with contextlib.suppress(
+                RaceLost, asyncpg.DeadlockDetectedError, asyncpg.SerializationError
+            ):
+                return await self._transact(make)
+        raise NotRun("the store is too contended; try again")
+
+    async def _transact(self, make: MakeOp[T]) -> T:
+        committing = False
+        try:
+            async with self._connected() as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    result = await drive(connection, make())
+                except BaseException:
+                    await transaction.rollback()
+                    raise
+                committing = True
+                await transaction.commit()
+                return result
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            raise
+        except _FOREIGN as error:
+            raise translate(error, committing=committing) from error
+
+    async def read(self, make: MakeOp[T]) -> T:
+        """Run an operation on a snapshot of its own."""
+        try:
+            async with (
+                self._connected() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                return await drive(connection, make())
+        except _FOREIGN as error:
+            raise translate(error) from error
+
+    async def read_afresh(self, make: MakeOp[T]) -> T:
+        """The server keeps no picture of the past in a connection, so any of them will do."""
+        return await self.read(make)
+
+    async def has_room(self) -> bool:
+        """Nobody but the server knows its disk; it says so when that is full."""
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncpg.Connection]:
+        if self._pool is None:
+            raise NotRun("the store is closed")
+        async with self._pool.acquire() as connection:
+            try:
+                yield connection
+            except asyncpg.InternalClientError:
+                # It was cut while nobody used it, and has not quite noticed: nobody gets it again.
+                connection.terminate()
+                raise
+
+
+def _hear(writing: "asyncio.Task[T]") -> None:
+    """Take note of how a write ended: whoever asked for it may be cancelled and not wait for it."""
+    if not writing.cancelled():
+        writing.exception()
+
+
+async def _nothing_to_reset(_: asyncpg.Connection) -> None:
+    """An operation leaves nothing behind in its session: the usual questions after each would be
+    one more round trip."""
+
+
+async def drive(connection: asyncpg.Connection, op: Op[T]) -> T:
+    """Run an operation to its end on this connection, in whatever transaction is open."""
+    try:
+        statement = next(op)
+        while True:
+            found = await connection.fetch(statement.sql, *statement.values)
+            statement = op.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -1,0 +1,108 @@
+"""What SQLite says in its own words: full text, flushes, and how shared SQL reads here."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import apsw
+
+from perdure.domain.errors import Corrupt
+from perdure.ports.turns.turns import Piece
+from perdure.store import migrations
+from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
+from perdure.store.statement import Op, Rows, row, rows, run
+
+_LOCKING: Final = re.compile(r"(?<!\s)\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
+_PLACEHOLDER: Final = re.compile(r"\$(\d+)")
+
+
+class SqliteDialect:
+    name = "sqlite"
+    is_exclusive = True
+    # Holding the lock is the lease: measured from the end of time, it never runs out.
+    now_ms = "(9007199254740991 - 86400000)"
+    # There is one writer, so every transaction waits for every other.
+    one_at_a_time = "SELECT $1"
+    # Text is in the order of its bytes, so what begins alike stands together in the key.
+    begins = """
+        i.external_id >= $1 AND i.external_id < CAST($1 AS TEXT) || char(1114111)
+        AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
+
+    _INDEX_ROW = """
+        INSERT INTO searchable (session_id, seq, message_id, role)
+        VALUES ($1, $2, $3, $4)"""
+    _INDEX_TEXT = """
+        INSERT INTO search_index (rowid, scope, text) VALUES (last_insert_rowid(), $1, $2)"""
+    _SEARCH = """
+        SELECT d.id, d.session_id, d.seq
+        FROM search_index i JOIN searchable d ON d.id = i.rowid
+        WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
+    _FLUSH = """
+        INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
+        SELECT $1, $2, $3, $4, $5, $6 FROM sessions WHERE id = $7 AND epoch = $8
+        ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        RETURNING turn_id, attempt"""
+
+    def index(self, message: Searchable) -> Op[None]:
+        recorded = message.recorded
+        yield from run(
+            self._INDEX_ROW, recorded.session, recorded.seq, message.message, message.role
+        )
+        scope, text = _word(message.scope), words_of(message.text[:INDEXED_TEXT_MAX])
+        yield from run(self._INDEX_TEXT, scope, text)
+
+    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
+        words = " ".join(f'text:"{word}"' for word in words_of(query).split())
+        if not words:
+            return []
+        if scope is not None:
+            words = f'scope:"{_word(scope)}" {words}'
+        return (yield from rows(self._SEARCH, words, before or 2**62, limit))
+
+    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+        written: set[tuple[str, int]] = set()
+        for piece in pieces:
+            lease = piece.lease
+            found = yield from row(
+                self._FLUSH,
+                lease.turn, lease.attempt, piece.message, piece.start, piece.text,
+                piece.origin.prefix, lease.session, lease.epoch,
+            )  # fmt: skip
+            if found is not None:
+                written.add((found[0], found[1]))
+        return written
+
+
+def _word(scope: str) -> str:
+    """An id as one word of the tokenizer's."""
+    return scope.replace("_", "")
+
+
+@cache
+def in_sqlite(sql: str) -> str:
+    """Drop what only PostgreSQL needs; insist on placeholders in order of first use."""
+    used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
+    assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
+    return _LOCKING.sub("", sql)
+
+
+def insist_on_references(connection: apsw.Connection, migration: migrations.Migration) -> None:
+    """Raise `Corrupt` if a migration that made tables anew has left rows that refer to nothing."""
+    if "DROP TABLE" not in migration.sql:
+        return
+    broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if broken is not None:
+        raise Corrupt(
+            f"migration {migration.number} finds rows of {broken[0]} that refer to nothing in "
+            f"{broken[2]}; nothing was changed: restore a backup"
+        )
+
+
+def schema_in_sqlite(migration: migrations.Migration) -> str:
+    if not migration.is_shared:
+        return migration.sql
+    text = migration.sql.replace("BIGINT", "INTEGER").replace(
+        ") /* keyed */;", ") STRICT, WITHOUT ROWID;"
+    )
+    return re.sub(r"^\);", ") STRICT;", text, flags=re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Accepts updates: one transaction from what a person did to what it becomes."""

@@ -1,0 +1,258 @@
+"""Accept: one transaction from a platform's update to what it becomes.
+
+Two deliveries of one update at the same instant meet at the inbox's key: the second waits for the
+first to commit, loses, runs again and finds it. The conversation and the session are locked before
+anything is decided.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from perdure.domain.delivery import HEARD, Step
+from perdure.domain.errors import Conflict
+from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
+from perdure.domain.inbound.commands import RESTART, given
+from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.journal.events import (
+    AnyEvent,
+    CommandTaken,
+    MessageJoined,
+    Recorded,
+    SteerAccepted,
+)
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.outcomes import Outcome
+from perdure.domain.people.menu import Menu
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.domain.turn.recovery import CONTINUE, DROP, IDLE, SUSPENDED
+from perdure.domain.turn.turn import State
+from perdure.ports.turns.inbox import Reception
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations import journal, stickers
+from perdure.store.operations.accepting import amending
+from perdure.store.operations.commands import rotation, taking
+from perdure.store.operations.commands.line import SAYING
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.delivery.outbox import Line, Words, put, put_unless_read
+from perdure.store.operations.people import quotas
+from perdure.store.operations.sessions import places, recency
+from perdure.store.operations.setting import Fresh, OpenTurn, Setting, Stamp
+from perdure.store.operations.turns import queueing
+from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turns.recovery import requeue
+from perdure.store.statement import Op, RaceLost, exists, many, one
+
+# Finds an update that was accepted before.
+_KNOWN = """
+    SELECT digest, conversation_id, session_id, turn_id, message_id FROM inbox
+    WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4"""
+# Keeps that an update was accepted, unless its twin was meanwhile.
+_REMEMBER = """
+    INSERT INTO inbox (external_id, adapter, account, kind, digest, conversation_id, session_id,
+                       turn_id, message_id, principal_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING message_id"""
+# Reads the turns of a session that are not over, in the order of its line.
+_OPEN_TURNS = """
+    SELECT id, state, attempts, asked_at, kind, alive_at, album, principal_id FROM turns
+    WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
+# Tells whether a turn has ended another one: that was settled at the instant at which it came.
+_SUPERSEDED = """
+    SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
+      AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
+_CHOSEN: Final = {CONTINUE: Effect.CONTINUED, DROP: Effect.DROPPED}
+DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
+
+
+class _Known(NamedTuple):
+    digest: str
+    conversation: ConversationId
+    session: SessionId
+    turn: TurnId | None
+    message: MessageId
+
+
+def accept(  # noqa: PLR0913 - everything an update may meet
+    dialect: Dialect,
+    update: Update,
+    fresh: Fresh,
+    stamp: Stamp,
+    *,
+    menu: Menu,
+    queue_max: int,
+    may_begin: bool,
+    quota: Quota = NO_QUOTA,
+) -> Op[Reception]:
+    """Accept an update, or recall what came of it before. With `may_begin` a turn that nothing is
+    before is claimed as well: one commit less."""
+    known = yield from recalled(update)
+    if known is not None:
+        return Reception(accepted=known)
+    place = yield from places.resolve(update, stamp)
+    if place.via is not None:
+        # The one who linked the two conversations is the same person in both.
+        update = msgspec.structs.replace(update, principal=place.principal)
+    worded = yield from stickers.with_words(update)
+    open_turns = yield from many(OpenTurn, _OPEN_TURNS, place.session)
+    is_free = not place.is_successor and place.hold_until is None
+    setting = Setting(
+        dialect, stamp, fresh, worded, place, open_turns, menu, queue_max, may_begin and is_free
+    )._replace(quota=quota)
+    if rotation.is_idle(setting):
+        received = yield from _begin_anew(setting)
+    else:
+        received = yield from _take(setting)
+    accepted = received.accepted
+    yield from _mark(setting, accepted)
+    if place.is_successor and accepted.turn is not None:
+        about = fresh.turn if accepted.turn == fresh.turn else None
+        told = yield from notice(place.session, about, SUSPENDED, stamp)
+        received = Reception(accepted=_with(accepted, told))
+    yield from remember(update, received.accepted, stamp)
+    yield from quotas.count_message(update.principal, update)
+    yield from recency.touch_conversation(
+        place.via or place.conversation,
+        at=stamp.at,
+        is_listed=update.is_listed,
+        label=update.label,
+        kind=update.place_kind,
+    )
+    if received.claimed is None:
+        yield from recency.touch_session(accepted.session, at=stamp.at)
+    return received
+
+
+def _mark(setting: Setting, accepted: Accepted) -> Op[None]:
+    """Mark a message as heard: nothing else tells people on a platform so while an answer is being
+    written."""
+    waits = accepted.effect is Effect.QUEUED and accepted.queue_position > 0
+    is_heard = waits or accepted.effect is Effect.STEERED
+    if not setting.update.place_kind or accepted.command or not is_heard:
+        return
+    conversation = setting.place.via or setting.conversation
+    line = Line(conversation, accepted.session, None, setting.fresh.message)
+    yield from put(line, [Words(HEARD, Step.REACT)], setting.stamp)
+
+
+def _take(setting: Setting) -> Op[Reception]:
+    """Take a message as a command, the answer to a question of ours, or something to say."""
+    update = setting.update
+    if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
+        return Reception(accepted=(yield from amending.take(setting)))
+    command = given(update.text) if update.takes_commands else None
+    if command is not None:
+        return (yield from taking.take(setting, command))
+    choice = _chosen(update, setting.open_turns)
+    if choice is not None:
+        return Reception(accepted=(yield from _answer(setting, choice)))
+    return (yield from queueing.take(setting))
+
+
+def _begin_anew(setting: Setting) -> Op[Reception]:
+    """Take the message in a new session, since nobody has said anything for as long as was
+    configured, and tell the people so."""
+    left, session = yield from rotation.rotate_idle(setting)
+    stamp = setting.stamp
+    told = yield from notice(session, None, IDLE, stamp)
+    place = places.new(setting.conversation, session, setting.update)
+    before = setting.place
+    place = place._replace(
+        last_seq=told[-1].seq, agent=before.agent, persona=before.persona, via=before.via
+    )
+    received = yield from _take(setting._replace(place=place, open_turns=(), may_begin=False))
+    recorded = (*left, *told, *received.accepted.recorded)
+    return Reception(accepted=msgspec.structs.replace(received.accepted, recorded=recorded))
+
+
+def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
+    return msgspec.structs.replace(accepted, recorded=(*accepted.recorded, *more))
+
+
+def _chosen(update: Update, open_turns: Sequence[OpenTurn]) -> tuple[TurnId, str] | None:
+    """Return the turn we asked about and the word that answers, if this message is such an
+    answer."""
+    asked = [turn.id for turn in open_turns if turn.state == State.INTERRUPTED and turn.asked_at]
+    word = update.text.strip().lower() if asked else ""
+    # What somebody else has written is no answer to what we have asked.
+    may_answer = update.kind is UpdateKind.MESSAGE and not update.is_forwarded
+    is_answer = word in (CONTINUE, DROP) and may_answer
+    return (asked[0], word) if is_answer else None
+
+
+def _answer(setting: Setting, choice: tuple[TurnId, str]) -> Op[Accepted]:
+    """Continue or drop what was interrupted. A choice is a recorded command, not text for the
+    model."""
+    turn, word = choice
+    stamp, message = setting.stamp, setting.fresh.message
+    found = yield from locked(turn)
+    assert found is not None
+    if word == CONTINUE:
+        reply, effect = "Going on.", Effect.CONTINUED
+        recorded = yield from requeue(turn, stamp)
+    else:
+        reply, effect = "Dropped. What was said so far is kept.", Effect.DROPPED
+        recorded = yield from end_turn(turn, found, DROPPED, stamp)
+    taken = CommandTaken(
+        command=word, arguments="", by=setting.update.principal, message=message, reply=reply
+    )
+    recorded += yield from journal.append(found.session, [taken], at=stamp.at)
+    yield from put_unless_read(found.session, turn, message, Words(reply), stamp)
+    resumed = turn if word == CONTINUE else None
+    return queueing.accepted(setting, resumed, effect, recorded, command=word, reply=reply)
+
+
+def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
+    """Keep what an update became, under its identity."""
+    address = update.address
+    is_first = yield from exists(
+        _REMEMBER,
+        update.external_id, address.adapter, address.account, update.kind, update.digest(),
+        accepted.conversation, accepted.session, accepted.turn, accepted.message,
+        update.principal, stamp.at,
+    )  # fmt: skip
+    if not is_first:
+        raise RaceLost  # its twin committed meanwhile: run again, and find it
+
+
+def recalled(update: Update) -> Op[Accepted | None]:
+    """Return what came of an update when it was accepted, if it was before."""
+    address = update.address
+    known = yield from one(
+        _Known, _KNOWN, update.external_id, address.adapter, address.account, update.kind
+    )
+    if known is None:
+        return None
+    if known.digest != update.digest():
+        raise Conflict(
+            "another message was already accepted under this id; use a new id for a new message",
+            code="id_conflict",
+        )
+    said = [recorded.event for recorded in (yield from journal.of_message(known.message))]
+    taken = next((event for event in said if isinstance(event, CommandTaken)), None)
+    return Accepted(
+        conversation=known.conversation,
+        session=known.session,
+        turn=known.turn,
+        message=known.message,
+        is_duplicate=True,
+        effect=(yield from _effect(said, taken, known.turn)),
+        command=taken.command if taken else "",
+        reply=taken.reply if taken else "",
+    )
+
+
+def _effect(
+    said: Sequence[AnyEvent], taken: CommandTaken | None, turn: TurnId | None
+) -> Op[Effect]:
+    """Return what accepting it did, as the journal tells."""
+    if taken is not None and (turn is None or taken.command not in SAYING):
+        is_restart = taken.command == RESTART and (yield from taking.was_followed(taken))
+        return Effect.RESTARTING if is_restart else _CHOSEN.get(taken.command, Effect.COMMANDED)
+    if any(isinstance(event, SteerAccepted) for event in said):
+        return Effect.STEERED
+    if any(isinstance(event, MessageJoined) for event in said):
+        return Effect.JOINED
+    has_ended_one = yield from exists(_SUPERSEDED, turn, Outcome.SUPERSEDED)
+    return Effect.SUPERSEDED if has_ended_one else Effect.QUEUED

@@ -1,0 +1,112 @@
+"""What somebody sends to a place from elsewhere.
+
+It waits in the line of the place's live session, as a turn that is said without asking a model. So
+it is delivered like any answer, in order, once, and through crashes; people find it in the history,
+and the model knows of it afterwards.
+"""
+
+import msgspec
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.errors import Rejected
+from perdure.domain.ids import PrincipalId
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.kinds import TurnKind, UpdateKind
+from perdure.domain.turn.recovery import SUSPENDED
+from perdure.ports.people.places import Sending, Sent
+from perdure.store.operations.accepting import accept
+from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.people import principals
+from perdure.store.operations.sessions import destinations, places, recency
+from perdure.store.operations.setting import Fresh, Place, Stamp
+from perdure.store.operations.turns.line import queue_turn
+from perdure.store.operations.turns.queueing import queue_full
+from perdure.store.statement import Op, one
+
+# Finds the address that a turn is answered at.
+_SENT_TO = f"""
+    SELECT {ADDRESS}
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+# Counts the turns that wait in a session's line.
+_WAITING = """
+    SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL AND attempts = 0"""
+
+
+def send(sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int) -> Op[Sent]:
+    """Queue a text for a place, once: the sender's own id stands for the text and the place
+    together."""
+    key = Update(
+        address=Address(adapter=HTTP, account=sending.by.id, place=""),
+        external_id=sending.external_id,
+        kind=UpdateKind.SENT,
+        principal=sending.by.id,
+        text=sending.text,
+        target=sending.to,
+    )
+    known = yield from accept.recalled(key)
+    if known is not None:
+        return Sent(accepted=known, address=(yield from _sent_to(known)))
+    if not sending.by.is_operator and sending.to != destinations.HOME:
+        raise Rejected(
+            "only operators send to any place; you may send to `home`, your home conversation",
+            code="forbidden",
+        )
+    address, is_known = yield from destinations.find(sending)
+    owner = sending.by.id if is_known else (yield from _owner(address, stamp))
+    addressed = msgspec.structs.replace(key, address=address, principal=owner)
+    place = yield from places.resolve(addressed, stamp)
+    yield from _insist_on_room(place, queue_max)
+    recorded = yield from _queue(sending, place, fresh, stamp)
+    accepted = Accepted(
+        conversation=place.conversation,
+        session=place.session,
+        turn=fresh.turn,
+        message=fresh.message,
+        recorded=tuple(recorded),
+    )
+    yield from accept.remember(key, accepted, stamp)
+    conversation = place.via or place.conversation
+    yield from recency.touch_conversation(conversation, at=stamp.at, is_listed=True)
+    return Sent(accepted=accepted, address=address.name)
+
+
+def _sent_to(accepted: Accepted) -> Op[str]:
+    address = yield from one(address_of, _SENT_TO, accepted.turn)
+    assert address is not None
+    return address.name
+
+
+def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
+    """Return who owns a place in which nobody has spoken yet. Whoever does first takes the
+    conversation over; where a place has its person's id it is theirs from the beginning."""
+    name = f"{address.adapter}:{address.place}"
+    owner = yield from principals.ensure(
+        PrincipalId(stamp.mint("prn")), name, "member", at=stamp.at
+    )
+    return owner.id
+
+
+def _insist_on_room(place: Place, queue_max: int) -> Op[None]:
+    waiting = yield from one(int, _WAITING, place.session)
+    assert waiting is not None, "a count is always one row"
+    if waiting >= queue_max:
+        raise queue_full(waiting)
+
+
+def _queue(sending: Sending, place: Place, fresh: Fresh, stamp: Stamp) -> Op[list[Recorded]]:
+    queued = TurnQueued(
+        turn=fresh.turn,
+        message=fresh.message,
+        text="",
+        kind=TurnKind.SENT,
+        answer=sending.text,
+        by=sending.by.id,
+        via=place.via,
+    )
+    recorded = yield from queue_turn(place.session, queued, stamp)
+    if place.is_successor:
+        recorded += yield from notice(place.session, fresh.turn, SUSPENDED, stamp)
+    return recorded

@@ -1,0 +1,1 @@
+"""Keeps the outbox: parts, their receipts and doubts, notices, and what could not be delivered."""

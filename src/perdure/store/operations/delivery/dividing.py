@@ -1,0 +1,81 @@
+"""Makes several parts of one whose text turned out to be too long for its platform."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perdure.domain.delivery import DELETIONS, REPLY, PartState
+from perdure.domain.ids import ConversationId, PartId, SessionId, TurnId
+from perdure.domain.waits import AT_ONCE
+from perdure.store.operations.delivery.outbox import Line, Words, put, record
+from perdure.store.operations.delivery.part_rows import choices_of, progress_of
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, many, one, run
+
+# Reads what a part that is to be divided belongs to, and its last neighbour.
+_WHOLE = """
+    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices, o.place_in_line,
+           (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
+    FROM outbox o WHERE o.id = $1"""
+# Locks the bubbles of a turn that are to be taken away, and can show what does not fit elsewhere
+# instead.
+_SPARE = """
+    SELECT d.id, d.place_in_line FROM outbox d JOIN outbox b ON b.id = d.target
+    WHERE d.message_id = $1 AND d.step = 'delete' AND d.state = 'pending' AND b.step = 'bubble'
+    ORDER BY b.part FOR UPDATE OF d"""
+# Shows words in a bubble that was to be taken away.
+_SHOW_IN = """
+    UPDATE outbox SET step = 'edit', text = $1, message_id = $2, part = $3 WHERE id = $4"""
+# Leaves a part with the first of its words, and without buttons.
+_SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
+
+
+class _Whole(NamedTuple):
+    """Holds what a part belongs to that is to be divided. `last` is its message's last part."""
+
+    conversation: ConversationId
+    session: SessionId
+    turn: TurnId | None
+    message: str
+    choices: str
+    place: int
+    last: int
+
+
+class _Spare(NamedTuple):
+    """Names the deletion of a bubble, and its place in line."""
+
+    id: PartId
+    place: int
+
+
+def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
+    """Make several parts of a text that turned out to be too long for its platform. What does not
+    fit takes the place of bubbles that would be taken away, or stands directly behind, with the
+    buttons: what was put into the line meanwhile comes after all of it."""
+    whole = yield from one(_Whole, _WHOLE, part)
+    assert whole is not None
+    at = stamp.at
+    yield from record(
+        part, PartState.PENDING, receipt="", error="", due_at=AT_ONCE, at=at, attempt=attempt
+    )
+    now = yield from progress_of(part)
+    if now is None or now.state != PartState.PENDING:
+        return  # it was withdrawn meanwhile
+    yield from run(_SHORTEN, texts[0], part)
+    rest, last, place = list(texts[1:]), whole.last, whole.place
+    for bubble in (yield from _spare_of(whole))[: len(rest)]:
+        last += 1
+        place = max(place, bubble.place)
+        yield from run(_SHOW_IN, rest.pop(0), whole.message, last, bubble.id)
+    words = [Words(text) for text in rest]
+    if words:
+        words[-1] = words[-1]._replace(choices=choices_of(whole.choices))
+    line = Line(whole.conversation, whole.session, whole.turn, whole.message)
+    yield from put(line, words, stamp, first=last + 1, behind=place)
+
+
+def _spare_of(whole: _Whole) -> Op[list[_Spare]]:
+    """Return the bubbles that can show what does not fit into the final words of a turn."""
+    if whole.message != f"{whole.turn}{REPLY}":
+        return []
+    return (yield from many(_Spare, _SPARE, f"{whole.turn}{DELETIONS}"))

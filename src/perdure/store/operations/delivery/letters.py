@@ -1,0 +1,124 @@
+"""Dead letters: what came in and broke us, kept whole."""
+
+from typing import Any, NamedTuple
+
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.journal.records import LETTER, PartView
+from perdure.ports.people.access import Letter
+from perdure.ports.records.history import Arrival
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, exists, many, one, run
+
+PAYLOAD_MAX = 100_000
+LETTERS_MAX = 1_000
+# Keeps what could not be taken, once.
+_PARK = """
+    INSERT INTO letters (id, external_id, adapter, account, kind, payload, error, state, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'parked', $8)
+    ON CONFLICT (external_id, adapter, account, kind) DO NOTHING"""
+# Removes old letters of an account: anybody can send what cannot be read.
+_FORGET = """
+    DELETE FROM letters WHERE adapter = $1 AND account = $2 AND at <= (
+        SELECT l.at FROM letters l WHERE l.adapter = $1 AND l.account = $2
+        ORDER BY l.at DESC LIMIT 1 OFFSET $3)"""
+# Names the columns of a `_Row`.
+_COLUMNS = "id, adapter, account, external_id, payload, error, state, at"
+# Reads a page of the letters that are parked, the newest first.
+_PAGE = f"""
+    SELECT {_COLUMNS} FROM letters WHERE state = 'parked' AND (at < $1 OR (at = $1 AND id < $2))
+    ORDER BY at DESC, id DESC LIMIT $3"""
+# Reads the newest letter that has this id, or came under it, and how it came.
+_OF = f"""
+    SELECT kind, {_COLUMNS} FROM letters
+    WHERE id = $1 OR external_id = $1 ORDER BY at DESC LIMIT 1"""
+# Reads one letter.
+_ONE = f"SELECT {_COLUMNS} FROM letters WHERE id = $1"
+# Ends a letter that is parked.
+_END = "UPDATE letters SET state = $1 WHERE id = $2 AND state = 'parked' RETURNING id"
+
+
+class _Row(NamedTuple):
+    """Holds a letter."""
+
+    id: str
+    adapter: str
+    account: str
+    external_id: str
+    payload: str
+    error: str
+    state: str
+    at: int
+
+
+def is_letter(any_id: str) -> bool:
+    """Tell whether this is the id of a letter."""
+    return any_id.startswith("ltr_")
+
+
+def page(at: int, last: str, limit: int) -> Op[list[PartView]]:
+    """Return letters that are parked and older than this one, the newest first."""
+    return [_view(found) for found in (yield from many(_Row, _PAGE, at, last, limit))]
+
+
+def get(letter: str) -> Op[PartView]:
+    """Return one letter."""
+    found = yield from one(_Row, _ONE, letter)
+    if found is None:
+        raise NotFound(f"there is no letter {letter}; `perdure parked list` shows what is parked")
+    return _view(found)
+
+
+def of(any_id: str) -> Op[tuple[Arrival, PartView] | None]:
+    """Return the letter with this id, or that came under it; and how it came."""
+    return (yield from one(_arrived, _OF, any_id))
+
+
+def _arrived(kind: str, *columns: Any) -> tuple[Arrival, PartView]:
+    """Return the letter that a row of `_OF` holds, and how it came."""
+    found = _Row(*columns)
+    arrival = Arrival(
+        adapter=found.adapter,
+        account=found.account,
+        external_id=found.external_id,
+        kind=kind,
+        at=found.at,
+    )
+    return arrival, _view(found)
+
+
+def end(letter: str, state: str) -> Op[PartView]:
+    """End a letter: it was taken after all, or nobody wants it any more."""
+    if not (yield from exists(_END, state, letter)):
+        known = yield from get(letter)
+        raise Conflict(f"letter {letter} is {known.state} already", code="not_parked")
+    return (yield from get(letter))
+
+
+def _view(found: _Row) -> PartView:
+    """Return a letter as it is shown among the parts."""
+    return PartView(
+        id=found.id,
+        message=found.external_id,
+        turn=None,
+        part=0,
+        adapter=found.adapter,
+        state=found.state,
+        attempts=0,
+        receipt="",
+        error=found.error,
+        text=found.payload,
+        step=LETTER,
+        at=found.at,
+        address=f"{found.adapter}:{found.account}",
+    )
+
+
+def park(letter: Letter, stamp: Stamp) -> Op[None]:
+    """Keep what could not be taken, and forget old letters."""
+    where = letter.address
+    yield from run(
+        _PARK,
+        stamp.mint("ltr"), letter.external_id, where.adapter, where.account, letter.kind,
+        letter.payload[:PAYLOAD_MAX], letter.error, stamp.at,
+    )  # fmt: skip
+    yield from run(_FORGET, where.adapter, where.account, LETTERS_MAX)

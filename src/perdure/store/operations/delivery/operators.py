@@ -1,0 +1,52 @@
+"""Telling those who run the gateway, in the conversations they have chosen for it."""
+
+from typing import NamedTuple
+
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
+from perdure.domain.journal.events import NoticePosted, Recorded
+from perdure.store.operations import journal
+from perdure.store.operations.delivery.outbox import Words, put_unless_read
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, many, one
+
+# Finds the role of a person.
+_ROLE = "SELECT role FROM principals WHERE id = $1"
+# Finds the operators' home conversations. What is linked goes on in the session of another
+# conversation.
+_HOMES = """
+    SELECT DISTINCT c.id, COALESCE(l.session_id, c.session_id)
+    FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
+    LEFT JOIN conversations l ON l.id = c.linked_id
+    WHERE p.role = 'operator' ORDER BY c.id LIMIT 10"""
+
+
+class Home(NamedTuple):
+    """A conversation in which an operator is told things, and the session that is live there."""
+
+    conversation: ConversationId
+    session: SessionId
+
+
+def is_operator(principal: PrincipalId) -> Op[bool]:
+    """Tell whether this person runs the gateway."""
+    return (yield from one(str, _ROLE, principal)) == "operator"
+
+
+def homes() -> Op[list[Home]]:
+    """Return the operators' home conversations."""
+    return (yield from many(Home, _HOMES))
+
+
+def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Recorded]]:
+    """Tell all operators, but not in the conversation `but`."""
+    recorded: list[Recorded] = []
+    for home in (yield from homes()):
+        if home.conversation == but:
+            continue
+        message = MessageId(stamp.mint("msg"))
+        posted = NoticePosted(message=message, text=text)
+        recorded += yield from journal.append(home.session, [posted], at=stamp.at)
+        yield from put_unless_read(
+            home.session, None, message, Words(text), stamp, to=home.conversation
+        )
+    return recorded

@@ -1,0 +1,227 @@
+"""What one turn says, as parts: bubbles while it grows, what goes ahead of the rest, the final
+words, and taking all of it back.
+
+What a turn has shown is changed or taken away again by parts of other kinds, which wait in the same
+line: a part that is on its way when its turn is taken back is shown, gets its receipt, and is then
+deleted by it; the final words wait for a bubble's first ones.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple
+
+from perdure.domain.address import HTTP
+from perdure.domain.delivery import AHEAD, BUBBLES, DELETIONS, REPLY, PartState, Step, rest_of
+from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
+from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.transcript import joined, reply_text
+from perdure.ports.delivery.outbox import Bubble
+from perdure.ports.turns.turns import Lease
+from perdure.store.operations import journal
+from perdure.store.operations.delivery import part_rows
+from perdure.store.operations.delivery.outbox import (
+    APART,
+    Line,
+    Words,
+    conversation_of,
+    is_clear,
+    put,
+    with_answered,
+)
+from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, many, one, run
+
+# Reads and locks the parts of a message, in their order.
+_OF_MESSAGE = """
+    SELECT id, part, target, state, text, conversation_id, session_id FROM outbox
+    WHERE message_id = $1 ORDER BY part FOR UPDATE"""
+# Notes that a bubble of this node was never shown.
+_FORGET_BUBBLE = """
+    UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
+    WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
+# Reads one part of a message.
+_BUBBLE = PART + "WHERE o.message_id = $1 AND o.part = $2"
+# Puts a bubble that was not shown behind everything in its line, and marks it as being sent.
+_OPEN_AGAIN = f"""
+    UPDATE outbox SET state = 'attempting', attempts = attempts + 1, text = $1, node_id = $2,
+                      changed_at = $3,
+                      place_in_line = (SELECT MAX(l.place_in_line) + {APART} FROM outbox l
+                                       WHERE l.conversation_id = outbox.conversation_id)
+    WHERE id = $4"""
+# Finds the adapter by which a turn is answered.
+_ANSWERED_BY = """
+    SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+# What may be, or become, visible to people.
+_MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
+
+
+class _Placed(NamedTuple):
+    """Holds a part of a message. `number` counts them; `target` is the part that it changes."""
+
+    id: PartId
+    number: int
+    target: PartId | None
+    state: str
+    text: str
+    conversation: ConversationId
+    session: SessionId
+
+
+def put_reply(
+    session: SessionId,
+    turn: TurnId,
+    parts: Sequence[str],
+    files: Sequence[MediaId],
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
+) -> Op[None]:
+    """Put down the final words of a turn: each takes the place of the bubble that showed it so far,
+    if there is one; bubbles that are left over go away, files come last. What went ahead stands."""
+    ahead = yield from went_ahead(turn)
+    stands = sum(takewhile(bool, map(eq, ahead, parts)))
+    shown = yield from _parts_of(f"{turn}{BUBBLES}")
+    bubbles = {each.number: each.id for each in shown if each.state in _MAY_SHOW}
+    conversation = yield from conversation_of(session, turn)
+    line = Line(conversation, session, turn, f"{turn}{REPLY}")
+    words = []
+    for index, text in enumerate(parts[stands:], len(ahead)):
+        target = bubbles.pop(index, None)
+        words.append(Words(text, Step.EDIT if target else Step.POST, target))
+    words += [Words("", Step.UPLOAD, media=media) for media in files]
+    yield from put(line, words, stamp, first=len(ahead), delay_ms=delay_ms)
+    surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
+    yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
+
+
+def _parts_of(message: str) -> Op[list[_Placed]]:
+    """Return the parts of a message, which nobody else changes until the transaction ends."""
+    return (yield from many(_Placed, _OF_MESSAGE, message))
+
+
+def went_ahead(turn: TurnId) -> Op[list[str]]:
+    """Return the words of a turn that went out before it was over."""
+    return [each.text for each in (yield from _parts_of(f"{turn}{AHEAD}"))]
+
+
+def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
+    """Put down the leading parts of a running turn's reply, but for those that are there. From the
+    fence on nobody can settle the turn before this commits."""
+    yield from journal.fence(lease.session, lease.epoch)
+    known = len((yield from went_ahead(lease.turn)))
+    conversation = yield from conversation_of(lease.session, lease.turn)
+    line = Line(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
+    yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)
+
+
+def leave(
+    session: SessionId,
+    turn: TurnId,
+    said: Sequence[Recorded],
+    mark: str,
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
+) -> Op[None]:
+    """Put down the words that stay of a turn which somebody else than its runner has ended, with a
+    mark under them. Where nothing was said and nothing is shown, there is nothing to mark."""
+    text = reply_text(said)
+    if text or (yield from is_shown(turn)):
+        marked = joined([text, mark])
+        yield from put_whole(session, turn, marked, (), stamp, delay_ms=delay_ms)
+
+
+def is_shown(turn: TurnId) -> Op[bool]:
+    """Tell whether people may see something of a turn that is not over."""
+    shown = yield from _parts_of(f"{turn}{BUBBLES}")
+    return any(each.state in _MAY_SHOW for each in shown)
+
+
+def put_whole(
+    session: SessionId,
+    turn: TurnId,
+    text: str,
+    files: Sequence[MediaId],
+    stamp: Stamp,
+    *,
+    delay_ms: int = 0,
+) -> Op[None]:
+    """Put down the final words of a turn as one part, behind what went ahead: only the pump knows
+    what fits. Over HTTP people read the journal."""
+    answered_by = yield from one(str, _ANSWERED_BY, turn)
+    assert answered_by is not None
+    if answered_by == HTTP:
+        return
+    ahead = yield from went_ahead(turn)
+    parts = [*ahead, rest_of(text, ahead)]
+    yield from put_reply(session, turn, parts, files, stamp, delay_ms=delay_ms)
+
+
+def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:
+    """Return the turn's bubble of that number, put down if it is not there; None while something
+    before it is on its way. From the fence on nobody can settle the turn before this commits: no
+    bubble appears after the final words."""
+    yield from journal.fence(lease.session, lease.epoch)
+    message = f"{lease.turn}{BUBBLES}"
+    known = yield from _part(message, index)
+    if known is None:
+        if not (yield from may_show(lease)):
+            return None
+        conversation = yield from conversation_of(lease.session, lease.turn)
+        line = Line(conversation, lease.session, lease.turn, message)
+        yield from put(line, [Words(text, Step.BUBBLE)], stamp, first=index)
+    elif known.state in (PartState.SENT, PartState.UNKNOWN, PartState.EXPIRED):
+        is_lost = known.state != PartState.SENT
+        return Bubble(part=part_of(known), receipt=known.receipt, is_lost=is_lost)
+    elif known.state == PartState.ATTEMPTING and known.node == stamp.node:
+        # We have put it down, and the answer was lost.
+        yield from part_rows.attempt(known.id, stamp.node, at=stamp.at)
+    elif known.state == PartState.FAILED and (yield from may_show(lease)):
+        # It was certainly not shown. What came into the line meanwhile has been, so it goes behind.
+        yield from run(_OPEN_AGAIN, text, stamp.node, stamp.at, known.id)
+    else:
+        return None  # it waits for its line, or until it is known whether it was shown
+    known = yield from _part(message, index)
+    assert known is not None
+    return Bubble(part=(yield from with_answered(part_of(known))))
+
+
+def _part(message: str, index: int) -> Op[PartRow | None]:
+    """Return the part of a message with this number, if there is one."""
+    return (yield from one(PartRow, _BUBBLE, message, index))
+
+
+def may_show(lease: Lease) -> Op[bool]:
+    """Tell whether what a turn shows would stand behind everything that was said before it."""
+    return (yield from is_clear((yield from conversation_of(lease.session, lease.turn))))
+
+
+def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
+    """Note that a bubble, if it is this node's, was never shown."""
+    yield from run(_FORGET_BUBBLE, at, f"{turn}{BUBBLES}", index, node)
+
+
+def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
+    """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
+    rows are locked first: none of them can come back to the line while its deletion is queued."""
+    parts = yield from _parts_of(f"{turn}{REPLY}")
+    parts += yield from _parts_of(f"{turn}{BUBBLES}")
+    parts += yield from _parts_of(f"{turn}{AHEAD}")
+    known = yield from _parts_of(f"{turn}{DELETIONS}")
+    covered = {each.target for each in known}
+    gone = []
+    for part in parts:
+        if part.state == PartState.PENDING:
+            yield from part_rows.withdraw(part.id, at=stamp.at)
+        elif part.state in _MAY_SHOW and part.id not in covered:
+            # What has edited a bubble shows there, and the bubble has the receipt in any case.
+            shown = part.target or part.id
+            if shown not in covered:
+                gone.append(Words("", Step.DELETE, shown))
+            covered.add(shown)
+    if gone:
+        line = Line(parts[0].conversation, parts[0].session, turn, f"{turn}{DELETIONS}")
+        yield from put(line, gone, stamp, first=len(known))

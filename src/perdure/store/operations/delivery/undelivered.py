@@ -1,0 +1,163 @@
+"""Tells people what could not be delivered: the person whom it was for, where they can be reached
+another way, and those who run the gateway.
+
+A place that takes nothing any more fails with every part, so of one conversation people are told
+once in a while. What tells them is itself never told of.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from perdure.domain.delivery import WITHDRAWN, PartState, Step
+from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId
+from perdure.domain.journal.events import NoticePosted, Recorded
+from perdure.domain.text import one_line, sentence
+from perdure.ports.delivery.outbox import Expired
+from perdure.store.operations import journal
+from perdure.store.operations.delivery import operators, outbox
+from perdure.store.operations.delivery.outbox import Words, put_unless_read
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, exists, many, one, run
+
+AGAIN_MS: Final = 3_600_000
+_FINAL: Final = (Step.POST, Step.EDIT, Step.UPLOAD)
+# Reads a part that was recorded, and whom it was for.
+_PART = """
+    SELECT o.state, o.step, o.error, o.told_at, o.conversation_id, o.session_id, m.name, c.label,
+           c.adapter, c.place, COALESCE(t.principal_id, c.principal_id)
+    FROM outbox o JOIN conversations c ON c.id = o.conversation_id
+    LEFT JOIN turns t ON t.id = o.turn_id LEFT JOIN media m ON m.id = o.media_id
+    WHERE o.id = $1"""
+# Finds a part of a conversation that people were told of since then.
+_IS_TOLD = "SELECT 1 FROM outbox WHERE conversation_id = $1 AND told_at > $2 LIMIT 1"
+# Notes that people were told of a part.
+_TOLD = "UPDATE outbox SET told_at = $1 WHERE id = $2"
+# Keeps people from being told of what tells them.
+_IS_TELLING = "UPDATE outbox SET told_at = 0 WHERE message_id = $1"
+# Finds where to tell a person, if nobody else reads along there; the home first. What is linked
+# goes on in another's session.
+_ELSEWHERE = """
+    SELECT c.id, COALESCE(l.session_id, c.session_id)
+    FROM conversations c LEFT JOIN conversations l ON l.id = c.linked_id
+    WHERE c.principal_id = $1 AND c.is_listed = 1 AND (c.kind = 'private' OR c.adapter = 'http')
+      AND NOT (c.adapter = $2 AND c.place = $3)
+    ORDER BY (c.id = COALESCE((SELECT p.home_conversation_id FROM principals p
+                               WHERE p.id = c.principal_id), '')) DESC,
+             c.active_span DESC, c.active_at DESC, c.id LIMIT 1"""
+_HAPPENED: Final = {
+    PartState.FAILED: "was refused",
+    PartState.EXPIRED: "could not be delivered in time",
+    PartState.UNKNOWN: "may not have arrived",
+}
+
+
+class _Lost(NamedTuple):
+    """Holds a part as it stands after it was recorded."""
+
+    state: str
+    step: str
+    error: str
+    told_at: int | None
+    conversation: ConversationId
+    session: SessionId
+    file: str | None
+    label: str
+    adapter: str
+    place: str
+    principal: PrincipalId
+
+    @property
+    def where(self) -> str:
+        """Say where the part was to be seen."""
+        label = one_line(self.label)
+        return f"{label} ({self.adapter})" if label else f"{self.adapter}:{self.place}"
+
+    @property
+    def what(self) -> str:
+        """Say what was lost."""
+        if self.file:
+            return f"The file {one_line(self.file)}"
+        return f"My message to you in {self.where}"
+
+    @property
+    def happened(self) -> str:
+        """Say what became of it."""
+        return _HAPPENED[PartState(self.state)]
+
+
+class _Way(NamedTuple):
+    """Names a conversation in which somebody can be told, and the session that is live there."""
+
+    conversation: ConversationId
+    session: SessionId
+
+
+def record(  # noqa: PLR0913 - all that is known of a try
+    part: PartId,
+    state: PartState,
+    stamp: Stamp,
+    *,
+    receipt: str,
+    error: str,
+    due_at: int,
+    attempt: int,
+) -> Op[list[Recorded]]:
+    """Note how a try went, and tell people of a part that was lost by it."""
+    yield from outbox.record(
+        part, state, receipt=receipt, error=error, due_at=due_at, at=stamp.at, attempt=attempt
+    )
+    return (yield from _tell(part, stamp))
+
+
+def expire(stamp: Stamp, *, before: int) -> Op[Expired]:
+    """Give up what could not be sent in time, and tell people of it."""
+    recorded: list[Recorded] = []
+    parts = yield from outbox.expire(before=before, at=stamp.at)
+    for part in parts:
+        recorded += yield from _tell(part, stamp)
+    return Expired(parts=len(parts), recorded=recorded)
+
+
+def _tell(part: PartId, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell people of a part, if it was lost for good and they do not know yet."""
+    lost = yield from one(_Lost, _PART, part)
+    assert lost is not None
+    is_final = lost.state in _HAPPENED and lost.step in _FINAL and lost.error != WITHDRAWN
+    if not is_final or lost.told_at is not None:
+        return []
+    if (yield from exists(_IS_TOLD, lost.conversation, stamp.at - AGAIN_MS)):
+        return []
+    yield from run(_TOLD, stamp.at, part)
+    homes = [_Way(home, session) for home, session in (yield from operators.homes())]
+    homes = [each for each in homes if each.conversation != lost.conversation]
+    recorded = yield from _post(
+        homes,
+        f"⚠️ A message to {lost.where} {lost.happened}: {sentence(lost.error)} `perdure parked "
+        f"show {part}` tells more. You are told of this conversation once an hour at most.",
+        stamp,
+    )
+    others = [each for each in (yield from _ways(lost)) if each not in homes]
+    text = f"⚠️ {lost.what} {lost.happened}, so you do not see it there."
+    return recorded + (yield from _post(others, text, stamp))
+
+
+def _ways(lost: _Lost) -> Op[list[_Way]]:
+    """Return where the person can be told. A file may be refused where words are taken. What may
+    have arrived they may have read."""
+    if lost.state == PartState.UNKNOWN:
+        return []
+    if lost.step == Step.UPLOAD:
+        return [_Way(lost.conversation, lost.session)]
+    return (yield from many(_Way, _ELSEWHERE, lost.principal, lost.adapter, lost.place))
+
+
+def _post(to: Sequence[_Way], text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Post a notice in these conversations."""
+    recorded: list[Recorded] = []
+    for conversation, session in to:
+        message = MessageId(stamp.mint("msg"))
+        posted = NoticePosted(message=message, text=text)
+        recorded += yield from journal.append(session, [posted], at=stamp.at)
+        yield from put_unless_read(session, None, message, Words(text), stamp, to=conversation)
+        yield from run(_IS_TELLING, message)
+    return recorded

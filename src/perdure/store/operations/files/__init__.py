@@ -1,0 +1,1 @@
+"""Keeps files, and brings them to the turns that wait for them."""

@@ -1,0 +1,372 @@
+"""Bringing files to the turns that wait for them.
+
+The session is locked before the file's row, as by everybody who ends a turn: a file is brought to a
+turn that waits, or to none. `attempts` tells the owner of a row from one who was away too long.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from perdure.domain.errors import Conflict
+from perdure.domain.ids import MediaId, NodeId, TurnId
+from perdure.domain.journal.attachments import late_reason, late_text, lost_text
+from perdure.domain.journal.events import (
+    AnyEvent,
+    MediaFetched,
+    MediaLost,
+    Recorded,
+    StickerDescribed,
+)
+from perdure.domain.people.quotas import NO_QUOTA, OverQuota, Quota
+from perdure.domain.people.sharing import Shares, fairly
+from perdure.domain.reading.texts import Reading
+from perdure.domain.waits import AT_ONCE, TOLERANCE_MS, is_ahead
+from perdure.ports.records.media import Fetch, Found, Late, Media, Waiting
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.files import media
+from perdure.store.operations.files.fetch_rows import (
+    COLUMNS,
+    FETCH,
+    FetchRow,
+    Progress,
+    fetch_of,
+    progress_of,
+)
+from perdure.store.operations.people import quotas
+from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turns.endings import Locked, locked
+from perdure.store.operations.turns.line import make_ready
+from perdure.store.statement import Op, exists, listed, many, one, run
+
+# Reads the files of an adapter that can be fetched now; see `due_sql`.
+_DUE = (
+    FETCH
+    + """
+    WHERE f.adapter = $1 AND f.state = 'pending' AND (f.due_at <= $2 OR f.changed_at > $3)"""
+)
+# Orders files as they are taken.
+_IN_LINE = " ORDER BY f.rank, f.seq, f.id LIMIT "
+# Locks a file, unless somebody else has done so or taken it.
+_FREE = "SELECT 1 FROM fetches WHERE id = $1 AND state = 'pending' FOR UPDATE SKIP LOCKED"
+# So many of those that wait are looked at beyond what there is room for; see `turns.WINDOW`.
+WINDOW: Final = 64
+# Lets a file wait anew after the clock was set back; changes none that has nothing to wait for.
+_WAIT_ANEW = """
+    UPDATE fetches SET due_at = due_at - changed_at + $1, changed_at = $1
+    WHERE id = $2 AND due_at > changed_at RETURNING id"""
+# Marks a file as being fetched.
+_ATTEMPT = """
+    UPDATE fetches SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
+    WHERE id = $3"""
+# Ends a file.
+_END = """
+    UPDATE fetches SET state = $1, media_id = COALESCE($2, media_id), error = $3, node_id = NULL,
+                       changed_at = $4
+    WHERE id = $5"""
+# Counts one file less that a turn waits for.
+_ONE_LESS = "UPDATE turns SET fetching = fetching - 1 WHERE id = $1"
+# Leaves a file for a later try, if it is still ours.
+_AGAIN = """
+    UPDATE fetches SET state = 'pending', node_id = NULL, error = $1, due_at = $2, changed_at = $3
+    WHERE id = $4 AND state = 'attempting' AND attempts = $5"""
+# Gives back what a node has taken.
+_RELEASE = f"""
+    UPDATE fetches SET state = 'pending', node_id = NULL, due_at = {AT_ONCE}, changed_at = $1
+    WHERE state = 'attempting' AND node_id = $2 RETURNING id"""
+# Reads the files whose owner is gone. Whoever asks is alive, even if it stood still for longer than
+# its lease.
+_STRANDED = (
+    FETCH
+    + """
+    WHERE f.state = 'attempting'
+      AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = f.node_id AND n.left_at IS NULL
+                      AND (n.lease_until > {now_ms} OR n.id = $1))
+    ORDER BY f.changed_at LIMIT 100"""
+)
+# Reads the files that turns wait for, and where the answers go. It is written for each state alone:
+# each has an index of its own.
+_WAITING = f"""
+    SELECT f.is_told, {ADDRESS}, {COLUMNS}
+    FROM fetches f JOIN turns t ON t.id = f.turn_id
+    JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id)
+    WHERE f.state = '{{state}}' ORDER BY f.created_at, f.id LIMIT 1000"""
+# Reads how far the files of a turn have come.
+_OF_TURN = "SELECT state, is_told FROM fetches WHERE turn_id = $1"
+# Notes that the people of a turn were told of the files that are missing.
+_TOLD = """
+    UPDATE fetches SET is_told = 1
+    WHERE turn_id = $1 AND state IN ('pending', 'attempting')"""
+# Finds when the next file can be fetched.
+_NEXT_DUE = f"""
+    SELECT MIN(CASE WHEN changed_at > $1 THEN {AT_ONCE} ELSE due_at END) FROM fetches
+    WHERE state = 'pending'"""
+DEADLY = "reading it has ended the gateway several times; send it in another form"
+LOST: Final = "lost"
+OPEN: Final = ("pending", "attempting")
+
+
+class Ending(NamedTuple):
+    """Says how a file's row ends."""
+
+    state: str
+    events: list[AnyEvent]
+    media: MediaId | None = None
+    error: str = ""
+
+
+class _Told(NamedTuple):
+    """Tells how far a file has come, and whether people know that it takes long."""
+
+    state: str
+    is_told: int
+
+
+class _Due(NamedTuple):
+    """Says when something is to be done, if there is anything."""
+
+    at: int | None
+
+
+def take(
+    adapters: Sequence[str], node: NodeId, *, limit: int, shares: Shares, at: int
+) -> Op[list[Fetch]]:
+    """Take files of these adapters that can be fetched now, as `shares` allow."""
+    due: list[FetchRow] = []
+    for adapter in adapters:
+        due += yield from _due(adapter, shares, at=at, limit=limit + WINDOW)
+    chosen = fairly(due, by=lambda found: found.principal, shares=shares, limit=limit)
+    taken = []
+    for found in chosen:
+        if not (yield from exists(_FREE, found.id)):
+            continue  # another node has it, or is about to
+        if is_ahead(found.changed_at, at) and (yield from exists(_WAIT_ANEW, at, found.id)):
+            continue
+        yield from run(_ATTEMPT, node, at, found.id)
+        taken.append(fetch_of(found._replace(attempts=found.attempts + 1)))
+    return taken
+
+
+def _due(adapter: str, shares: Shares, *, at: int, limit: int) -> Op[list[FetchRow]]:
+    """Find the files of one adapter that can be taken, in the order in which they come, without
+    those of people who have all the slots that they may have."""
+    full = shares.full
+    sql = due_sql(len(full))
+    return (yield from many(FetchRow, sql, adapter, at, at + TOLERANCE_MS, *full, limit))
+
+
+def due_sql(full: int) -> str:
+    """Return the statement for so many people who have all they may have."""
+    without = f" AND f.principal_id NOT IN {listed(4, full)}" if full else ""
+    return f"{_DUE}{without}{_IN_LINE}${4 + full}"
+
+
+def done(
+    fetch: Fetch,
+    found: Found,
+    media_id: MediaId,
+    stamp: Stamp,
+    *,
+    quota: Quota = NO_QUOTA,
+) -> Op[list[Recorded]]:
+    """Bring a file to its turn. One for which its person has no room is given up instead."""
+    turn = yield from held(fetch, "done")
+    if turn is None:
+        return []  # said again after a lost answer
+    try:
+        size = 0 if fetch.attachment.media else found.size
+        yield from quotas.insist_on_file(quota, fetch.principal, size, is_loose=False)
+    except OverQuota as error:
+        return (yield from _lose_and_tell(fetch, turn, error.message, stamp))
+    return (yield from _bring(fetch, found, turn, media_id, stamp))
+
+
+def _bring(
+    fetch: Fetch,
+    found: Found,
+    held: Locked,
+    media_id: MediaId,
+    stamp: Stamp,
+) -> Op[list[Recorded]]:
+    """Make a file the turn's: its row in the library, and the fact in the journal."""
+    kept = fetch.attachment.media
+    if kept is None:
+        row_of_it = Media(
+            id=media_id, mime=found.mime, name=found.name, size=found.size, digest=found.digest
+        )
+        kept = (yield from media.put(row_of_it, fetch.principal, at=stamp.at)).id
+    fetched = MediaFetched(
+        turn=fetch.turn,
+        message=fetch.message,
+        index=fetch.index,
+        media=kept,
+        mime=found.mime,
+        name=found.name,
+        size=found.size,
+        text=found.reading.text,
+        problem=found.reading.problem,
+        seconds=found.reading.seconds,
+    )
+    return (yield from end(fetch, held, Ending("done", [fetched], kept), stamp))
+
+
+def lost(fetch: Fetch, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give a file up: the people are told, and the turn goes on without it."""
+    turn = yield from held(fetch, LOST)
+    if turn is None:
+        return []
+    return (yield from _lose_and_tell(fetch, turn, reason, stamp))
+
+
+def _lose_and_tell(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give a file up whose turn is locked, and tell the people."""
+    recorded = yield from _lose(fetch, held, reason, stamp)
+    if not fetch.sticker_id:
+        text = lost_text(fetch.attachment, reason)
+        recorded += yield from notice(held.session, fetch.turn, text, stamp)
+    return recorded
+
+
+def _lose(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give a file up whose turn is locked."""
+    turn, message, index = fetch.turn, fetch.message, fetch.index
+    if fetch.sticker_id:
+        # It is told by its emoji and its name: nobody misses the picture.
+        untold = StickerDescribed(turn=turn, message=message, index=index, words="")
+        ending = Ending(LOST, [untold], error=reason)
+        return (yield from end(fetch, held, ending, stamp))
+    event = MediaLost(turn=turn, message=message, index=index, reason=reason)
+    ending = Ending(LOST, [event], error=reason)
+    return (yield from end(fetch, held, ending, stamp))
+
+
+def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
+    """Return the turn, locked, if the file is ours; None if it has ended so before."""
+    turn = yield from locked(fetch.turn)
+    now = yield from progress_of(fetch)
+    assert turn is not None
+    assert now is not None
+    if now == Progress(wanted, fetch.attempts):
+        return None
+    if now != Progress("attempting", fetch.attempts):
+        raise Conflict(f"the file {fetch.id} is {now.state}; nobody waits for it any more")
+    return turn
+
+
+def end(fetch: Fetch, held: Locked, ending: Ending, stamp: Stamp) -> Op[list[Recorded]]:
+    """End a file's row with what the turn is told of it, and let the turn go if it was the last."""
+    yield from run(_END, ending.state, ending.media, ending.error, stamp.at, fetch.id)
+    yield from run(_ONE_LESS, fetch.turn)
+    recorded = yield from journal.append(held.session, ending.events, at=stamp.at)
+    yield from make_ready(held.session, stamp)
+    return recorded
+
+
+def again(fetch: Fetch, *, error: str, due_at: int, at: int) -> Op[None]:
+    """Leave a file for a later try, if it is still ours."""
+    yield from run(_AGAIN, error, due_at, at, fetch.id, fetch.attempts)
+
+
+def release(node: NodeId, *, at: int) -> Op[int]:
+    """Give back what this node has taken. Returns how many files those are."""
+    return len((yield from many(str, _RELEASE, at, node)))
+
+
+def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
+    """Give back what owners who are gone had taken. What has ended several of them is the likely
+    reason, and is given up."""
+    stranded = yield from many(FetchRow, _STRANDED.format(now_ms=dialect.now_ms), stamp.node)
+    recorded: list[Recorded] = []
+    for fetch in map(fetch_of, stranded):
+        if fetch.attempts < attempts_max:
+            yield from again(fetch, error="", due_at=AT_ONCE, at=stamp.at)
+        else:
+            recorded += yield from _give_up(fetch, "attempting", DEADLY, stamp)
+    return recorded
+
+
+def _give_up(fetch: Fetch, state: str, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give a file up, unless somebody has done something about it since it was read."""
+    held = yield from locked(fetch.turn)
+    now = yield from progress_of(fetch)
+    assert held is not None
+    if now != Progress(state, fetch.attempts):
+        return []
+    return (yield from _lose_and_tell(fetch, held, reason, stamp))
+
+
+def waiting() -> Op[list[Waiting]]:
+    """Return the files that turns wait for, the oldest first."""
+    found: list[Waiting] = []
+    for state in OPEN:
+        found += yield from many(_waiting, _WAITING.format(state=state))
+    return sorted(found, key=lambda each: (each.fetch.created_at, each.fetch.id))
+
+
+def _waiting(is_told: int, *columns: Any) -> Waiting:
+    """Return the file that a row of `_WAITING` holds."""
+    adapter, account, place, thread, person, *fetch = columns
+    return Waiting(
+        fetch=fetch_of(FetchRow(*fetch)),
+        address=address_of(adapter, account, place, thread, person),
+        is_told=bool(is_told),
+    )
+
+
+def tell_slow(turn: TurnId, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell the people of a turn that its files take long, unless they know, or none is missing."""
+    held = yield from locked(turn)
+    assert held is not None
+    files = yield from many(_Told, _OF_TURN, turn)
+    if any(each.is_told for each in files) or not any(each.state in OPEN for each in files):
+        return []
+    yield from run(_TOLD, turn)
+    return (yield from notice(held.session, turn, text, stamp))
+
+
+def expire(files: Sequence[Late], stamp: Stamp) -> Op[list[Recorded]]:
+    """Let a turn go on without these files of it. A row is ended whoever has taken it: that one
+    finds out when it brings the file."""
+    turn = files[0].fetch.turn
+    held = yield from locked(turn)
+    assert held is not None
+    recorded: list[Recorded] = []
+    missed: list[Late] = []
+    for late in files:
+        now = yield from progress_of(late.fetch)
+        if now is None or now.state not in OPEN:
+            continue
+        recorded += yield from _do_without(late, held, stamp)
+        if not late.fetch.sticker_id:
+            missed.append(late)
+    if missed:
+        text = late_text([each.fetch.attachment for each in missed], is_here=_are_here(missed))
+        recorded += yield from notice(held.session, turn, text, stamp)
+    return recorded
+
+
+def _do_without(late: Late, held: Locked, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let a turn go on without a file. What was brought here is kept; only what it says is
+    missing."""
+    reason = late_reason(is_here=_are_here([late]))
+    if late.found is None:
+        return (yield from _lose(late.fetch, held, reason, stamp))
+    found = msgspec.structs.replace(late.found, reading=Reading(problem=reason))
+    media_id = MediaId(stamp.mint("med"))
+    return (yield from _bring(late.fetch, found, held, media_id, stamp))
+
+
+def _are_here(files: Sequence[Late]) -> bool:
+    """Tell whether all of these files were brought here."""
+    return all(each.found is not None or each.fetch.attachment.media for each in files)
+
+
+def next_due(*, at: int) -> Op[int | None]:
+    """Return when the next file can be fetched, if one waits."""
+    due = yield from one(_Due, _NEXT_DUE, at + TOLERANCE_MS)
+    return due.at if due else None

@@ -1,0 +1,71 @@
+"""Rows of files. The bytes lie beside the database, named by their digest."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import MediaId, PrincipalId
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.ports.records.media import Media
+from perdure.store.operations.people import quotas
+from perdure.store.statement import Op, exists, one, run
+
+# Stores a file's row.
+_PUT = """
+    INSERT INTO media (id, digest, mime, name, size, principal_id, created_at, is_loose)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"""
+# Reads a file, which is the given principal's or, without one, anybody's.
+_GET = """
+    SELECT id, mime, name, size, digest FROM media
+    WHERE id = $1 AND (CAST($2 AS TEXT) IS NULL OR principal_id = $2)"""
+# Finds the row of the same file of the same owner.
+_SAME = """
+    SELECT id FROM media WHERE digest = $1 AND principal_id = $2 AND mime = $3 AND name = $4
+    ORDER BY id LIMIT 1"""
+# Finds a row of these bytes.
+_HAS_ROW = "SELECT 1 FROM media WHERE digest = $1 LIMIT 1"
+
+
+def put(
+    media: Media,
+    principal: PrincipalId,
+    *,
+    at: int,
+    is_loose: bool = False,
+    quota: Quota = NO_QUOTA,
+) -> Op[Media]:
+    """Store a file's row; `is_loose` where no message names it yet. The same file of the same owner
+    keeps its id: a message that is repeated with it is the same message."""
+    known = yield from one(MediaId, _SAME, media.digest, principal, media.mime, media.name)
+    if known is not None:
+        return msgspec.structs.replace(media, id=known)
+    yield from quotas.insist_on_file(quota, principal, media.size, is_loose=is_loose)
+    yield from run(
+        _PUT,
+        media.id, media.digest, media.mime, media.name, media.size, principal, at, int(is_loose),
+    )  # fmt: skip
+    yield from quotas.add(principal, media.size, files=int(is_loose))
+    return media
+
+
+def without_rows(digests: Sequence[str]) -> Op[list[str]]:
+    """Return the digests of those of these bytes that are nobody's."""
+    alone = []
+    for digest in digests:
+        if not (yield from exists(_HAS_ROW, digest)):
+            alone += [digest]
+    return alone
+
+
+def get(media: MediaId, *, principal: PrincipalId | None) -> Op[Media]:
+    """Return a file's row. With a principal, only one of theirs is found."""
+    found = yield from one(_media, _GET, media, principal)
+    if found is None:
+        raise NotFound(f"there is no file {media}; upload it with POST /api/media")
+    return found
+
+
+def _media(media: MediaId, mime: str, name: str, size: int, digest: str) -> Media:
+    """Return the file that a row holds."""
+    return Media(id=media, mime=mime, name=name, size=size, digest=digest)

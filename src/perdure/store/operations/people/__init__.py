@@ -1,0 +1,1 @@
+"""Keeps who may speak, what is remembered about people, and what they have used."""

@@ -1,0 +1,180 @@
+"""Principals and the digests of their tokens."""
+
+import hashlib
+from collections.abc import Collection
+
+import msgspec
+
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.ids import PrincipalId
+from perdure.ports.people.principals import Principal, TokenView
+from perdure.ports.records.history import Page
+from perdure.store.statement import Op, many, one, run
+
+# Makes a principal, unless the name is known.
+_ENSURE = """
+    INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (name) DO NOTHING"""
+# Makes a principal, or gives the one of this name a role.
+_APPOINT = """
+    INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (name) DO UPDATE SET role = excluded.role"""
+# Names the operators on platforms, whose people are named after them: `telegram:42`.
+_PLATFORMS_OPERATORS = """
+    SELECT name FROM principals WHERE role = 'operator' AND name LIKE '%:%'"""
+# Gives a principal another role.
+_GIVE_ROLE = "UPDATE principals SET role = $1 WHERE name = $2 AND role <> $1"
+# Reads the principal of a name.
+_BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
+# Reads the principal that a valid token stands for.
+_BY_TOKEN = """
+    SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
+    WHERE t.digest = $1 AND t.revoked_at IS NULL"""
+# Makes a token, or makes one of the same principal valid again.
+_GRANT = """
+    INSERT INTO tokens (id, digest, principal_id, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (digest) DO UPDATE SET revoked_at = NULL
+    WHERE tokens.principal_id = excluded.principal_id"""
+# Finds whom a token stands for.
+_OWNER = "SELECT principal_id FROM tokens WHERE digest = $1"
+# Reads tokens; what follows says which.
+_TOKENS = """
+    SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
+    FROM tokens t JOIN principals p ON p.id = t.principal_id """
+# Reads the token with an id.
+_TOKEN = _TOKENS + "WHERE t.id = $1"
+# Reads the tokens of a name, the newest first.
+_TOKENS_OF = _TOKENS + "WHERE p.name = $1 ORDER BY t.created_at DESC, t.id DESC"
+# Reads the token with a digest.
+_TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
+# Reads a page of all tokens, in the order in which they were made.
+_PAGE = (
+    _TOKENS
+    + """
+    WHERE t.created_at > $1 OR (t.created_at = $1 AND t.id > $2)
+    ORDER BY t.created_at, t.id LIMIT $3"""
+)
+_BEGINNING = (-1, "")
+# Counts the other valid tokens of operators.
+_OTHER_OPERATORS = """
+    SELECT count(*) FROM tokens t JOIN principals p ON p.id = t.principal_id
+    WHERE p.role = 'operator' AND t.revoked_at IS NULL AND t.id <> $1"""
+# Revokes a token, once.
+_REVOKE = "UPDATE tokens SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2"
+
+
+def digest(token: str) -> str:
+    """Return the hash of a token. Tokens are long and random, so a plain one cannot be searched."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
+    """Return the principal of a name, made with this role if it is not there."""
+    yield from run(_ENSURE, principal, name, role, at)
+    return (yield from _named(name))
+
+
+def appoint(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
+    """Return the principal of a name, with this role whatever it was."""
+    yield from run(_APPOINT, principal, name, role, at)
+    return (yield from _named(name))
+
+
+def platforms_operators(names: Collection[str]) -> Op[None]:
+    """Make these names, and of the people of platforms only these, operators."""
+    before = set((yield from many(str, _PLATFORMS_OPERATORS)))
+    for name in sorted(before.difference(names)):
+        yield from _give_role(name, "member")
+    for name in sorted(set(names).difference(before)):
+        yield from _give_role(name, "operator")
+
+
+def _give_role(name: str, role: str) -> Op[None]:
+    """Give a principal a role, unless it has that one."""
+    yield from run(_GIVE_ROLE, role, name)
+
+
+def _named(name: str) -> Op[Principal]:
+    """Return the principal of a name that is there."""
+    found = yield from one(_principal, _BY_NAME, name)
+    assert found is not None
+    return found
+
+
+def _principal(principal: PrincipalId, name: str, role: str) -> Principal:
+    """Return the principal that a row holds."""
+    return Principal(id=principal, name=name, role=role)
+
+
+def by_token(token: str) -> Op[Principal | None]:
+    """Return the principal that a token stands for, if it is valid."""
+    return (yield from one(_principal, _BY_TOKEN, digest(token)))
+
+
+def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
+    """Let a token stand for a principal. New tokens are random, so one that is there already is the
+    home's: it opens again."""
+    yield from run(_GRANT, token_id, digest(token), principal, at)
+    owner = yield from one(PrincipalId, _OWNER, digest(token))
+    if owner != principal:
+        raise Conflict("this token stands for someone else; make a new one")
+    found = yield from one(_token, _TOKEN_BY_DIGEST, digest(token))
+    assert found is not None
+    return found
+
+
+def revoke(which: str, *, at: int) -> Op[TokenView]:
+    """Revoke a token by its id, or by the name of the one it stands for."""
+    view = yield from one(_token, _TOKEN, which)
+    if view is None:
+        view = yield from _only_token_of(which)
+    if view.revoked_at is not None:
+        return view
+    if view.role == "operator":
+        yield from _keep_an_operator(view.id)
+    yield from run(_REVOKE, at, view.id)
+    return msgspec.structs.replace(view, revoked_at=at)
+
+
+def _only_token_of(name: str) -> Op[TokenView]:
+    """Return the one token of this name that is not revoked; if all are, the newest."""
+    views = yield from many(_token, _TOKENS_OF, name)
+    valid = [view for view in views if view.revoked_at is None]
+    if not views:
+        raise NotFound(f"no token has the id or the name {name}; `perdure token list` shows them")
+    if len(valid) > 1:
+        ids = ", ".join(view.id for view in valid)
+        raise Conflict(
+            f"{name} has {len(valid)} valid tokens ({ids}); give the id of the one to revoke",
+            code="ambiguous_token",
+        )
+    return valid[0] if valid else views[0]
+
+
+def _keep_an_operator(token_id: str) -> Op[None]:
+    """Refuse to leave the gateway without a valid token of an operator."""
+    if not (yield from one(int, _OTHER_OPERATORS, token_id)):
+        raise Conflict(
+            f"{token_id} is the operator's last token, and without it nobody could get in; to "
+            "change it, remove the file `token` of the home, restart, then revoke this one",
+            code="last_operator_token",
+        )
+
+
+def tokens(page: Page) -> Op[list[TokenView]]:
+    """Return a page of all tokens, in the order in which they were made."""
+    at, last = page.after or _BEGINNING
+    return (yield from many(_token, _PAGE, at, last, page.limit))
+
+
+def _token(
+    token_id: str, principal: str, role: str, created_at: int, revoked_at: int | None
+) -> TokenView:
+    """Return the token that a row holds."""
+    return TokenView(
+        id=token_id,
+        principal=principal,
+        role=role,
+        created_at=created_at,
+        revoked_at=revoked_at,
+    )

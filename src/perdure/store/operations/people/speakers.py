@@ -1,0 +1,82 @@
+"""Whom a turn is for, as far as the store knows: what the decision who may speak needs again.
+
+Where a turn was said in a place that is linked to another, its speaker is the person of that place,
+by whose id they were let in. What was sent from elsewhere is for whoever has sent it.
+"""
+
+from typing import Final, NamedTuple
+
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.events import NO_TRAITS, AnyEvent, TurnQueued
+from perdure.domain.kinds import TurnKind
+from perdure.domain.people.access import Speaker
+from perdure.ports.turns.turns import Unfinished
+from perdure.store.operations import journal
+from perdure.store.statement import Op, many
+
+# Joins the principal whom a turn `t` is for, which is answered in the conversation `c`.
+WHO: Final = f"""
+    JOIN principals who ON who.id = CASE WHEN t.via_id IS NULL OR t.kind = '{TurnKind.SENT}'
+                                    THEN t.principal_id ELSE c.principal_id END"""
+# Reads what is known of that principal. People of a platform are named after it: the
+# rest of the name is their id there.
+FACTS: Final = """
+    who.name,
+    EXISTS (SELECT 1 FROM tokens k WHERE k.principal_id = who.id AND k.revoked_at IS NULL),
+    EXISTS (SELECT 1 FROM pairings a WHERE a.adapter = c.adapter AND a.account = c.account
+            AND a.sender = SUBSTR(who.name, LENGTH(c.adapter) + 2) AND a.state = 'approved')"""
+# Reads turns that are not over, with their speakers and the events that they began with.
+_UNFINISHED: Final = f"""
+    SELECT t.id, {FACTS}, c.adapter, c.place, j.session_id, j.seq, j.at, j.kind, j.body
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {WHO}
+    JOIN journal j ON j.turn_id = t.id AND j.session_id = t.session_id AND j.kind = 'turn_queued'
+    WHERE t.outcome IS NULL AND t.id > $1 ORDER BY t.id LIMIT $2"""
+
+
+class Facts(NamedTuple):
+    """Holds what the rows say of a turn's speaker."""
+
+    name: str
+    adapter: str
+    place: str
+    has_token: int
+    is_paired: int
+
+
+class _Begun(NamedTuple):
+    """Holds a turn that is not over, what is known of its speaker, and its first event."""
+
+    turn: TurnId
+    name: str
+    has_token: int
+    is_paired: int
+    adapter: str
+    place: str
+    session: SessionId
+    seq: int
+    at: int
+    kind: str
+    body: str
+
+
+def speaker(facts: Facts, queued: AnyEvent) -> Speaker:
+    """Return the speaker of the turn that began with this event."""
+    return Speaker(
+        name=facts.name,
+        adapter=facts.adapter,
+        place=facts.place,
+        has_token=bool(facts.has_token),
+        is_paired=bool(facts.is_paired),
+        traits=queued.traits if isinstance(queued, TurnQueued) else NO_TRAITS,
+    )
+
+
+def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
+    """Return turns that are not over, in the order of their ids, with their speakers."""
+    turns = []
+    for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
+        queued = journal.read_row((each.session, each.seq, each.at, each.kind, each.body)).event
+        facts = Facts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
+        turns.append(Unfinished(turn=each.turn, speaker=speaker(facts, queued)))
+    return turns

@@ -1,0 +1,160 @@
+"""What was spent, and what turns under way have reserved.
+
+The sum over both is read in one statement, because a turn that settles moves its part from one to
+the other. Reservations of the day before count too: those turns settle, and are charged, today.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from perdure.domain.ids import ConversationId, PrincipalId, TurnId
+from perdure.domain.journal.events import Usage
+from perdure.domain.people.budgets import (
+    DAY_MS,
+    Amount,
+    DailyBudgets,
+    Held,
+    Refusal,
+    Scope,
+    day_of,
+    refusal,
+)
+from perdure.ports.turns.budgets import Reservation
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations import journal
+from perdure.store.operations.setting import Stamp
+from perdure.store.statement import Op, one, run
+
+# What a row of spending is for, and what it adds up.
+_COLUMNS = """
+    day, principal_id, conversation_id, agent, turns, model_calls, input_tokens, output_tokens,
+    cache_read_tokens, cache_write_tokens, money"""
+# Adds to what was spent on the same day already.
+_ADD_UP = """
+    ON CONFLICT (day, principal_id, conversation_id, agent) DO UPDATE SET
+        turns = spending.turns + excluded.turns,
+        model_calls = spending.model_calls + excluded.model_calls,
+        input_tokens = spending.input_tokens + excluded.input_tokens,
+        output_tokens = spending.output_tokens + excluded.output_tokens,
+        cache_read_tokens = spending.cache_read_tokens + excluded.cache_read_tokens,
+        cache_write_tokens = spending.cache_write_tokens + excluded.cache_write_tokens,
+        money = spending.money + excluded.money"""
+# Charges what a turn has cost.
+_SPEND = f"""
+    INSERT INTO spending ({_COLUMNS})
+    SELECT CAST($1 AS BIGINT), t.principal_id, s.conversation_id, CAST($2 AS TEXT), 1,
+           CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
+           CAST($7 AS BIGINT), CAST($8 AS BIGINT)
+    FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $9
+    {_ADD_UP}"""
+# Charges what a turn had reserved.
+_CHARGE = f"""
+    INSERT INTO spending ({_COLUMNS})
+    VALUES ($1, $2, $3, $4, 1, 1, $5, 0, 0, 0, $6)
+    {_ADD_UP}"""
+# Takes room in the budgets for a turn, or other room than before.
+_RESERVE = """
+    INSERT INTO reservations (turn_id, day, principal_id, conversation_id, agent, tokens, money)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (turn_id) DO UPDATE SET day = excluded.day, agent = excluded.agent,
+        tokens = excluded.tokens, money = excluded.money"""
+# Gives back the room that a turn has taken.
+_RELEASE = "DELETE FROM reservations WHERE turn_id = $1"
+# Gives it back, and says how much it was.
+_TAKE_BACK = """
+    DELETE FROM reservations WHERE turn_id = $1
+    RETURNING principal_id, conversation_id, agent, tokens, money"""
+# Adds up what is spent today and what is reserved, without the turn that asks.
+_HELD = """
+    SELECT CAST(COALESCE(SUM(spent_tokens), 0) AS BIGINT),
+           CAST(COALESCE(SUM(spent_money), 0) AS BIGINT),
+           CAST(COALESCE(SUM(reserved_tokens), 0) AS BIGINT),
+           CAST(COALESCE(SUM(reserved_money), 0) AS BIGINT)
+    FROM (SELECT input_tokens + output_tokens AS spent_tokens, money AS spent_money,
+                 0 AS reserved_tokens, 0 AS reserved_money
+          FROM spending WHERE day = $1 AND {scope} = $2
+          UNION ALL
+          SELECT 0, 0, tokens, money
+          FROM reservations WHERE {scope} = $2 AND day >= $3 AND turn_id <> $4) AS held"""
+# The same sum in the budget of each scope.
+_HELD_BY: Final[Mapping[Scope, str]] = {
+    Scope.PERSON: _HELD.format(scope="principal_id"),
+    Scope.CONVERSATION: _HELD.format(scope="conversation_id"),
+    Scope.AGENT: _HELD.format(scope="agent"),
+}
+_NOTHING: Final = Usage()
+
+
+class _Reserved(NamedTuple):
+    principal: PrincipalId
+    conversation: ConversationId
+    agent: str
+    tokens: int
+    money: int
+
+
+def _held(spent_tokens: int, spent_money: int, tokens: int, money: int) -> Held:
+    """Make an amount that is held of the columns of `_HELD`."""
+    return Held(
+        spent=Amount(tokens=spent_tokens, money=spent_money),
+        reserved=Amount(tokens=tokens, money=money),
+    )
+
+
+def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
+    """Charge what a turn has cost, in the transaction that settles it."""
+    if usage == _NOTHING:
+        return
+    yield from run(
+        _SPEND,
+        day_of(stamp.at), agent, usage.model_calls, usage.input_tokens, usage.output_tokens,
+        usage.cache_read_tokens, usage.cache_write_tokens, cost, turn,
+    )  # fmt: skip
+
+
+def reserve(
+    dialect: Dialect, wanted: Reservation, limits: DailyBudgets, *, at: int
+) -> Op[Refusal | None]:
+    """Reserve room for one model call, unless a budget refuses it. Those who want room in the same
+    budget go one after another. A stale lease must not reserve: whoever ended the turn has already
+    released, and nobody would do it again."""
+    yield from journal.fence(wanted.lease.session, wanted.lease.epoch)
+    today, yesterday = day_of(at), day_of(at - DAY_MS)
+    for scope, _ in limits.set_ones():
+        yield from run(dialect.one_at_a_time, f"budget {scope} {_owner(scope, wanted)}")
+    for scope, budget in limits.set_ones():
+        held = yield from one(
+            _held, _HELD_BY[scope], today, _owner(scope, wanted), yesterday, wanted.lease.turn
+        )
+        assert held is not None, "a sum is always one row"
+        refused = refusal(scope, budget, held, wanted.amount)
+        if refused is not None:
+            return refused
+    yield from run(
+        _RESERVE,
+        wanted.lease.turn, today, wanted.principal, wanted.conversation, wanted.agent,
+        wanted.amount.tokens, wanted.amount.money or 0,
+    )  # fmt: skip
+    return None
+
+
+def _owner(scope: Scope, wanted: Reservation) -> str:
+    return {
+        Scope.PERSON: wanted.principal,
+        Scope.CONVERSATION: wanted.conversation,
+        Scope.AGENT: wanted.agent,
+    }[scope]
+
+
+def release(turn: TurnId) -> Op[None]:
+    """Give back the room of a turn that is settled and charged, or interrupted: its next attempt
+    reserves anew."""
+    yield from run(_RELEASE, turn)
+
+
+def charge_reserved(turn: TurnId, stamp: Stamp) -> Op[None]:
+    """Charge a turn what it had reserved, where someone else ended it: what its model call has cost
+    will never be known, and stopping every turn just before its end must not be free."""
+    reserved = yield from one(_Reserved, _TAKE_BACK, turn)
+    if reserved is not None:
+        yield from run(_CHARGE, day_of(stamp.at), *reserved)

@@ -1,0 +1,1 @@
+"""Reads what is stored: history, search, transcripts, and what operators ask for."""

@@ -1,0 +1,71 @@
+"""What came of one update, for who asks by the id that it was sent under."""
+
+from typing import NamedTuple
+
+from perdure.domain.ids import MessageId, TurnId
+from perdure.domain.journal.events import CommandTaken
+from perdure.domain.journal.records import Answer
+from perdure.domain.journal.transcript import joined, reply_text
+from perdure.domain.outcomes import Outcome
+from perdure.domain.turn.endings import Audience, told
+from perdure.store.operations import journal
+from perdure.store.statement import Op, one
+
+# Finds the newest message that was sent under an id, and its turn.
+ASKED = """
+    SELECT message_id, turn_id FROM inbox
+    WHERE external_id = $1 AND adapter = $2 AND kind = 'message' ORDER BY at DESC LIMIT 1"""
+# Finds why the newest message that was sent under an id was refused.
+_REFUSED = """
+    SELECT reason FROM refusals
+    WHERE external_id = $1 AND adapter = $2 AND kind = 'message' ORDER BY at DESC LIMIT 1"""
+# Reads how a turn has ended.
+_OUTCOME = "SELECT outcome, reason, detail FROM turns WHERE id = $1"
+
+
+class _Asked(NamedTuple):
+    """Names a message, and the turn that it became."""
+
+    message: MessageId
+    turn: TurnId | None
+
+
+class _Ended(NamedTuple):
+    """Says how a turn has ended, if it has."""
+
+    outcome: str | None
+    reason: str
+    detail: str
+
+
+def answer(adapter: str, external_id: str) -> Op[Answer | None]:
+    """Return what came of the newest message that was sent under this id."""
+    asked = yield from one(_Asked, ASKED, external_id, adapter)
+    if asked is None:
+        return (yield from _refusal(adapter, external_id))
+    turn = asked.turn
+    ended = (yield from one(_Ended, _OUTCOME, turn)) if turn else None
+    if turn is None or ended is None:
+        return (yield from _command(asked.message))
+    if ended.outcome is None:
+        return Answer(state="pending")
+    said = reply_text((yield from journal.of_turn(turn)))
+    if ended.outcome == Outcome.DONE:
+        return Answer(state="done", text=said)
+    shown = told(Outcome(ended.outcome), ended.reason, ended.detail, Audience.PEOPLE)
+    # What a budget refuses says so itself.
+    why = "" if ended.outcome == Outcome.REFUSED and ended.detail else shown or ended.reason
+    return Answer(state="failed", text=joined([said, why]))
+
+
+def _command(message: str) -> Op[Answer]:
+    """Return what a command has replied."""
+    events = [recorded.event for recorded in (yield from journal.of_message(message))]
+    replies = [event.reply for event in events if isinstance(event, CommandTaken)]
+    return Answer(state="done", text=joined(replies))
+
+
+def _refusal(adapter: str, external_id: str) -> Op[Answer | None]:
+    """Return why a message was not taken, if one was refused."""
+    reason = yield from one(str, _REFUSED, external_id, adapter)
+    return None if reason is None else Answer(state="failed", text=f"it was not taken: {reason}")

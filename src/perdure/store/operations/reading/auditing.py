@@ -1,0 +1,353 @@
+"""Everything stored of many sessions at once, for the checker.
+
+A walk over all sessions must cost the same for each of them, however many there are. So every
+statement reads a stretch of sessions by an index. Updates and parts have no index by session, and
+one would cost every message a page: parts are found by their turns, updates by the messages of the
+journal. Updates whose message is in no journal are found by one walk over all of them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.journal.records import (
+    PartView,
+    SessionRecord,
+    SessionView,
+    SummaryView,
+    TurnView,
+)
+from perdure.ports.records.audit import Mark
+from perdure.store.operations import journal
+from perdure.store.operations.reading import history
+from perdure.store.statement import Op, exists, many, one, rows, run
+
+# A batch is one short read: so many sessions, and about so many events.
+SESSIONS_AT_ONCE: Final = 500
+EVENTS_AT_ONCE: Final = 5_000
+UPDATES_AT_ONCE: Final = 5_000
+
+# Is true of a session `s` that was changed since it was found sound.
+_IS_NEW: Final = """
+    NOT EXISTS (SELECT 1 FROM verified v
+                WHERE v.session_id = s.id AND v.seq = s.last_seq AND v.epoch = s.epoch)"""
+# Counts all sessions.
+_COUNT = "SELECT count(*) FROM sessions s"
+# Counts the sessions that were changed since they were found sound.
+_COUNT_NEW = f"SELECT count(*) FROM sessions s WHERE {_IS_NEW}"
+# Reads the next sessions, and how many events they have.
+_BATCH = "SELECT s.id, s.last_seq FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2"
+# Reads the next sessions that were changed since they were found sound.
+_BATCH_NEW = f"""
+    SELECT s.id, s.last_seq FROM sessions s WHERE s.id > $1 AND {_IS_NEW}
+    ORDER BY s.id LIMIT $2"""
+# Reads a stretch of sessions, and what they keep for their turns.
+_SESSIONS = f"""
+    SELECT s.epoch, s.head_turn, s.ready_at, s.strikes, {history.SESSION_COLUMNS}
+    {history.FROM_SESSIONS} WHERE s.id >= $1 AND s.id <= $2 ORDER BY s.id"""
+# Reads the turns of a stretch of sessions, and what is noted of them.
+_TURNS = f"""
+    SELECT t.told_seq, t.summary_id, {history.TURN_COLUMNS} FROM turns t
+    WHERE t.session_id >= $1 AND t.session_id <= $2 ORDER BY t.session_id, t.queued_seq"""
+# Reads the events of a stretch of sessions.
+_EVENTS = f"""
+    SELECT {journal.COLUMNS} FROM journal WHERE session_id >= $1 AND session_id <= $2
+    ORDER BY session_id, seq"""
+# Finds the turns of a stretch of sessions of which something is shown that is not final. There are
+# few of these anywhere, so they come first and are then sorted by their sessions.
+_PARTIALS = """
+    SELECT DISTINCT t.session_id, p.turn_id FROM partials p CROSS JOIN turns t
+    WHERE t.id = p.turn_id AND t.session_id >= $1 AND t.session_id <= $2"""
+# Counts the files that turns of a stretch of sessions wait for.
+_FETCHES = """
+    SELECT t.session_id, f.turn_id, count(*) FROM fetches f CROSS JOIN turns t
+    WHERE f.state = 'pending' AND t.id = f.turn_id
+      AND t.session_id >= $1 AND t.session_id <= $2 GROUP BY t.session_id, f.turn_id
+    UNION ALL
+    SELECT t.session_id, f.turn_id, count(*) FROM fetches f CROSS JOIN turns t
+    WHERE f.state = 'attempting' AND t.id = f.turn_id
+      AND t.session_id >= $1 AND t.session_id <= $2 GROUP BY t.session_id, f.turn_id"""
+# Reads the parts of a stretch of sessions, by their turns.
+_PARTS = """
+    SELECT t.session_id, o.id, o.message_id, o.turn_id, o.part, o.adapter, o.state, o.attempts,
+           o.receipt, o.error, o.text
+    FROM turns t CROSS JOIN outbox o
+    WHERE o.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2
+    ORDER BY t.session_id, o.place_in_line"""
+# Counts the errands that write summaries for a stretch of sessions. The condition of the index
+# stands in it word for word.
+_UNDER_WAY = """
+    SELECT s.parent_id, count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
+    WHERE s.parent_id >= $1 AND s.parent_id <= $2 AND s.kind <> '' AND s.kind = 'summary'
+      AND t.outcome IS NULL GROUP BY s.parent_id"""
+# Reads the updates of a stretch of sessions. An event that speaks of a message leads to the update
+# that brought it. Several may.
+_UPDATES = """
+    SELECT DISTINCT i.session_id, i.external_id, i.adapter, i.account, i.kind, i.turn_id,
+                    i.message_id
+    FROM journal j CROSS JOIN inbox i
+    WHERE i.message_id = j.message_id AND i.session_id = j.session_id
+      AND j.session_id >= $1 AND j.session_id <= $2"""
+# Reads the next of all updates, each with the session that its turn is in.
+_ALL_UPDATES = """
+    SELECT i.external_id, i.adapter, i.account, i.kind, i.session_id, i.message_id, i.turn_id,
+           t.session_id
+    FROM inbox i LEFT JOIN turns t ON t.id = i.turn_id
+    WHERE (i.external_id, i.adapter, i.account, i.kind) > ($1, $2, $3, $4)
+    ORDER BY i.external_id, i.adapter, i.account, i.kind LIMIT $5"""
+# Finds out whether a message was a command.
+_IS_COMMAND = """
+    SELECT 1 FROM journal
+    WHERE message_id = $1 AND session_id = $2 AND kind = 'command_taken'"""
+# Finds a session.
+_IS_SESSION = "SELECT 1 FROM sessions WHERE id = $1"
+# Notes up to where a session is sound.
+_NOTE = """
+    INSERT INTO verified (session_id, seq, epoch) VALUES ($1, $2, $3)
+    ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch"""
+
+# Where a walk over the updates stands: the key of the last one.
+Position = tuple[str, str, str, str]
+BEGINNING: Final[Position] = ("", "", "", "")
+
+
+class _InSession(Protocol):
+    """Is anything that belongs to a session."""
+
+    @property
+    def session(self) -> SessionId:
+        """Names the session."""
+        ...
+
+
+S = TypeVar("S", bound=_InSession)
+
+
+class _Next(NamedTuple):
+    """Names a session, and how many events it has."""
+
+    id: SessionId
+    last_seq: int
+
+
+class _Session(NamedTuple):
+    """Holds a session, and what it keeps for its turns."""
+
+    epoch: int
+    head: TurnId | None
+    ready_at: int | None
+    strikes: int
+    view: SessionView
+
+
+class _Turn(NamedTuple):
+    """Holds a turn, and what is noted of it."""
+
+    session: SessionId
+    told_seq: int
+    summary: MessageId | None
+    view: TurnView
+
+
+class _Partial(NamedTuple):
+    """Names a turn of which something is shown that is not final."""
+
+    session: SessionId
+    turn: TurnId
+
+
+class _Fetches(NamedTuple):
+    """Says how many files a turn waits for."""
+
+    session: SessionId
+    turn: TurnId
+    files: int
+
+
+class _Part(NamedTuple):
+    """Holds a part as the checker judges it."""
+
+    session: SessionId
+    id: str
+    message: str
+    turn: TurnId | None
+    number: int
+    adapter: str
+    state: str
+    attempts: int
+    receipt: str
+    error: str
+    text: str
+
+
+class _UnderWay(NamedTuple):
+    """Says how many summaries are being written for a session."""
+
+    session: SessionId
+    errands: int
+
+
+class _Update(NamedTuple):
+    """Holds an update of a session, and what became of it."""
+
+    session: SessionId
+    external_id: str
+    adapter: str
+    account: str
+    kind: str
+    turn: TurnId | None
+    message: MessageId
+
+
+class _AnyUpdate(NamedTuple):
+    """Holds an update, wherever it belongs. `turns_session` is the session that its turn is in."""
+
+    external_id: str
+    adapter: str
+    account: str
+    kind: str
+    session: SessionId
+    message: MessageId
+    turn: TurnId | None
+    turns_session: SessionId | None
+
+
+def count(*, only_new: bool) -> Op[int]:
+    """Count the sessions, or those that were changed since they were found sound."""
+    number = yield from one(int, _COUNT_NEW if only_new else _COUNT)
+    assert number is not None
+    return number
+
+
+def batch(*, after: SessionId | None, only_new: bool) -> Op[list[SessionId]]:
+    """Return the next sessions, as many as one read takes: always one, however long it is."""
+    sql = _BATCH_NEW if only_new else _BATCH
+    sessions: list[SessionId] = []
+    events = 0
+    for each in (yield from many(_Next, sql, after or "", SESSIONS_AT_ONCE)):
+        events += each.last_seq
+        if sessions and events > EVENTS_AT_ONCE:
+            break
+        sessions.append(each.id)
+    return sessions
+
+
+def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
+    """Return everything stored of a stretch of sessions."""
+    sessions = yield from many(_session, _SESSIONS, first, last)
+    turns = _by_session((yield from many(_turn, _TURNS, first, last)))
+    events = _by_session(journal.read_rows((yield from rows(_EVENTS, first, last))))
+    partials = _by_session((yield from many(_Partial, _PARTIALS, first, last)))
+    fetches = _by_session((yield from many(_Fetches, _FETCHES, first, last)))
+    parts = _by_session((yield from many(_Part, _PARTS, first, last)))
+    updates = _by_session((yield from many(_Update, _UPDATES, first, last)))
+    counted = yield from many(_UnderWay, _UNDER_WAY, first, last)
+    under_way = {each.session: each.errands for each in counted}
+    found = []
+    for session in sessions:
+        session_id = session.view.id
+        of_session = turns[session_id]
+        found.append(
+            SessionRecord(
+                session=session.view,
+                epoch=session.epoch,
+                head=session.head,
+                ready_at=session.ready_at,
+                strikes=session.strikes,
+                turns=tuple(each.view for each in of_session),
+                events=tuple(events[session_id]),
+                partials=tuple(each.turn for each in partials[session_id]),
+                parts=tuple(_part(each) for each in parts[session_id]),
+                updates=tuple(
+                    (each.external_id, each.turn, each.message) for each in updates[session_id]
+                ),
+                summaries=(yield from _summaries(of_session)),
+                summaries_under_way=under_way.get(session_id, 0),
+                fetches=_counted(fetches[session_id]),
+                told=tuple((each.view.id, each.told_seq) for each in of_session if each.told_seq),
+            )
+        )
+    return found
+
+
+def _session(
+    epoch: int, head: TurnId | None, ready_at: int | None, strikes: int, *columns: Any
+) -> _Session:
+    """Return the session that a row of `_SESSIONS` holds."""
+    view = history.session_view(history.SessionRow(*columns))
+    return _Session(epoch, head, ready_at, strikes, view)
+
+
+def _turn(told_seq: int, summary: MessageId | None, *columns: Any) -> _Turn:
+    """Return the turn that a row of `_TURNS` holds."""
+    view = history.turn_view(history.TurnRow(*columns))
+    return _Turn(view.session, told_seq, summary, view)
+
+
+def _by_session(found: Iterable[S]) -> defaultdict[SessionId, list[S]]:
+    """Return what belongs to each session, in the order in which it was read."""
+    sessions: defaultdict[SessionId, list[S]] = defaultdict(list)
+    for each in found:
+        sessions[each.session].append(each)
+    return sessions
+
+
+def _part(found: _Part) -> PartView:
+    """Return the part that a row holds."""
+    return PartView(
+        id=found.id,
+        message=found.message,
+        turn=found.turn,
+        part=found.number,
+        adapter=found.adapter,
+        state=found.state,
+        attempts=found.attempts,
+        receipt=found.receipt,
+        error=found.error,
+        text=found.text,
+    )
+
+
+def _summaries(turns: Iterable[_Turn]) -> Op[tuple[SummaryView, ...]]:
+    """Return the summaries that stand for turns, with the events that made them, wherever those
+    are."""
+    found: list[SummaryView] = []
+    for turn in turns:
+        summary = turn.summary
+        if summary is not None:
+            made = yield from journal.of_message(summary)
+            views = [SummaryView(turn=turn.view.id, id=summary, made=each) for each in made]
+            found += views or [SummaryView(turn=turn.view.id, id=summary, made=None)]
+    return tuple(found)
+
+
+def _counted(fetches: Iterable[_Fetches]) -> tuple[tuple[TurnId, int], ...]:
+    """Return how many files each turn waits for. What is fetched now and what is still to be
+    fetched are counted apart."""
+    counts: Counter[TurnId] = Counter()
+    for each in fetches:
+        counts[each.turn] += each.files
+    return tuple(counts.items())
+
+
+def suspects(after: Position) -> Op[tuple[set[SessionId], Position | None]]:
+    """Look through the next of all updates. Returns the sessions of those whose turn is not theirs
+    though they are no commands, and where to go on; None at the end."""
+    found = yield from many(_AnyUpdate, _ALL_UPDATES, *after, UPDATES_AT_ONCE)
+    astray: set[SessionId] = set()
+    for each in found:
+        is_here = each.turn is None or each.turns_session == each.session
+        if not is_here and not (yield from exists(_IS_COMMAND, each.message, each.session)):
+            astray.add(each.session)
+    if len(found) < UPDATES_AT_ONCE:
+        return astray, None
+    last = found[-1]
+    return astray, (last.external_id, last.adapter, last.account, last.kind)
+
+
+def note(sound: Sequence[Mark]) -> Op[None]:
+    """Note up to where sessions are sound, but for those that are gone."""
+    for mark in sound:
+        if (yield from exists(_IS_SESSION, mark.session)):
+            yield from run(_NOTE, mark.session, mark.seq, mark.epoch)

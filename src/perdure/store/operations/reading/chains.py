@@ -1,0 +1,118 @@
+"""Chains of turns: from a head back through the parents, also across sessions."""
+
+from typing import Final, NamedTuple
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.transcript import ended_turn
+from perdure.store.operations import journal
+from perdure.store.statement import Op, many, one
+
+# Walks a chain of parents; what follows says what is read of it.
+_PARENTS = """
+    WITH RECURSIVE chain (id, parent_id, depth) AS (
+        SELECT id, parent_id, 0 FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
+        WHERE chain.depth + 1 < $2 AND t.id <> $3) """
+# Reads the events of a chain, the oldest turn first.
+_CHAIN = (
+    _PARENTS
+    + """
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain JOIN journal j ON j.turn_id = chain.id
+    ORDER BY chain.depth DESC, j.seq"""
+)
+# Reads how long the turns of a chain are. They are not joined and grouped: SQLite would sort the
+# texts to count them.
+_CHAIN_SIZES = (
+    _PARENTS
+    + """
+    SELECT (SELECT COALESCE(SUM(OCTET_LENGTH(j.body)), 0) FROM journal j
+            WHERE j.turn_id = chain.id)
+    FROM chain ORDER BY chain.depth"""
+)
+# Finds the turn on a chain that is this one, or has this message.
+_ON_CHAIN = """
+    WITH RECURSIVE chain (id, parent_id) AS (
+        SELECT id, parent_id FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id FROM chain JOIN turns t ON t.id = chain.parent_id)
+    SELECT id FROM chain
+    WHERE id = $2 OR id IN (SELECT turn_id FROM journal WHERE message_id = $3) LIMIT 1"""
+# Reads the events of a chain as the model is told it. The newest summary on the chain stands for
+# its turn and all before it. The cross join keeps SQLite from reading every message there is to
+# find that one.
+_WINDOW = """
+    WITH RECURSIVE chain (id, parent_id, depth, summary_id) AS (
+        SELECT id, parent_id, 0, summary_id FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, chain.depth + 1, t.summary_id
+        FROM chain JOIN turns t ON t.id = chain.parent_id
+        WHERE chain.summary_id IS NULL AND chain.depth + 1 < $2)
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain JOIN journal j ON j.turn_id = chain.id WHERE chain.summary_id IS NULL
+    UNION ALL
+    SELECT j.session_id, j.seq, j.at, j.kind, j.body, chain.depth
+    FROM chain CROSS JOIN journal j WHERE j.message_id = chain.summary_id
+    ORDER BY 6 DESC, 2"""
+
+
+# No chain is as long as this.
+_CHAIN_MAX: Final = 2**31 - 1
+
+
+class _OnChain(NamedTuple):
+    """Holds an event of a turn on a chain, and how far back that is."""
+
+    session: SessionId
+    seq: int
+    at: int
+    kind: str
+    body: str
+    depth: int
+
+
+def chain(
+    head: TurnId, *, limit: int, until: TurnId | None, bytes_max: int
+) -> Op[list[list[Recorded]]]:
+    """Return the turns from `head` back through their parents, oldest first, as many as fit."""
+    if limit > 1:
+        sizes = yield from many(int, _CHAIN_SIZES, head, limit, until or "")
+        limit = journal.fits(sizes, bytes_max)
+    if limit == 1:
+        # It may be long, and is read without being sorted.
+        turn = yield from journal.of_turn(head)
+        return [turn] if turn else []
+    return _by_turn((yield from many(_OnChain, _CHAIN, head, limit, until or "")))
+
+
+def window(head: TurnId, *, limit: int) -> Op[list[list[Recorded]]]:
+    """Return the chain of `head` as the model is told it, from its newest summary on."""
+    return _by_turn((yield from many(_OnChain, _WINDOW, head, limit)))
+
+
+def whole_chain(head: TurnId, *, until: TurnId | None) -> Op[list[list[Recorded]]]:
+    """Return the turns from `head` back to the first, or to the one after `until`, however long
+    that is: what a model once read."""
+    if head == until:
+        return []
+    return _by_turn((yield from many(_OnChain, _CHAIN, head, _CHAIN_MAX, until or "")))
+
+
+def _by_turn(found: list[_OnChain]) -> list[list[Recorded]]:
+    """Return the events of a chain, those of each turn together."""
+    turns: dict[int, list[Recorded]] = {}
+    for each in found:
+        recorded = journal.read_row((each.session, each.seq, each.at, each.kind, each.body))
+        turns.setdefault(each.depth, []).append(recorded)
+    return [journal.where_it_is(turn) for turn in turns.values()]
+
+
+def turn_on_chain(head: TurnId, entry: str) -> Op[TurnId]:
+    """Return the turn on the chain of `head` that a transcript's entry belongs to."""
+    found = yield from one(TurnId, _ON_CHAIN, head, ended_turn(entry), entry)
+    if found is None:
+        raise NotFound(f"there is no message {entry}")
+    return found

@@ -1,0 +1,149 @@
+"""The turns of a session, and which of them stand.
+
+Those stand that lead from the session's beginning to where it stands now: the chain of parents from
+its newest turn that has started, also across sessions, for a branch shares the turns it was made
+from. What was undone or asked again is left beside the chain. Whoever shows what was said in a
+session, or says whether a turn counts, reads it here.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.records import ASKED_AGAIN, UNDONE, ToldTurn
+from perdure.domain.turn.standing import Standing
+from perdure.store.operations import journal
+from perdure.store.operations.reading import history, pieces
+from perdure.store.statement import Op, exists, many, row
+
+# Finds the turn that a session stands at.
+_HEAD: Final = "SELECT head_turn FROM sessions WHERE id = $1"
+# Reads the chain of parents of a turn, the oldest first.
+_CHAIN: Final = """
+    WITH RECURSIVE chain (id, parent_id, session_id, depth) AS (
+        SELECT id, parent_id, session_id, 0 FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, t.session_id, chain.depth + 1
+        FROM chain JOIN turns t ON t.id = chain.parent_id)
+    SELECT id, session_id FROM chain ORDER BY depth DESC"""
+# Reads the turns of a session in the order in which they began; a turn that never did is on no
+# chain and beside none.
+_BEGUN: Final = """
+    SELECT t.id, MIN(j.seq) FROM turns t JOIN journal j ON j.turn_id = t.id
+      AND j.session_id = t.session_id AND j.kind = 'turn_started'
+    WHERE t.session_id = $1 GROUP BY t.id ORDER BY 2"""
+# Finds a turn that asks again what another has asked.
+_IS_ASKED_AGAIN: Final = "SELECT 1 FROM turns WHERE origin_id = $1 LIMIT 1"
+
+
+class _Linked(NamedTuple):
+    """Names a turn on a chain, and its session."""
+
+    id: TurnId
+    session: SessionId
+
+
+class _Place(NamedTuple):
+    """Names a turn of a session, and says whether it stands."""
+
+    turn: TurnId
+    stands: bool
+
+
+class _Begun(NamedTuple):
+    """Names a turn, and the entry by which it began."""
+
+    id: TurnId
+    seq: int
+
+
+def tip(session: SessionId) -> Op[TurnId | None]:
+    """Return the newest turn that stands in this session."""
+    (head,) = (yield from row(_HEAD, session)) or (None,)
+    turns = yield from history.open_turns(session)
+    return Standing(session=session, head=head, open_turns=turns).tip
+
+
+def told(
+    session: SessionId,
+    *,
+    before: TurnId | None,
+    before_seq: int = 0,
+    limit: int,
+    with_left: bool,
+    bytes_max: int,
+) -> Op[list[ToldTurn]]:
+    """Return the newest turns of a session, or the newest before one of them, oldest first. Turns
+    that it shares with other sessions come before its own. A turn that no page holds is a page of
+    its own, with its last entries, or with `before_seq` the last before that one."""
+    order = yield from _order(session, with_left=with_left)
+    end = len(order)
+    if before is not None:
+        end = next((place for place, each in enumerate(order) if each.turn == before), 0)
+    if before_seq and end < len(order) and order[end].turn == before:
+        return (yield from _in_pieces(order, end, before=before_seq, bytes_max=bytes_max))
+    start = yield from _start(order, end, limit=limit, bytes_max=bytes_max)
+    if end - start == 1 and (yield from journal.size_of_turn(order[start].turn)) > bytes_max:
+        return (yield from _in_pieces(order, start, before=0, bytes_max=bytes_max))
+    page = []
+    for place, (turn, stands) in enumerate(order[start:end], start):
+        events = yield from journal.of_turn(turn)
+        why_left = "" if stands else (yield from _why_left(turn))
+        page.append(ToldTurn(turn=turn, events=tuple(events), left=why_left, has_earlier=place > 0))
+    return page
+
+
+def _in_pieces(
+    order: Sequence[_Place], place: int, *, before: int, bytes_max: int
+) -> Op[list[ToldTurn]]:
+    """Return the last entries of one turn, as a page of its own."""
+    turn, stands = order[place]
+    piece = yield from pieces.last_piece(turn, before=before, bytes_max=bytes_max)
+    if not piece.events:
+        return []
+    told = ToldTurn(
+        turn=turn,
+        events=tuple(piece.events),
+        left="" if stands else (yield from _why_left(turn)),
+        has_earlier=place > 0,
+        begins_at=piece.begins_at,
+    )
+    return [told]
+
+
+def _start(order: Sequence[_Place], end: int, *, limit: int, bytes_max: int) -> Op[int]:
+    """Return where the page begins that ends there: as far back as its turns fit."""
+    total, start = 0, end
+    while start > max(end - limit, 0):
+        total += yield from journal.size_of_turn(order[start - 1].turn)
+        if total > bytes_max and start < end:
+            break
+        start -= 1
+    return start
+
+
+def left(turn: TurnId, session: SessionId) -> Op[str]:
+    """Say why a turn that has begun does not stand in its session any more; empty if it does."""
+    chain = yield from _chain(session)
+    return "" if any(each.id == turn for each in chain) else (yield from _why_left(turn))
+
+
+def _chain(session: SessionId) -> Op[list[_Linked]]:
+    """Return the turns that stand in a session, also those of others, the oldest first."""
+    newest = yield from tip(session)
+    return (yield from many(_Linked, _CHAIN, newest)) if newest else []
+
+
+def _order(session: SessionId, *, with_left: bool) -> Op[list[_Place]]:
+    """Return the turns of a session, each with whether it stands."""
+    chain = yield from _chain(session)
+    standing = {each.id for each in chain}
+    shared = [_Place(each.id, stands=True) for each in chain if each.session != session]
+    begun = yield from many(_Begun, _BEGUN, session)
+    own = [_Place(each.id, stands=each.id in standing) for each in begun]
+    return shared + [each for each in own if each.stands or with_left]
+
+
+def _why_left(turn: TurnId) -> Op[str]:
+    """Say why a turn does not stand any more."""
+    return ASKED_AGAIN if (yield from exists(_IS_ASKED_AGAIN, turn)) else UNDONE

@@ -1,0 +1,1 @@
+"""Writes turns: queued, claimed, interrupted, recovered, and settled."""

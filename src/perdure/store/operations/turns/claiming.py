@@ -1,0 +1,58 @@
+"""Builds what a runner needs to begin a turn, whoever has taken it: the claim of a turn that waited
+in line, or the message that its turn begins with."""
+
+from typing import NamedTuple
+
+from perdure.domain.address import Address, is_shared
+from perdure.domain.ids import ConversationId, PrincipalId, TurnId
+from perdure.domain.journal.events import Recorded
+from perdure.domain.kinds import TurnKind
+from perdure.domain.people.access import Speaker
+from perdure.domain.turn.recovery import telling_own
+from perdure.ports.turns.turns import Claimed, Lease
+from perdure.store.operations.people.memories import Person, recall
+from perdure.store.operations.turns.telling import looking_back
+from perdure.store.statement import Op
+
+
+class Begun(NamedTuple):
+    """A turn that has just begun, as its rows or its message say. `events` are its own, `told_seq`
+    is the newest of its interruptions that the model was told of."""
+
+    lease: Lease
+    conversation: ConversationId
+    principal: PrincipalId
+    address: Address
+    place_kind: str
+    parent: TurnId | None
+    kind: TurnKind
+    view: str
+    title: str
+    is_listed: bool
+    events: tuple[Recorded, ...]
+    told_seq: int = 0
+    speaker: Speaker | None = None
+
+
+def claimed(begun: Begun) -> Op[Claimed]:
+    """Return a turn that has begun, with what the model has to be told and what is kept about its
+    person."""
+    before = yield from looking_back(begun.parent, kind=begun.kind)
+    shared = is_shared(begun.address, begun.place_kind)
+    person = Person(begun.principal, begun.conversation, is_shared=shared)
+    return Claimed(
+        lease=begun.lease,
+        conversation=begun.conversation,
+        principal=begun.principal,
+        address=begun.address,
+        is_shared=shared,
+        parent=begun.parent,
+        events=begun.events,
+        telling=telling_own(begun.events, before.telling, told_seq=begun.told_seq),
+        view=begun.view,
+        prefix=before.prefix,
+        memories=tuple((yield from recall(person))),
+        has_title=bool(begun.title),
+        is_listed=begun.is_listed,
+        speaker=begun.speaker,
+    )

@@ -1,0 +1,299 @@
+"""Errands: opened beside a conversation, and brought back when their turn is over.
+
+Bringing back is part of the transaction that settles the errand's turn, however it is settled, so
+a result is never lost and never comes twice. The errand's session is locked first, then the
+conversation and the session it serves.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from perdure.domain.address import is_shared
+from perdure.domain.content.stickers import clean_words
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.journal.attachments import as_fetched, given_in, places_of
+from perdure.domain.journal.events import (
+    NO_TRAITS,
+    AssistantSaid,
+    Attachment,
+    Recorded,
+    SenderTraits,
+    SessionOpened,
+    TitleSet,
+    TurnQueued,
+    TurnSettled,
+)
+from perdure.domain.journal.transcript import reply_text
+from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.people.access import is_access_ended
+from perdure.domain.turn.endings import SILENT, Audience, told
+from perdure.domain.turn.errands import clean_title
+from perdure.store.operations import journal, stickers
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.sessions import compaction
+from perdure.store.operations.sessions.sessions import make_live, open_session, open_successor
+from perdure.store.operations.setting import Setting, Stamp
+from perdure.store.operations.turns.line import queue_turn
+from perdure.store.statement import Op, exists, one, run
+
+# Finds whom an errand's session serves.
+_SERVED = """
+    SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
+# Locks a conversation and finds its live session.
+_LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
+# Locks a session to see whether something can be said in it.
+_STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
+# Locks a session to see whether it has a title.
+_TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
+# Gives a session its title.
+_SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
+# Finds an errand of this kind that is on its way. One at a time is sent, so it is among the newest;
+# there may have been thousands.
+_RUNNING = """
+    SELECT t.id FROM (
+        SELECT s.id FROM sessions s WHERE s.parent_id = $1 AND s.kind = $2 AND s.kind <> ''
+        ORDER BY s.opened_at DESC LIMIT 8) newest
+    CROSS JOIN turns t WHERE t.session_id = newest.id AND t.outcome IS NULL LIMIT 1"""
+# Lets a session begin that waits for the errand of the one before it.
+_RELEASE = """
+    UPDATE sessions SET hold_until = NULL, wait_until = NULL WHERE id = $1 AND parent_id = $2"""
+
+
+class _Served(NamedTuple):
+    session: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
+
+
+class Order(NamedTuple):
+    """An errand to be run for `session`, looking back from the turn `at`."""
+
+    errand: TurnKind
+    session: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
+    at: TurnId | None
+    message: MessageId
+    text: str = ""
+    agent: str = ""
+    persona: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    reason: str = "automatic"
+    traits: SenderTraits = NO_TRAITS
+
+
+class Back(NamedTuple):
+    """An errand that is over, and whom it served."""
+
+    turn: TurnId
+    queued: TurnQueued
+    settled: TurnSettled
+    text: str
+    session: SessionId
+    served: SessionId
+    conversation: ConversationId
+    principal: PrincipalId
+    events: Sequence[Recorded]
+
+    @property
+    def is_done(self) -> bool:
+        return self.settled.outcome is Outcome.DONE
+
+    @property
+    def is_untold(self) -> bool:
+        """Its person may not speak any more: they are told as little as strangers are."""
+        return is_access_ended(self.settled.reason)
+
+
+def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
+    """Open the errand's session and queue its turn. What it appended, its turn's event last."""
+    session, turn = SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
+    opened = SessionOpened(
+        by=order.principal,
+        reason=order.reason,
+        parent=order.session,
+        head=order.at,
+        kind=order.errand,
+    )
+    principal = order.principal
+    yield from open_session(session, order.conversation, opened, stamp, principal=principal)
+    queued = TurnQueued(
+        turn=turn,
+        message=order.message,
+        text=order.text,
+        kind=order.errand,
+        agent=order.agent,
+        attachments=order.attachments,
+        persona=order.persona,
+        by=order.principal,
+        traits=order.traits,
+    )
+    return (yield from queue_turn(session, queued, stamp))
+
+
+def person_of(setting: Setting) -> PrincipalId:
+    """Return for whom an errand about a whole session is run: the session's own person. Where
+    several people talk it is the one who asked, for whoever opened the place may be gone."""
+    update = setting.update
+    if is_shared(update.address, update.place_kind):
+        return update.principal
+    return setting.place.principal
+
+
+def is_running(session: SessionId, errand: TurnKind) -> Op[bool]:
+    """Tell whether such an errand is already on its way for this session."""
+    return (yield from exists(_RUNNING, session, errand))
+
+
+def ended(turn: TurnId, events: Sequence[Recorded], stamp: Stamp) -> Op[list[Recorded]]:
+    """Bring back what a turn was sent for, if it was an errand. `events` are all of its own, or
+    the last of them."""
+    if not isinstance(events[0].event, TurnQueued):
+        events = yield from journal.of_turn(turn)
+    queued = events[0].event
+    assert isinstance(queued, TurnQueued)
+    errand = queued.kind
+    if not errand.is_errand:
+        return []
+    own = [recorded for recorded in events if recorded.turn == turn]
+    settled = own[-1].event
+    session = events[0].session
+    served = yield from one(_Served, _SERVED, session)
+    assert served is not None
+    assert isinstance(settled, TurnSettled)
+    back = Back(turn, queued, settled, reply_text(own), session, *served, own)
+    return (yield from _BRING_BACK[errand](back, stamp))
+
+
+def _title(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Give the session its title, unless a person gave it one meanwhile."""
+    title = clean_title(back.text) if back.is_done else ""
+    known = yield from one(str, _TITLE, back.served)
+    if not title or known is None or known:
+        return []
+    yield from run(_SET_TITLE, title, back.served)
+    return (yield from journal.append(back.served, [TitleSet(title=title)], at=stamp.at))
+
+
+def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Queue the result as a turn of the live session, in its line like any other: it is said in
+    order, on every surface, and the model knows of it afterwards."""
+    if back.is_untold:
+        return []
+    live, opened = yield from _live(back, stamp)
+    line = back.queued.text.strip().splitlines()[0][:80]
+    said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
+    is_short = back.is_done and back.settled.reason != StopReason.STOP
+    event = TurnQueued(
+        turn=back.turn,
+        message=back.queued.message,
+        text=back.queued.text,
+        kind=TurnKind.RESULT,
+        agent=back.settled.agent,
+        attachments=as_fetched(back.queued, places_of(back.events)),
+        files=given_in(back.events),
+        origin=back.turn,
+        by=back.principal,
+        traits=back.queued.traits,
+        answer=f"In the background: {line}\n\n{said or SILENT}",
+        finish=back.settled.reason if is_short else "",
+    )
+    return opened + (yield from bring(live, event, stamp))
+
+
+def _live(back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
+    """Return the session in which the result can be said: a new one where the live one is
+    suspended."""
+    live = yield from _lock_live(back.conversation)
+    if (yield from one(str, _STATE, live)) == "open":
+        return live, []
+    by = back.principal
+    opened = yield from open_successor(live, back.conversation, stamp, by=by)
+    yield from make_live(back.conversation, opened.session)
+    return opened.session, [opened]
+
+
+def _lock_live(conversation: ConversationId) -> Op[SessionId]:
+    """Lock a conversation and return its live session."""
+    live = yield from one(SessionId, _LIVE, conversation)
+    assert live is not None
+    return live
+
+
+def bring(session: SessionId, result: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]:
+    """Put a result into the line of this session, as a turn of its own."""
+    event = msgspec.structs.replace(
+        result, turn=TurnId(stamp.mint("trn")), message=MessageId(stamp.mint("msg"))
+    )
+    return (yield from queue_turn(session, event, stamp))
+
+
+def bring_unsaid(turns: Sequence[TurnId], session: SessionId, stamp: Stamp) -> Op[list[Recorded]]:
+    """Say in this session those of these turns that have ended and were results, or sent from
+    elsewhere, and that nobody has heard yet: they are for the conversation, not for one session."""
+    recorded: list[Recorded] = []
+    for turn in turns:
+        events = yield from journal.of_turn(turn)
+        first = events[0].event
+        is_said = any(isinstance(each.event, AssistantSaid) for each in events)
+        if isinstance(first, TurnQueued) and first.kind in UNASKED and not is_said:
+            recorded += yield from bring(session, first, stamp)
+    return recorded
+
+
+def _failure(settled: TurnSettled) -> str:
+    """Say how an errand ended, for everybody in the conversation that it comes back to."""
+    if settled.outcome is Outcome.SUSPENDED:
+        return f"was interrupted too often and is given up ({settled.turn})"
+    why = told(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
+    return f"ended as {settled.outcome}: {why or settled.reason} ({settled.turn})"
+
+
+def _memory(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let the session begin that waits for it; if it failed, the people there are told."""
+    live = yield from _lock_live(back.conversation)
+    yield from run(_RELEASE, live, back.served)
+    if back.is_done or back.is_untold:
+        return []
+    text = f"The memories of the last session could not be saved: it {_failure(back.settled)}."
+    return (yield from notice(live, None, text, stamp))
+
+
+def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let the summary stand for the turns it was made from, and tell whoever asked for it."""
+    live = yield from _lock_live(back.conversation)
+    opened = (yield from journal.one(back.session, 1)).event
+    assert isinstance(opened, SessionOpened)
+    upto = opened.head
+    assert upto is not None
+    summary = compaction.Summary(
+        errand=back.turn,
+        session=back.served,
+        upto=upto,
+        text=back.text if back.is_done else "",
+        failure="" if back.is_done else _failure(back.settled),
+        cost=back.settled.cost,
+    )
+    recorded = yield from compaction.apply(summary, stamp)
+    if opened.reason == "automatic" or back.is_untold:
+        return recorded
+    text = compaction.told(recorded)
+    return recorded + (yield from notice(live, None, text, stamp))
+
+
+def _sticker(back: Back, _stamp: Stamp) -> Op[list[Recorded]]:
+    """Keep the words for whoever sends the sticker next; those who wait for them look again."""
+    yield from stickers.described(back.turn, clean_words(back.text) if back.is_done else "")
+    return []
+
+
+_BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]]] = {
+    TurnKind.TITLE: _title,
+    TurnKind.BACKGROUND: _background,
+    TurnKind.MEMORY: _memory,
+    TurnKind.SUMMARY: _summary,
+    TurnKind.STICKER: _sticker,
+}

@@ -1,0 +1,370 @@
+"""What becomes of turns whose attempt ended before they did."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from perdure.domain.ids import NodeId, SessionId, TurnId
+from perdure.domain.journal.events import (
+    AttemptInterrupted,
+    Recorded,
+    TurnRequeued,
+)
+from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
+from perdure.domain.turn.recovery import (
+    ALONE_MS,
+    CONTINUE,
+    DROP,
+    Fate,
+    Policy,
+    Resume,
+    alone_until,
+    died_at,
+    fate,
+    question_text,
+    tail_key,
+)
+from perdure.domain.turn.turn import State
+from perdure.domain.waits import TOLERANCE_MS
+from perdure.ports.turns.turns import Lease, Resumed
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations import journal, nodes
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.people import spending
+from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turns import turn_rows
+from perdure.store.operations.turns.endings import (
+    Locked,
+    closing_events,
+    end_turn,
+    forget_partials,
+    keep_origin,
+    locked,
+)
+from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.queueing import REPLACED
+from perdure.store.operations.turns.suspension import Fallen, give_up, lock_conversation
+from perdure.store.statement import Op, many, one, quoted, run
+
+NO_LIMIT: Final = 2**62
+# The kind of turns that a person waits for; all others are always resumed.
+_PERSONAL: Final = TurnKind.MESSAGE
+# Turns that run, in words by which the index of those at work is found.
+_RUNS: Final = "t.state IN ('running', 'waiting') AND t.state = 'running'"
+# Counts an interruption, and ends the lease of whoever ran the turn.
+_STRIKE = """
+    UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
+# Finds turns that run and whose node is gone, by the clock that leases are measured with.
+_ORPHANS = f"""
+    SELECT t.id, t.node_id, t.attempt_at FROM turns t WHERE {_RUNS}
+      AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
+                      AND n.lease_until > {{now_ms}})
+    ORDER BY t.attempt_at LIMIT $1"""
+# Finds, of the suspects that a node has resumed, when the last one began: when it was let in, the
+# others had lived longer than ever before.
+_LAST_SUSPECTS = f"""
+    SELECT t.node_id, MAX(t.attempt_at) FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE {_RUNS} AND t.attempts > 1 AND s.strikes >= 2
+    GROUP BY t.node_id"""
+# Finds the turns that this node runs, by the rows.
+_OWNED = f"SELECT t.id FROM turns t WHERE t.node_id = $1 AND {_RUNS}"
+# Finds when a turn's node was last alive.
+_LAST_BEAT = """
+    SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
+# Finds interrupted turns that go on by themselves, of sessions that are suspects or are not.
+_INTERRUPTED = f"""
+    SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.state = 'interrupted' AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))
+      AND s.strikes {{suspects}} 2
+    ORDER BY t.queued_at LIMIT $3"""
+# A condition: somebody has said something since. It waits behind the turn `t`, or was said to it
+# and never taken.
+_FOLLOWED = f"""
+    (EXISTS (SELECT 1 FROM turns q WHERE q.session_id = t.session_id AND q.outcome IS NULL
+             AND q.state = 'queued' AND q.kind NOT IN {quoted(UNASKED)})
+     OR EXISTS (SELECT 1 FROM journal said WHERE said.turn_id = t.id
+                AND said.kind = 'steer_accepted'
+                AND NOT EXISTS (SELECT 1 FROM journal taken WHERE taken.turn_id = t.id
+                                AND taken.kind = 'steer_taken'
+                                AND taken.message_id = said.message_id)))"""
+# Finds interrupted turns that make way for what was said since.
+_OVERTAKEN = f"""
+    SELECT t.id FROM turns t
+    WHERE t.state = 'interrupted' AND t.kind = '{_PERSONAL}' AND (t.alive_at < $1 OR $2 = 0)
+      AND {_FOLLOWED}
+    ORDER BY t.queued_at LIMIT $3"""
+# Finds interrupted turns whose people are to be asked whether they go on.
+_TO_ASK = f"""
+    SELECT id FROM turns
+    WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND alive_at >= $1
+    ORDER BY queued_at LIMIT $2"""
+# Finds interrupted turns whose people are to be told that they do not go on by themselves.
+_TOO_OLD = f"""
+    SELECT id FROM turns
+    WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND told_at IS NULL
+      AND alive_at < $1
+    ORDER BY queued_at LIMIT $2"""
+# Reads what has happened since a turn was interrupted.
+_SINCE = f"SELECT t.alive_at, t.asked_at, t.told_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
+# Corrects attempts that began, by the rows, at an instant that is still to come: they count from
+# now on.
+_BEGAN_NOW = """
+    UPDATE turns SET attempt_at = $1
+    WHERE state = 'running' AND outcome IS NULL AND attempt_at > $2"""
+# Finds suspects that run, or wait to be claimed.
+_SUSPECTS_AT_WORK = """
+    SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.outcome IS NULL AND t.state IN ('queued', 'running') AND t.attempts > 0
+      AND s.strikes >= 2
+      AND (t.state = 'queued' OR t.attempt_at >= $1)"""
+# Keeps that the people of an interrupted turn were asked.
+_ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
+# Keeps that the people of an interrupted turn were told.
+_TOLD = "UPDATE turns SET told_at = $1 WHERE id = $2"
+# Finds the turns whose people are told of a shutdown: of calls only those in a conversation that
+# people may look at.
+_RUNNING_HERE = f"""
+    SELECT t.id, t.session_id, t.kind, s.strikes, {_FOLLOWED}
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = s.conversation_id
+    WHERE t.node_id = $1 AND {_RUNS} AND s.kind = ''
+      AND (t.kind = '{_PERSONAL}' OR (c.is_listed = 1 AND t.kind NOT IN {quoted(UNASKED)}))
+    ORDER BY t.queued_at"""
+
+
+class _Orphan(NamedTuple):
+    turn: TurnId
+    node: NodeId
+    attempt_at: int
+
+
+class _LastSuspect(NamedTuple):
+    node: NodeId
+    began_at: int
+
+
+class _Suspect(NamedTuple):
+    state: str
+    attempt_at: int
+    longest_ms: int
+
+
+class _Since(NamedTuple):
+    alive_at: int
+    asked_at: int | None
+    told_at: int | None
+    is_followed: int
+
+
+class _RunningHere(NamedTuple):
+    turn: TurnId
+    session: SessionId
+    kind: str
+    strikes: int
+    is_followed: int
+
+
+class Cut(NamedTuple):
+    """Why an attempt ends before its turn does, and what its node was asked for."""
+
+    reason: Interruption
+    asked: Asked = Asked.NOTHING
+
+
+CRASHED: Final = Cut(Interruption.CRASH)
+
+
+def interrupt(lease: Lease, cut: Cut, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
+    """End our own attempt, at a drain that ran out of time."""
+    yield from lock_conversation(lease.turn)
+    yield from journal.fence(lease.session, lease.epoch)
+    return (yield from _interrupt(lease.turn, cut, stamp, attempts_max))
+
+
+def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
+    """End the attempts of turns whose owner is gone. A suspect that had proved itself, and so made
+    room for the next one, is not given up for what that one may have done."""
+    yield from nodes.shorten_leases(dialect)
+    orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), limit)
+    suspects = yield from many(_LastSuspect, _LAST_SUSPECTS)
+    last_began = {each.node: each.began_at for each in suspects}
+    recorded: list[Recorded] = []
+    for orphan in orphans:
+        yield from lock_conversation(orphan.turn)
+        has_proved_itself = orphan.attempt_at < last_began.get(orphan.node, 0)
+        limit_now = NO_LIMIT if has_proved_itself else attempts_max
+        recorded += yield from _interrupt(orphan.turn, CRASHED, stamp, limit_now)
+    return recorded
+
+
+def reclaim(stamp: Stamp, *, known: Sequence[TurnId], attempts_max: int) -> Op[list[Recorded]]:
+    """After a claim of unknown fate: give back turns that are ours by the rows and nobody runs."""
+    recorded: list[Recorded] = []
+    for turn in (yield from many(TurnId, _OWNED, stamp.node)):
+        if turn not in known:
+            yield from lock_conversation(turn)
+            recorded += yield from _interrupt(turn, CRASHED, stamp, attempts_max)
+    return recorded
+
+
+def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[list[Recorded]]:
+    """End a turn's attempt, or give the turn up; its conversation is locked already."""
+    reason = cut.reason
+    found = yield from locked(turn)
+    if found is None or found.state is not State.RUNNING:
+        return []  # another node's reaper was faster
+    session, attempt = found.session, found.attempts
+    so_far = yield from journal.of_turn(turn)
+    events = yield from closing_events(turn, attempt, so_far, is_interrupted=True)
+    alive_at = yield from _last_alive(turn, so_far)
+    tail = tail_key([*(recorded.event for recorded in so_far), *events])
+    interrupted = AttemptInterrupted(
+        turn=turn,
+        attempt=attempt,
+        reason=reason,
+        tail=tail,
+        alive_at=alive_at,
+        asked=cut.asked,
+    )
+    events.append(interrupted)
+    strikes = yield from one(int, _STRIKE, int(reason.counts_towards_limit), session)
+    assert strikes is not None
+    yield from keep_origin(turn)
+    yield from forget_partials(turn)
+    yield from spending.release(turn)
+    # Our own attempts end now. Of others we only know when they were last seen alive.
+    is_found_dead = reason is Interruption.CRASH
+    ended_at = died_at(alive_at, stamp.at) if is_found_dead else stamp.at
+    yield from turn_rows.interrupt(interrupted, found.state, ended_at=ended_at)
+    if reason.counts_towards_limit and strikes >= attempts_max:
+        fallen = Fallen(turn, found, so_far, events, strikes, reason)
+        return (yield from give_up(fallen, stamp))
+    recorded = yield from journal.append(session, events, at=stamp.at)
+    # What is said as it is has waited for the turn while it ran, and waits no longer.
+    yield from make_ready(session, stamp)
+    return recorded
+
+
+def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
+    beat_at = yield from one(int, _LAST_BEAT, turn)
+    return max(so_far[-1].at, beat_at or 0)
+
+
+def resume(policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
+    """Apply the policy to interrupted turns. Selection is by the turns' own state, never by recent
+    activity. Sessions that crashed before are suspects: they go last, and each of them alone until
+    it has lived longer than ever before, so that a culprit is found alone."""
+    oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
+    goes_on = int(policy.resume is Resume.CONTINUE)
+    found = yield from _interrupted("<", oldest, goes_on, limit)
+    suspects = yield from _interrupted(">=", oldest, goes_on, 2)
+    look_again_ms = None
+    if not found and suspects:
+        is_free, look_again_ms = yield from _may_next_begin(stamp)
+        if is_free:
+            found, suspects = suspects[:1], suspects[1:]
+    found += yield from many(TurnId, _OVERTAKEN, oldest, goes_on, limit)
+    if policy.resume is Resume.ASK:
+        found += yield from many(TurnId, _TO_ASK, oldest, limit)
+    if policy.resume is not Resume.WAIT:
+        found += yield from many(TurnId, _TOO_OLD, oldest, limit)
+    recorded: list[Recorded] = []
+    for turn in found:
+        recorded += yield from _meet(turn, policy, stamp)
+    return Resumed(recorded=recorded, is_holding_back=bool(suspects), look_again_ms=look_again_ms)
+
+
+def _interrupted(suspects: str, oldest: int, goes_on: int, limit: int) -> Op[list[TurnId]]:
+    """Find interrupted turns that go on by themselves. `suspects` compares their session's strikes
+    with those of a suspect."""
+    sql = _INTERRUPTED.format(suspects=suspects)
+    return (yield from many(TurnId, sql, oldest, goes_on, limit))
+
+
+def _may_next_begin(stamp: Stamp) -> Op[tuple[bool, int | None]]:
+    """Tell whether no suspect must be alone any more; if one must, from when on none does, as far
+    as that is known: of one that waits to be claimed it is not."""
+    # If the clock was set back, nobody waits for longer than before, and those that are let in now
+    # begin later than these, as `reap` wants to know.
+    yield from run(_BEGAN_NOW, stamp.at, stamp.at + TOLERANCE_MS)
+    at_work = yield from many(_Suspect, _SUSPECTS_AT_WORK, stamp.at - ALONE_MS)
+    if any(each.state == State.QUEUED for each in at_work):
+        return False, None
+    until = max((alone_until(each.attempt_at, each.longest_ms) for each in at_work), default=-1)
+    return (True, None) if until < stamp.at else (False, until + 1)
+
+
+def _meet(turn: TurnId, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
+    """Decide what becomes of a turn, whatever it was found as, now that its session is ours."""
+    found = yield from locked(turn)
+    if found is None or found.state != State.INTERRUPTED:
+        return []
+    since = yield from one(_Since, _SINCE, turn)
+    assert since is not None
+    age_ms = stamp.at - since.alive_at
+    match fate(policy, kind=found.kind, age_ms=age_ms, is_followed=bool(since.is_followed)):
+        case Fate.GOES_ON:
+            return (yield from _requeue(turn, found, stamp))
+        case Fate.MAKES_WAY:
+            return (yield from end_turn(turn, found, REPLACED, stamp))
+        case Fate.ASKS if since.asked_at is None:
+            return (yield from _ask(turn, found, stamp))
+        case Fate.TOO_OLD if since.asked_at is None and since.told_at is None:
+            return (yield from _tell(turn, found, policy, stamp))
+        case Fate.ASKS | Fate.TOO_OLD | Fate.WAITS:
+            return []
+
+
+def requeue(turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
+    found = yield from locked(turn)
+    if found is None or found.state != State.INTERRUPTED:
+        return []
+    return (yield from _requeue(turn, found, stamp))
+
+
+def _requeue(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
+    requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
+    recorded = yield from journal.append(found.session, [requeued], at=stamp.at)
+    yield from turn_rows.requeue(requeued, found.state)
+    yield from make_ready(found.session, stamp)
+    return recorded
+
+
+def _ask(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
+    """Ask one short question, once."""
+    yield from run(_ASKED, stamp.at, turn)
+    cut = yield from _last_cut(turn)
+    text = question_text(cut.reason, cut.asked)
+    return (yield from notice(found.session, turn, text, stamp, choices=(CONTINUE, DROP)))
+
+
+def _tell(turn: TurnId, found: Locked, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
+    """Say once that the turn does not go on by itself. The mark is set in the transaction that
+    says it, so a process that dies here either has done both or neither."""
+    yield from run(_TOLD, stamp.at, turn)
+    cut = yield from _last_cut(turn)
+    text = too_old_text(policy, cut.reason, cut.asked)
+    return (yield from notice(found.session, turn, text, stamp))
+
+
+def _last_cut(turn: TurnId) -> Op[Cut]:
+    cuts = [
+        Cut(recorded.event.reason, recorded.event.asked)
+        for recorded in (yield from journal.of_turn(turn))
+        if isinstance(recorded.event, AttemptInterrupted)
+    ]
+    return cuts[-1]
+
+
+def announce(policy: Policy, drain: Drain, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell each conversation that this node is working for what becomes of its answer."""
+    recorded: list[Recorded] = []
+    for each in (yield from many(_RunningHere, _RUNNING_HERE, stamp.node)):
+        is_followed = bool(each.is_followed)
+        under_way = UnderWay(
+            kind=TurnKind(each.kind), strikes=each.strikes, is_followed=is_followed
+        )
+        text = shutdown_text(policy, drain, under_way)
+        recorded += yield from notice(each.session, each.turn, text, stamp)
+    return recorded

@@ -1,0 +1,73 @@
+"""What the model has to be told of interruptions, and that it has been told.
+
+That an interruption was told is a fact about the interruption, whoever looks at it: the turn that
+told of it may have been undone, asked again, or lie in a branch. So it stands in the row of the
+turn that was interrupted (`told_seq`), written in the transaction that journals the
+acknowledgement.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from perdure.domain.ids import TurnId
+from perdure.domain.journal.events import InterruptionAcknowledged, Recorded
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Outcome
+from perdure.domain.turn.errands import hears_of
+from perdure.domain.turn.recovery import Telling, telling_before, told_by
+from perdure.store.operations import journal
+from perdure.store.statement import Op, one, run
+
+# Reads what a later turn must know of one before it.
+_ENDED_TURN = "SELECT outcome, parent_id, prefix, kind, told_seq FROM turns WHERE id = $1"
+# Notes, in the row of the turn that was interrupted, up to where the model has been told.
+_TELL = """
+    UPDATE turns SET told_seq = $1
+    WHERE id = (SELECT turn_id FROM journal WHERE session_id = $2 AND seq = $1) AND told_seq < $1"""
+# A note that is older than so many turns would help nobody.
+_TURNS_MAX = 10
+
+
+class Before(NamedTuple):
+    """Holds what a new turn must know of those it follows: what the last request began with, and
+    what the model has not been told of those since the last that was done, for what came after an
+    interruption may never have reached it."""
+
+    prefix: str
+    telling: Telling
+
+
+class _Ended(NamedTuple):
+    """Holds a turn that a new one looks back at."""
+
+    outcome: str | None
+    parent: TurnId | None
+    prefix: str
+    kind: str
+    told_seq: int
+
+
+def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[Before]:
+    """Look back from a turn of this kind, which stands on `head`."""
+    prefix, telling = "", Telling()
+    for _ in range(_TURNS_MAX):
+        ended = (yield from one(_Ended, _ENDED_TURN, head)) if head is not None else None
+        if head is None or ended is None:
+            break
+        prefix = prefix or ended.prefix
+        earlier = TurnKind(ended.kind)
+        if ended.outcome == Outcome.DONE and not earlier.is_unasked:  # the model has seen it
+            break
+        if hears_of(kind, earlier):
+            events = yield from journal.of_turn(head)
+            telling = telling_before(events, telling, told_seq=ended.told_seq)
+        head = ended.parent
+    return Before(prefix, telling)
+
+
+def mark_told(recorded: Iterable[Recorded]) -> Op[None]:
+    """Keep, for the turns that were interrupted, what these events acknowledge."""
+    for each in recorded:
+        if isinstance(each.event, InterruptionAcknowledged):
+            session, seq = told_by(each)
+            yield from run(_TELL, seq, session)

@@ -1,0 +1,126 @@
+"""Writes the rows of turns: the one place in the store that says what state a turn is in.
+
+Each change belongs to an event of the turn's journal. The machine is asked first
+(`domain/turn.LEGAL`), and the row must still be in the state that the caller has seen: what another
+transaction has changed meanwhile is a lost race, and the operation runs again.
+"""
+
+from typing import Final, NamedTuple
+
+from perdure.domain.journal.events import (
+    AnswerAwaited,
+    AnswerReceived,
+    AttemptInterrupted,
+    Recorded,
+    TurnEvent,
+    TurnQueued,
+    TurnRequeued,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.turn.turn import State, require
+from perdure.store.statement import Op, RaceLost, Value, exists, run
+
+# A turn that waits in line; it is the session's principal's unless it names another.
+_QUEUE: Final = f"""
+    INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
+                       queued_seq, queued_at, alive_at, origin_id, via_id, principal_id, album,
+                       not_before)
+    SELECT $1, s.id, $2, $3, '{State.QUEUED}', '', '', 0, $4, $5, $5, $6, $7,
+           COALESCE($8, s.principal_id), $9, $10
+    FROM sessions s WHERE s.id = $11"""
+# A turn that begins in the transaction that accepts its message.
+_BEGIN: Final = """
+    INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, reason, detail, attempts,
+                       node_id, queued_seq, queued_at, started_at, alive_at, attempt_at, via_id,
+                       principal_id)
+    VALUES ($1, $2, $3, $4, $5, $6, '', '', 1, $7, $8, $9, $9, $9, $9, $10, $11)"""
+# The next attempt of a turn begins.
+_START: Final = """
+    UPDATE turns SET state = $1, attempts = attempts + 1, parent_id = $2, node_id = $3,
+                     started_at = COALESCE(started_at, $4), attempt_at = $4, reason = ''
+    WHERE id = $5 AND state = $6 RETURNING id"""
+# An attempt ends before its turn does.
+_INTERRUPT: Final = """
+    UPDATE turns SET state = $1, reason = $2, alive_at = $3, node_id = NULL,
+                     asked_at = NULL, told_at = NULL,
+                     longest_ms = CASE WHEN $4 - attempt_at > longest_ms THEN $4 - attempt_at
+                                       ELSE longest_ms END
+    WHERE id = $5 AND state = $6 RETURNING id"""
+# A turn asks somebody, and has no owner until it is answered.
+_WAIT: Final = """
+    UPDATE turns SET state = $1, node_id = NULL WHERE id = $2 AND state = $3 RETURNING id"""
+# An interrupted turn, or one whose question was answered, goes back to its place in line.
+_REQUEUE: Final = "UPDATE turns SET state = $1 WHERE id = $2 AND state = $3 RETURNING id"
+# A turn is over. What its request was made from is kept where whoever ends it does not know.
+_SETTLE: Final = """
+    UPDATE turns SET state = $1, outcome = $2, reason = $3, detail = $4,
+                     context_tokens = $5, prefix = COALESCE(NULLIF(CAST($6 AS TEXT), ''), prefix),
+                     settled_at = $7, node_id = NULL
+    WHERE id = $8 AND state = $9 RETURNING id"""
+
+
+class Album(NamedTuple):
+    """What a turn is part of, and until when the rest of it may come."""
+
+    name: str
+    not_before: int
+
+
+ALONE = Album("", 0)
+
+
+def queue(recorded: Recorded, queued: TurnQueued, *, place: int, album: Album) -> Op[None]:
+    """Write the row of a turn that waits; `place` is where in its session's line."""
+    yield from run(
+        _QUEUE,
+        queued.turn, queued.message, queued.kind, place, recorded.at, queued.origin, queued.via,
+        queued.by, album.name, album.not_before, recorded.session,
+    )  # fmt: skip
+
+
+def begin(recorded: Recorded, queued: TurnQueued, started: TurnStarted) -> Op[None]:
+    """Write the row of a turn that begins with its message; `recorded` is where that stands."""
+    state = require(State.QUEUED, TurnStarted, turn=queued.turn)
+    assert queued.by is not None, "whoever sends a message is known"
+    yield from run(
+        _BEGIN,
+        queued.turn, recorded.session, started.parent, queued.message, queued.kind, state,
+        started.node, recorded.seq, recorded.at, queued.via, queued.by,
+    )  # fmt: skip
+
+
+def start(started: TurnStarted, *, at: int) -> Op[None]:
+    """Write that the next attempt of a queued turn has begun."""
+    yield from _change(_START, State.QUEUED, started, started.parent, started.node, at)
+
+
+def interrupt(interrupted: AttemptInterrupted, state: State, *, ended_at: int) -> Op[None]:
+    """Write that the present attempt ended at that instant and the turn did not."""
+    reason, alive_at = interrupted.reason, interrupted.alive_at
+    yield from _change(_INTERRUPT, state, interrupted, reason, alive_at, ended_at)
+
+
+def wait(awaited: AnswerAwaited) -> Op[None]:
+    """Write that a running turn waits for an answer."""
+    yield from _change(_WAIT, State.RUNNING, awaited)
+
+
+def requeue(event: TurnRequeued | AnswerReceived, state: State) -> Op[None]:
+    """Write that the turn waits for its next attempt."""
+    yield from _change(_REQUEUE, state, event)
+
+
+def settle(
+    settled: TurnSettled, state: State, *, context_tokens: int, prefix: str, at: int
+) -> Op[None]:
+    """Write that the turn is over."""
+    ending = (settled.outcome, settled.reason, settled.detail)
+    yield from _change(_SETTLE, state, settled, *ending, context_tokens, prefix, at)
+
+
+def _change(sql: str, state: State, event: TurnEvent, *values: Value) -> Op[None]:
+    """Move a turn's row from a state to the one that the machine names for this event."""
+    after = require(state, type(event), turn=event.turn)
+    if not (yield from exists(sql, after, *values, event.turn, state)):
+        raise RaceLost

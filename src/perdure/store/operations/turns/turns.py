@@ -1,0 +1,398 @@
+"""Claim, write under a lease, settle, stop."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from perdure.domain.errors import Conflict, NotFound, Rejected
+from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    NoticePosted,
+    Recorded,
+    SteerTaken,
+    TurnAmended,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import Outcome
+from perdure.domain.people.sharing import EQUAL, Shares, fairly
+from perdure.domain.prompt.prefix import KeptText, Origin
+from perdure.domain.turn.errands import is_errand
+from perdure.domain.turn.turn import State
+from perdure.domain.waits import AT_ONCE, TOLERANCE_MS
+from perdure.ports.turns.turns import Claimed, Lease, Piece, Settled, Settlement
+from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations import journal, texts
+from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.delivery import replies
+from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.people import speakers, spending
+from perdure.store.operations.reading import history
+from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turns import errands, turn_rows
+from perdure.store.operations.turns.claiming import Begun, claimed
+from perdure.store.operations.turns.endings import (
+    Closing,
+    arrivals,
+    close_turn,
+    end_turn,
+    forget_partials,
+    free_steers,
+    locked,
+    open_call_endings,
+    queue_freed,
+    steps_aside,
+    waiting_steers,
+)
+from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.telling import mark_told
+from perdure.store.statement import Op, listed, many, one, run
+
+# A condition: the session's wait is over, or was written before the clock was set back.
+_IS_READY = """
+    ready_at IS NOT NULL AND (wait_until IS NULL OR wait_until <= $1 OR ready_at > $2)"""
+# Finds sessions that can be claimed; `ready_sql` says the rest.
+_READY = f"SELECT id, ready_by FROM sessions WHERE {_IS_READY}"
+_IN_LINE = " ORDER BY ready_rank, ready_seq, id LIMIT "
+# Locks sessions to claim them; `take_sql` says the rest.
+_TAKE = "SELECT id, wait_until FROM sessions WHERE ready_at IS NOT NULL AND id IN "
+# Finds when the first wait of all ends.
+_NEXT_READY = "SELECT MIN(wait_until) FROM sessions WHERE ready_at IS NOT NULL"
+# Lets a session wait as long as it was to wait, from now on.
+_WAIT_ANEW = """
+    UPDATE sessions SET wait_until = wait_until - ready_at + $1, ready_at = $1 WHERE id = $2"""
+# Reads the first turn in a session's line, with all that its runner needs to begin.
+_NEXT = f"""
+    SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
+           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, {ADDRESS}
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
+    WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
+    ORDER BY t.queued_seq LIMIT 1"""
+# Takes a session for whoever claims its next turn.
+_LEASE = """
+    UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
+    WHERE id = $1 RETURNING epoch"""
+# Reads the text that was shown of a turn and is in no message yet, piece by piece.
+_PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
+# Notes what the request was made from that a turn's newest message answers.
+_ANSWERS = "UPDATE turns SET prefix = $1 WHERE id = $2"
+# Forgets the text that was shown of a message: the journal holds it now.
+_FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
+# Finds the message that a turn answers.
+_MESSAGE = "SELECT message_id FROM turns WHERE id = $1"
+# So many of those who wait are looked at beyond what there is room for: each of them is another
+# person's, as long as so many people wait.
+WINDOW: Final = 64
+STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
+
+
+class _Ready(NamedTuple):
+    session: SessionId
+    by: PrincipalId
+
+
+class _Taken(NamedTuple):
+    session: SessionId
+    wait_until: int | None
+
+
+class _NextReady(NamedTuple):
+    wait_until: int | None
+
+
+class _Next(NamedTuple):
+    turn: TurnId
+    attempts: int
+    head: TurnId | None
+    principal: PrincipalId
+    conversation: ConversationId
+    view: str
+    title: str
+    fetching: int
+    kind: str
+    told_seq: int
+    name: str
+    has_token: int
+    is_paired: int
+    is_listed: int
+    place_kind: str
+    adapter: str
+    account: str
+    place: str
+    thread: str
+    person: str
+
+
+class _Shown(NamedTuple):
+    message: MessageId
+    text: str
+
+
+def claim(stamp: Stamp, *, limit: int, shares: Shares = EQUAL) -> Op[list[Claimed]]:
+    """Take so many turns that can begin, at most, fairly among those who wait."""
+    ready = yield from _ready(shares, at=stamp.at, limit=limit + WINDOW)
+    chosen = fairly(ready, by=lambda each: each.by, shares=shares, limit=limit)
+    taken = []
+    for each in (yield from _take([each.session for each in chosen])):
+        if each.wait_until is not None and each.wait_until > stamp.at:
+            yield from run(_WAIT_ANEW, stamp.at, each.session)
+        else:
+            taken.append((yield from claim_next(each.session, stamp)))
+    return taken
+
+
+def _ready(shares: Shares, *, at: int, limit: int) -> Op[list[_Ready]]:
+    """Find sessions that can be claimed, in the order in which they come, without those of people
+    who have all they may have."""
+    full = shares.full
+    sql = ready_sql(len(full))
+    return (yield from many(_Ready, sql, at, at + TOLERANCE_MS, *full, limit))
+
+
+def ready_sql(full: int) -> str:
+    """Return the statement for so many people who have all they may have."""
+    without = f" AND ready_by NOT IN {listed(3, full)}" if full else ""
+    return f"{_READY}{without}{_IN_LINE}${3 + full}"
+
+
+def _take(sessions: Sequence[SessionId]) -> Op[list[_Taken]]:
+    """Lock these sessions, without those that somebody else has or is about to have."""
+    if not sessions:
+        return []
+    taken = yield from many(_Taken, take_sql(len(sessions)), *sessions)
+    found = {each.session: each for each in taken}
+    return [found[session] for session in sessions if session in found]
+
+
+def take_sql(count: int) -> str:
+    """Return the statement for so many sessions."""
+    return f"{_TAKE}{listed(1, count)} FOR UPDATE SKIP LOCKED"
+
+
+def next_claim(*, at: int, shares: Shares = EQUAL) -> Op[int | None]:
+    """Return from when on the next turn can be claimed; it may be waiting for something."""
+    if (yield from _ready(shares, at=at, limit=1)):
+        return AT_ONCE
+    found = yield from one(_NextReady, _NEXT_READY)
+    return found.wait_until if found else None
+
+
+def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
+    """Begin the next attempt of the first turn in this session's line."""
+    found = yield from one(_Next, _NEXT, session)
+    assert found is not None, f"{session} is marked ready and has no queued turn"
+    turn, head = found.turn, found.head
+    assert not found.fetching, f"{session} is marked ready and {turn} waits for files"
+    epoch = yield from one(int, _LEASE, session)
+    assert epoch is not None
+    lease = Lease(session=session, turn=turn, epoch=epoch, attempt=found.attempts + 1)
+    started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
+    yield from turn_rows.start(started, at=stamp.at)
+    yield from journal.append(session, [started], at=stamp.at, epoch=lease.epoch)
+    events = tuple((yield from journal.of_turn(turn)))
+    where = address_of(found.adapter, found.account, found.place, found.thread, found.person)
+    facts = speakers.Facts(found.name, where.adapter, where.place, found.has_token, found.is_paired)
+    begun = Begun(
+        lease=lease,
+        conversation=found.conversation,
+        principal=found.principal,
+        address=where,
+        place_kind=found.place_kind,
+        parent=head,
+        kind=TurnKind(found.kind),
+        view=found.view,
+        title=found.title,
+        is_listed=bool(found.is_listed),
+        events=events,
+        told_seq=found.told_seq,
+        speaker=speakers.speaker(facts, events[0].event),
+    )
+    return (yield from claimed(begun))
+
+
+def append(
+    dialect: Dialect,
+    lease: Lease,
+    events: Sequence[AnyEvent],
+    *,
+    piece: Piece | None,
+    origin: Origin,
+    at: int,
+) -> Op[list[Recorded]]:
+    """Append the runner's own events. A message that became final takes the place of its
+    partials, so what they say of its request goes to the turn."""
+    recorded = yield from journal.append(lease.session, events, at=at, epoch=lease.epoch)
+    yield from mark_told(recorded)
+    yield from texts.keep(origin.texts)
+    if origin.prefix:
+        yield from run(_ANSWERS, origin.prefix, lease.turn)
+    if piece is not None:
+        yield from flush(dialect, [piece], piece.origin.texts)
+    for event in events:
+        if isinstance(event, AssistantSaid):
+            yield from run(_FORGET_MESSAGE, lease.turn, event.message)
+    return recorded
+
+
+def flush(
+    dialect: Dialect, pieces: Sequence[Piece], new: Sequence[KeptText]
+) -> Op[set[tuple[str, int]]]:
+    """Write text that grows, and those texts of the requests it answers that may be new."""
+    yield from texts.keep(new)
+    return (yield from dialect.flush(pieces))
+
+
+def take_steers(lease: Lease, *, at: int) -> Op[list[Recorded]]:
+    """Let messages that came for this turn take their place in it, between two steps."""
+    yield from journal.fence(lease.session, lease.epoch)
+    waiting = waiting_steers((yield from journal.of_turn(lease.turn)))
+    if not waiting:
+        return []
+    taken = [
+        SteerTaken(
+            turn=lease.turn,
+            message=steer.message,
+            text=steer.text,
+            attachments=steer.attachments,
+            sender=steer.sender,
+            passed_on=steer.passed_on,
+        )
+        for steer in waiting
+    ]
+    return (yield from journal.append(lease.session, taken, at=at))
+
+
+def tell(lease: Lease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell the people of a running turn's conversation something."""
+    yield from journal.fence(lease.session, lease.epoch)
+    return (yield from notice(lease.session, lease.turn, text, stamp))
+
+
+def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+    """End a running turn as its runner says, with everything that follows from that."""
+    last_seq = yield from journal.fence(lease.session, lease.epoch)
+    shown = yield from _take_shown(lease.turn)
+    so_far = yield from journal.of_turn(lease.turn)
+    # Ahead of the last words: a result stands behind the message that has asked for it.
+    known = [recorded.event for recorded in so_far]
+    never_ended = [] if settlement.calls else open_call_endings(lease.turn, known)
+    said = _said(lease, settlement, shown)
+    events: list[AnyEvent] = [*settlement.acknowledgements, *never_ended, *said]
+    if settlement.note:
+        message = MessageId(stamp.mint("msg"))
+        events.append(NoticePosted(message=message, text=settlement.note, about=lease.turn))
+    events.append(
+        TurnSettled(
+            turn=lease.turn,
+            outcome=settlement.outcome,
+            reason=settlement.reason,
+            detail=settlement.detail,
+            agent=settlement.agent,
+            usage=settlement.usage,
+            cost=settlement.cost,
+            prefix_break=settlement.prefix_break,
+            reach=settlement.reach,
+        )
+    )
+    events += steps_aside([*(recorded.event for recorded in so_far), *events])
+    events += free_steers(so_far, stamp)
+    closing = Closing(
+        settlement.outcome, settlement.reason, settlement.context_tokens, settlement.asked.prefix
+    )
+    recorded = yield from close_turn(
+        lease.session, lease.turn, events, closing, stamp, last_seq, was=State.RUNNING
+    )
+    yield from mark_told(recorded)
+    yield from texts.keep(settlement.asked.texts)
+    yield from spending.spend(
+        lease.turn, settlement.agent, settlement.usage, settlement.cost, stamp
+    )
+    if settlement.is_reserved:
+        yield from spending.release(lease.turn)
+    yield from queue_freed(recorded, stamp, places=arrivals(so_far))
+    is_ready = yield from make_ready(lease.session, stamp)
+    if settlement.parts or settlement.files:
+        yield from replies.put_reply(
+            lease.session, lease.turn, settlement.parts, settlement.files, stamp
+        )
+    brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
+    # A session may have waited for an errand that brings nothing.
+    has_more = is_ready or is_errand(so_far)
+    return Settled(recorded=[*recorded, *brought], has_more=has_more)
+
+
+def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
+    """Take the text that was shown and is in no message yet, by message; its rows are gone."""
+    pieces = yield from many(_Shown, _PARTIALS, turn)
+    shown: dict[MessageId, str] = {}
+    for message, text in pieces:
+        shown[message] = shown.get(message, "") + text
+    if pieces:
+        yield from forget_partials(turn)
+    return shown
+
+
+def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
+    """Return the final message, and whatever else was shown: no settlement makes shown text
+    vanish."""
+    texts = dict(shown)
+    if settlement.message is not None:
+        flushed = texts.pop(settlement.message, "")
+        is_whole = settlement.text.startswith(flushed)
+        texts[settlement.message] = settlement.text if is_whole else flushed
+    has_more = settlement.calls or settlement.attachments
+    return [
+        AssistantSaid(
+            turn=lease.turn,
+            attempt=lease.attempt,
+            message=message,
+            text=text,
+            calls=settlement.calls if message == settlement.message else (),
+            origin=settlement.origin,
+            attachments=settlement.attachments if message == settlement.message else (),
+        )
+        for message, text in texts.items()
+        if text.strip() or (has_more and message == settlement.message)
+    ]
+
+
+def stop(turn: TurnId, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
+    """End a turn because its person wants that."""
+    found = yield from locked(turn)
+    if found is None or not (yield from history.is_own(found.session, by)):
+        raise NotFound(f"there is no turn {turn}")
+    if found.state == State.SETTLED:
+        raise Conflict(f"turn {turn} has already finished", code="already_finished")
+    return (yield from end_turn(turn, found, STOPPED, stamp))
+
+
+def turn_away(turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """End a turn whose person may not speak any more: it is stopped if it is at work, else refused.
+    Nothing happens to one that has ended meanwhile."""
+    found = yield from locked(turn)
+    if found is None or found.state == State.SETTLED:
+        return []
+    is_at_work = found.state in (State.RUNNING, State.WAITING)
+    closing = Closing(Outcome.STOPPED if is_at_work else Outcome.REFUSED, reason)
+    return (yield from end_turn(turn, found, closing, stamp))
+
+
+def amend(turn: TurnId, text: str, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
+    """Rewrite a message that still waits."""
+    found = yield from locked(turn)
+    if found is None or not (yield from history.is_own(found.session, by)):
+        raise NotFound(f"there is no turn {turn}")
+    if found.state != State.QUEUED or found.attempts:
+        raise Conflict(
+            f"turn {turn} has already begun; only waiting messages can be rewritten",
+            code="already_begun",
+        )
+    if not text.strip():
+        raise Rejected("a message needs text; stop the turn to remove it", code="empty_message")
+    message = yield from one(MessageId, _MESSAGE, turn)
+    assert message is not None
+    amended = TurnAmended(turn=turn, message=message, text=text)
+    return (yield from journal.append(found.session, [amended], at=stamp.at))

@@ -1,0 +1,49 @@
+"""Turns that wait for somebody's answer.
+
+A waiting turn has no owner. Its lease ends with the question, so nothing of it is written until the
+answer, a stop or a newer message changes its state. No crash interrupts it and no drain waits for
+it. The answer puts it back to its place in line, from where it goes on with the call that the
+question was about.
+"""
+
+from perdure.domain.errors import Conflict, NotFound
+from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, Recorded
+from perdure.domain.turn.next_action import open_question
+from perdure.domain.turn.turn import State
+from perdure.ports.turns.turns import Lease
+from perdure.store.operations import journal
+from perdure.store.operations.people import spending
+from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turns import turn_rows
+from perdure.store.operations.turns.endings import locked
+from perdure.store.operations.turns.line import make_ready
+from perdure.store.statement import Op, run
+
+# Ends the lease of whoever ran the turn.
+_LET_GO = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
+
+
+def wait(lease: Lease, question: AnswerAwaited, *, at: int) -> Op[list[Recorded]]:
+    """Let a running turn wait, without an owner and without room in the budgets."""
+    recorded = yield from journal.append(lease.session, [question], at=at, epoch=lease.epoch)
+    yield from turn_rows.wait(question)
+    yield from run(_LET_GO, lease.session)
+    yield from spending.release(lease.turn)
+    return recorded
+
+
+def answer(received: AnswerReceived, stamp: Stamp) -> Op[list[Recorded]]:
+    """Take the first answer to a question, and let its turn go on."""
+    found = yield from locked(received.turn)
+    if found is None:
+        raise NotFound(f"there is no turn {received.turn}")
+    events = [recorded.event for recorded in (yield from journal.of_turn(received.turn))]
+    asked = open_question(events)
+    if found.state is not State.WAITING or asked is None or asked.question != received.question:
+        raise Conflict(
+            f"turn {received.turn} does not wait for this answer", code="already_answered"
+        )
+    recorded = yield from journal.append(found.session, [received], at=stamp.at)
+    yield from turn_rows.requeue(received, found.state)
+    yield from make_ready(found.session, stamp)
+    return recorded

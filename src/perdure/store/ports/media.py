@@ -1,0 +1,280 @@
+"""Files that came with messages: bytes by digest in a folder, rows in the database.
+
+The bytes are written to a temporary file, synced and renamed before their row is committed, so a
+row never lacks its bytes. If we die in between, the bytes are there without a row: whoever brings
+the same content again finds them, and after a day they are swept. Finding them makes them young
+again, under the lock that the sweeper holds, so nothing is swept that is about to get a row.
+"""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from perdure.domain.errors import (
+    NO_FILES,
+    NO_SPACE,
+    OUT_OF_FILES,
+    OUT_OF_FILES_CODE,
+    NotFound,
+    Permanent,
+    Transient,
+)
+from perdure.domain.ids import MediaId, PrincipalId
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.domain.reading.kinds import HEAD_BYTES
+from perdure.ports.records.media import NOT_WRITABLE, SHARDS, Kept, Media
+from perdure.store.drivers.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations.files import media as operations
+from perdure.store.operations.people import quotas
+
+BUFFER_BYTES: Final = 256 * 1024
+SWEEP_AGE_MS: Final = 86_400_000
+SWEEP_BATCH: Final = 500
+_DIGEST_LENGTH: Final = 64
+_NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class StoredMedia:
+    def __init__(
+        self, driver: Driver, mint: Mint, folder: Path, *, quota: Quota = NO_QUOTA
+    ) -> None:
+        self._driver = driver
+        self._quota = quota
+        self._mint = mint
+        self._folder = folder
+        self._sweeping = threading.Lock()
+
+    async def put(
+        self, data: bytes, *, mime: str, name: str, principal: PrincipalId, is_loose: bool = True
+    ) -> Media:
+        kept = await self.keep(_whole(data), bytes_max=len(data))
+        media = Media(
+            id=MediaId(self._mint.id("med")),
+            mime=mime,
+            name=name,
+            size=kept.size,
+            digest=kept.digest,
+        )
+        return await self._driver.write(
+            partial(
+                operations.put,
+                media,
+                principal,
+                at=self._mint.now_ms(),
+                is_loose=is_loose,
+                quota=self._quota,
+            )
+        )
+
+    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept:
+        writing = _Writing(self._folder / f".{self._mint.id('med')}.part")
+        try:
+            async for piece in pieces:
+                writing.take(piece)
+                if writing.size > bytes_max:
+                    raise Permanent(
+                        f"it is larger than {bytes_max:,} bytes; send a smaller one",
+                        code="too_large",
+                    )
+                if writing.is_due:
+                    await asyncio.to_thread(writing.flush)
+            await asyncio.to_thread(writing.flush)
+            await asyncio.to_thread(self._finish, writing)
+        finally:
+            writing.abandon()
+        return Kept(digest=writing.digest, size=writing.size, head=writing.head)
+
+    async def get(self, media: MediaId, *, principal: PrincipalId | None) -> Media:
+        return await self._driver.read(partial(operations.get, media, principal=principal))
+
+    async def read(self, media: MediaId) -> bytes:
+        found = await self.get(media, principal=None)
+        return await self.read_kept(found.digest)
+
+    async def read_kept(self, digest: str) -> bytes:
+        try:
+            return await asyncio.to_thread(self._path(digest).read_bytes)
+        except FileNotFoundError as error:
+            raise NotFound(f"the bytes of {digest} are gone from the media folder") from error
+        except OSError as error:
+            raise _unreadable(error, self._path(digest)) from error
+
+    async def remove_loose(self) -> int:
+        before = self._mint.now_ms() - SWEEP_AGE_MS
+        return await self._driver.write(
+            partial(quotas.remove_loose, before=before, limit=SWEEP_BATCH)
+        )
+
+    async def sweep(self, shard: int) -> int:
+        assert 0 <= shard < SHARDS
+        folder = self._folder / f"{shard:02x}"
+        old = await asyncio.to_thread(self._old_in, folder)
+        left_over = [path for path in old if path.name.endswith(".part")]
+        if shard == 0:
+            left_over += await asyncio.to_thread(self._old_in, self._folder)
+        digests = [path.name for path in old if len(path.name) == _DIGEST_LENGTH]
+        for start in range(0, len(digests), SWEEP_BATCH):
+            batch = digests[start : start + SWEEP_BATCH]
+            alone = await self._driver.read(partial(operations.without_rows, batch))
+            left_over += [folder / digest for digest in alone]
+        return await asyncio.to_thread(self._remove, left_over)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest
+
+    def _finish(self, writing: "_Writing") -> None:
+        """From a synced file without a name to one that is found by its digest."""
+        path = self._path(writing.digest)
+        with _translated(self._folder), self._sweeping:
+            if path.exists():
+                self._make_young(path)
+                return
+            writing.sync()
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            writing.path.replace(path)
+            # A name is durable once its folder is; without this a row could outlive its bytes.
+            for folder in (path.parent, self._folder):
+                _sync_folder(folder)
+
+    def _make_young(self, path: Path) -> None:
+        now_s = self._mint.now_ms() / 1000
+        os.utime(path, (now_s, now_s))
+
+    def _old_in(self, folder: Path) -> list[Path]:
+        try:
+            return [path for path in folder.iterdir() if path.is_file() and self._is_old(path)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(error, folder) from error
+
+    def _is_old(self, path: Path) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return path.stat().st_mtime * 1000 < self._mint.now_ms() - SWEEP_AGE_MS
+        return False
+
+    def _remove(self, paths: Sequence[Path]) -> int:
+        """What has been found again since it was looked at stays."""
+        removed = 0
+        for path in paths:
+            with self._sweeping, contextlib.suppress(OSError):
+                if self._is_old(path):
+                    path.unlink()
+                    removed += 1
+        return removed
+
+
+class _Writing:
+    """A file that grows. It exists once something was flushed to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self.head = b""
+        self._hash = hashlib.sha256()
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    @property
+    def is_due(self) -> bool:
+        return self._buffered >= BUFFER_BYTES
+
+    def take(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if len(self.head) < HEAD_BYTES:
+            self.head = (self.head + piece)[:HEAD_BYTES]
+        self._buffer.append(piece)
+        self._buffered += len(piece)
+
+    def flush(self) -> None:
+        """In a thread: hashing and the disk take their time."""
+        with _translated(self.path.parent):
+            self._write()
+
+    def _write(self) -> None:
+        pieces, self._buffer, self._buffered = self._buffer, [], 0
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.path.open("ab") as file:
+            for piece in pieces:
+                self._hash.update(piece)
+                file.write(piece)
+
+    def sync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+@contextlib.contextmanager
+def _translated(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, folder) from error
+
+
+def translate(error: OSError, folder: Path) -> Transient:
+    """Return what the failure of a write in the media folder means, and what to do about it."""
+    if error.errno in NO_SPACE:
+        return Transient(
+            "the file could not be stored: the disk is full; free some space and try again",
+            code="disk_full",
+        )
+    if error.errno in NO_FILES:
+        return Transient(f"the file could not be stored: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    if error.errno in _NOT_ALLOWED:
+        # Of a folder below, or of the one above if there is none yet.
+        named = error.filename2 or error.filename
+        where = Path(named).parent if isinstance(named, str) else folder
+        return Transient(
+            f"the file could not be stored: {where} cannot be written to ({error.strerror}); give "
+            "the user that runs Perdure the right to write there, then try again",
+            code=NOT_WRITABLE,
+        )
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return Transient(
+            f"the file could not be stored: {error.filename or folder} is no folder; move it away, "
+            "then try again",
+            code=NOT_WRITABLE,
+        )
+    return Transient(f"the file could not be stored ({error.strerror}); try again")
+
+
+def _unreadable(error: OSError, path: Path) -> Transient:
+    if error.errno in NO_FILES:
+        return Transient(f"{path} could not be read: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
+    return Transient(
+        f"{path} could not be read ({error.strerror}); give the user that runs Perdure the right "
+        "to read it, then try again",
+        code="not_readable",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

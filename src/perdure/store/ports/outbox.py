@@ -1,0 +1,115 @@
+"""The port of what goes out."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from perdure.domain.delivery import PartState
+from perdure.domain.ids import NodeId, PartId, TurnId
+from perdure.domain.journal.events import Recorded
+from perdure.domain.waits import due_at
+from perdure.ports.delivery.outbox import Bubble, Expired, Part, Rivals
+from perdure.ports.turns.turns import Lease
+from perdure.store.drivers.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations.delivery import dividing, doubts, outbox, replies, undelivered
+
+
+class StoredOutbox:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def take(self, *, adapter: str, limit: int) -> list[Part]:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(outbox.take, adapter, self._node, limit=limit, at=at)
+        )
+
+    async def record(
+        self,
+        part: PartId,
+        state: PartState,
+        *,
+        receipt: str = "",
+        error: str = "",
+        due_in_s: float = 0,
+        attempt: int = 0,
+    ) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(
+                undelivered.record,
+                part,
+                state,
+                stamp,
+                receipt=receipt,
+                error=error,
+                due_at=_due(stamp.at, due_in_s),
+                attempt=attempt,
+            )
+        )
+
+    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble | None:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(replies.bubble, lease, index, text, stamp))
+
+    async def may_show(self, lease: Lease) -> bool:
+        return await self._driver.read(partial(replies.may_show, lease))
+
+    async def forget_bubble(self, turn: TurnId, index: int) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(partial(replies.forget_bubble, turn, index, self._node, at=at))
+
+    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(replies.go_ahead, lease, parts, stamp))
+
+    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(
+            partial(outbox.post_instead, part, error=error, at=at, attempt=attempt)
+        )
+
+    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None:
+        at = self._mint.now_ms()
+        due = _due(at, due_in_s)
+        await self._driver.write(partial(outbox.defer, part, due_at=due, at=at, attempt=attempt))
+
+    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None:
+        stamp = self._mint.stamp(self._node)
+        await self._driver.write(partial(dividing.divide, part, texts, stamp, attempt=attempt))
+
+    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(outbox.release, adapter, self._node, keep=keep, at=at)
+        )
+
+    async def stranded(self, *, adapter: str) -> list[Part]:
+        dialect, at = self._driver.dialect, self._mint.now_ms()
+        return await self._driver.read(
+            partial(doubts.stranded, dialect, adapter, self._node, at=at)
+        )
+
+    async def doubt(self, part: PartId, *, error: str, due_in_s: float, attempt: int) -> None:
+        due = _due(self._mint.now_ms(), due_in_s)
+        await self._driver.write(
+            partial(doubts.doubt, part, error=error, due_at=due, attempt=attempt)
+        )
+
+    async def rivals(self, part: Part) -> Rivals:
+        return await self._driver.read(partial(doubts.rivals, part))
+
+    async def expire(self, *, older_than_s: int) -> Expired:
+        stamp = self._mint.stamp(self._node)
+        before = stamp.at - older_than_s * 1000
+        return await self._driver.write(partial(undelivered.expire, stamp, before=before))
+
+    async def next_due_ms(self) -> int | None:
+        return await self._driver.read(partial(outbox.next_due, at=self._mint.now_ms()))
+
+
+def _due(now_ms: int, wait_s: float) -> int:
+    return due_at(now_ms, math.ceil(wait_s * 1000))

@@ -1,0 +1,29 @@
+"""The port of the places."""
+
+from functools import partial
+
+from perdure.domain.ids import MessageId, NodeId, PrincipalId, TurnId
+from perdure.ports.people.places import PlaceView, Sending, Sent
+from perdure.ports.records.history import Page
+from perdure.store.drivers.driver import Driver
+from perdure.store.mint import Mint
+from perdure.store.operations.accepting import sent
+from perdure.store.operations.sessions import destinations
+from perdure.store.operations.setting import Fresh
+
+
+class StoredPlaces:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def send(self, sending: Sending, *, queue_max: int) -> Sent:
+        fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(sent.send, sending, fresh, stamp, queue_max=queue_max)
+        )
+
+    async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:
+        return await self._driver.read(partial(destinations.known, principal=principal, page=page))

@@ -1,0 +1,303 @@
+"""The writing ports, each method one transaction of `operations/`."""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from perdure.domain.ids import (
+    MessageId,
+    NodeId,
+    PrincipalId,
+    QuestionId,
+    SessionId,
+    TurnId,
+)
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, AnyEvent, Recorded
+from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.people.menu import PLAIN, Menu
+from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.domain.people.sharing import EQUAL, Shares
+from perdure.domain.prompt.prefix import NOTHING_ASKED, KeptText, Origin
+from perdure.domain.turn.announcing import Drain
+from perdure.domain.turn.recovery import Policy
+from perdure.ports.people.principals import LONGEST, Principal, TokenView
+from perdure.ports.records.history import Page
+from perdure.ports.turns.inbox import Reception
+from perdure.ports.turns.turns import (
+    Claimed,
+    Lease,
+    Piece,
+    Resumed,
+    Settled,
+    Settlement,
+    Unfinished,
+)
+from perdure.store.drivers.driver import Driver
+from perdure.store.known_texts import KnownTexts
+from perdure.store.mint import Mint
+from perdure.store.operations import nodes
+from perdure.store.operations.accepting import accept
+from perdure.store.operations.people import principals, speakers
+from perdure.store.operations.reading import search
+from perdure.store.operations.setting import Fresh, Stamp
+from perdure.store.operations.turns import recovery, turns, waiting
+from perdure.store.statement import Op
+
+INDEX_EVERY: Final = 32
+
+
+class StoredInbox:
+    def __init__(
+        self, driver: Driver, mint: Mint, node: NodeId, *, quota: Quota = NO_QUOTA
+    ) -> None:
+        self._quota = quota
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    async def accept(self, update: Update, *, queue_max: int, menu: Menu = PLAIN) -> Accepted:
+        return (await self._accept(update, menu, queue_max, may_begin=False)).accepted
+
+    async def accept_and_start(
+        self, update: Update, *, queue_max: int, menu: Menu = PLAIN
+    ) -> Reception:
+        return await self._accept(update, menu, queue_max, may_begin=True)
+
+    async def _accept(
+        self, update: Update, menu: Menu, queue_max: int, *, may_begin: bool
+    ) -> Reception:
+        fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
+        return await self._driver.write(
+            partial(
+                accept.accept,
+                self._driver.dialect,
+                update,
+                fresh,
+                self._mint.stamp(self._node),
+                menu=menu,
+                queue_max=queue_max,
+                may_begin=may_begin,
+                quota=self._quota,
+            )
+        )
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.amend, turn, text, stamp, by=by))
+
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.stop, turn, stamp, by=by))
+
+
+class StoredTurns:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+        self._unindexed = 0
+        self._kept = KnownTexts()
+
+    async def claim(self, *, limit: int, shares: Shares = EQUAL) -> list[Claimed]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.claim, stamp, limit=limit, shares=shares))
+
+    async def next_claim_ms(self, *, shares: Shares = EQUAL) -> int | None:
+        at = self._mint.now_ms()
+        return await self._driver.read(partial(turns.next_claim, at=at, shares=shares))
+
+    async def flush(self, pieces: Sequence[Piece], *, beats: bool = False) -> list[Lease]:
+        new = self._kept.unknown([text for piece in pieces for text in piece.origin.texts])
+        flush = partial(turns.flush, self._driver.dialect, pieces, new)
+        if beats:
+            flush = partial(self._flush_and_beat, pieces, new, at=self._mint.now_ms())
+        written = await self._driver.write(flush)
+        self._kept.learn(new)
+        leases = [piece.lease for piece in pieces]
+        return [lease for lease in leases if (lease.turn, lease.attempt) not in written]
+
+    def _flush_and_beat(
+        self, pieces: Sequence[Piece], new: Sequence[KeptText], *, at: int
+    ) -> Op[set[tuple[str, int]]]:
+        """A lease that has run out is not revived, and the pieces are judged by their own."""
+        written = yield from turns.flush(self._driver.dialect, pieces, new)
+        yield from nodes.beat(self._driver.dialect, self._node, at=at)
+        return written
+
+    async def append(
+        self,
+        lease: Lease,
+        events: Sequence[AnyEvent],
+        *,
+        piece: Piece | None = None,
+        origin: Origin = NOTHING_ASKED,
+    ) -> list[Recorded]:
+        new = self._kept.unknown(origin.texts)
+        append = partial(
+            turns.append,
+            self._driver.dialect,
+            lease,
+            events,
+            piece=piece,
+            origin=msgspec.structs.replace(origin, texts=new),
+            at=self._mint.now_ms(),
+        )
+        recorded = await self._driver.write(append)
+        self._kept.learn(new)
+        return recorded
+
+    async def take_steers(self, lease: Lease) -> list[Recorded]:
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(turns.take_steers, lease, at=at))
+
+    async def tell(self, lease: Lease, text: str) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.tell, lease, text, stamp))
+
+    async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
+        stamp = self._mint.stamp(self._node)
+        new = self._kept.unknown(settlement.asked.texts)
+        asked = msgspec.structs.replace(settlement.asked, texts=new)
+        final = msgspec.structs.replace(settlement, asked=asked)
+        settle = partial(turns.settle, lease, final, stamp)
+        self._unindexed += 1
+        if self._unindexed >= INDEX_EVERY:
+            self._unindexed = 0
+            settle = partial(self._settle_and_index, lease, final, stamp)
+        settled = await self._driver.write(settle)
+        self._kept.learn(new)
+        return settled
+
+    def _settle_and_index(self, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+        settled = yield from turns.settle(lease, settlement, stamp)
+        yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
+        return settled
+
+    async def wait(self, lease: Lease, question: AnswerAwaited) -> list[Recorded]:
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(waiting.wait, lease, question, at=at))
+
+    async def answer(
+        self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
+    ) -> list[Recorded]:
+        received = AnswerReceived(turn=turn, question=question, answer=answer, by=by)
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(waiting.answer, received, stamp))
+
+    async def interrupt(
+        self,
+        lease: Lease,
+        reason: Interruption,
+        *,
+        attempts_max: int,
+        asked: Asked = Asked.NOTHING,
+    ) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(
+                recovery.interrupt,
+                lease,
+                recovery.Cut(reason, asked),
+                stamp,
+                attempts_max=attempts_max,
+            )
+        )
+
+    async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]:
+        return await self._driver.read(partial(speakers.unfinished, after=after, limit=limit))
+
+    async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.turn_away, turn, reason, stamp))
+
+
+class StoredNodes:
+    def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
+        self._driver = driver
+        self._mint = mint
+        self._node = node
+
+    @property
+    def lease_s(self) -> float | None:
+        return None if self._driver.dialect.is_exclusive else nodes.LEASE_MS / 1000
+
+    async def join(self, *, name: str) -> bool:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(nodes.join, self._driver.dialect, self._node, name, at=at)
+        )
+
+    async def beat(self) -> bool:
+        at = self._mint.now_ms()
+        return await self._driver.write(
+            partial(nodes.beat, self._driver.dialect, self._node, at=at)
+        )
+
+    async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(
+                recovery.reap, self._driver.dialect, stamp, attempts_max=attempts_max, limit=limit
+            )
+        )
+
+    async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(recovery.reclaim, stamp, known=known, attempts_max=attempts_max)
+        )
+
+    async def resume(self, policy: Policy, *, limit: int) -> Resumed:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(recovery.resume, policy, stamp, limit=limit))
+
+    async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(recovery.announce, policy, drain, stamp))
+
+    async def greet(self) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(nodes.greet, stamp))
+
+    async def leave(self, *, restart_session: SessionId | None = None) -> None:
+        at = self._mint.now_ms()
+        await self._driver.write(
+            partial(nodes.leave, self._node, at=at, restart_session=restart_session)
+        )
+
+
+class StoredPrincipals:
+    def __init__(self, driver: Driver, mint: Mint) -> None:
+        self._driver = driver
+        self._mint = mint
+
+    async def ensure(self, name: str, *, role: str) -> Principal:
+        principal = PrincipalId(self._mint.id("prn"))
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(principals.ensure, principal, name, role, at=at))
+
+    async def appoint(self, name: str, *, role: str) -> Principal:
+        principal = PrincipalId(self._mint.id("prn"))
+        at = self._mint.now_ms()
+        return await self._driver.write(partial(principals.appoint, principal, name, role, at=at))
+
+    async def platforms_operators(self, names: Collection[str]) -> None:
+        await self._driver.write(partial(principals.platforms_operators, names))
+
+    async def by_token(self, token: str) -> Principal | None:
+        return await self._driver.read(partial(principals.by_token, token))
+
+    async def grant(self, principal: PrincipalId, token: str) -> TokenView:
+        token_id, at = self._mint.id("tok"), self._mint.now_ms()
+        return await self._driver.write(
+            partial(principals.grant, token_id, principal, token, at=at)
+        )
+
+    async def revoke(self, which: str) -> TokenView:
+        return await self._driver.write(partial(principals.revoke, which, at=self._mint.now_ms()))
+
+    async def tokens(self, page: Page = LONGEST) -> list[TokenView]:
+        return await self._driver.read(partial(principals.tokens, page))

@@ -1,0 +1,1 @@
+"""Serves the native API of conversations, turns, events and files."""

@@ -1,0 +1,92 @@
+"""Server-sent events, resumable by `Last-Event-ID`."""
+
+from contextlib import aclosing, suppress
+from typing import Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from perdure.domain.errors import PerdureError
+from perdure.domain.turn.endings import Audience
+from perdure.domain.turn.watching import NAMES, News, Position, Told, position
+from perdure.web.access import PRINCIPAL
+from perdure.web.api.native import find
+from perdure.web.audiences import as_told, audience_of
+from perdure.web.http.outlet import Outlet
+from perdure.web.services import Services
+
+SSE_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+}
+KEEP_ALIVE = b": still here\n\n"
+FRAMES_MAX: Final = 200
+FRAMES_BYTES: Final = 4 * 1024 * 1024
+_encoder = msgspec.json.Encoder()
+log = structlog.get_logger("web")
+
+
+def frame(at: Position, news: News) -> bytes:
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (
+        str(at).encode(),
+        NAMES[type(news)].encode(),
+        _encoder.encode(news),
+    )
+
+
+class Frames:
+    """What was told lately, encoded. Watchers of one conversation are told the same objects, so
+    each is encoded once for all of them who may read the same."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, Audience], tuple[Told, bytes]] = {}
+        self._bytes = 0
+
+    def of(self, told: Told, audience: Audience) -> bytes:
+        key = (id(told), audience)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] is told:
+            return kept[1]
+        at, news = told
+        encoded = frame(at, as_told(news, audience))
+        self._keep(key, (told, encoded))
+        return encoded
+
+    def _keep(self, key: tuple[int, Audience], frame: tuple[Told, bytes]) -> None:
+        self._kept[key] = frame
+        self._bytes += len(frame[1])
+        while len(self._kept) > FRAMES_MAX or (self._bytes > FRAMES_BYTES and len(self._kept) > 1):
+            _, forgotten = self._kept.pop(next(iter(self._kept)))
+            self._bytes -= len(forgotten)
+
+
+class EventsApi:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._frames = Frames()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/api/conversations/{name}/events", self.events)]
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        last = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
+        after = position(last) if last else None
+        by = request[PRINCIPAL]
+        snapshot = await find(self._services, by, request.match_info["name"])
+        response = web.StreamResponse(headers=SSE_HEADERS)
+        await response.prepare(request)
+        outlet, audience = Outlet(request), audience_of(by)
+        watching = self._services.watchers.conversation(snapshot.view.id, after=after)
+        # A client that goes away or does not read ends the stream; it comes back by its last id.
+        with suppress(ConnectionResetError):
+            async with aclosing(watching) as stream:
+                try:
+                    async for told in stream:
+                        frames = [self._frames.of(each, audience) for each in told]
+                        await outlet.write(b"".join(frames) or KEEP_ALIVE)
+                except PerdureError as error:
+                    # The headers are out: to come back by the last id is the way on here too.
+                    log.debug("events ended", path=request.path, error=error.message)
+        return response

@@ -1,0 +1,255 @@
+"""The native API: conversations and turns."""
+
+import re
+from typing import Final
+
+from perdure.domain.address import HTTP, Address
+from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.ids import MediaId, TurnId
+from perdure.domain.inbound.commands import open_to
+from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.records import TurnView
+from perdure.domain.journal.transcript import Entry, entries_of, page, parent_of
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.text import storable
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.history import PAGE_BYTES, ConversationView, Snapshot
+from perdure.web import wire
+from perdure.web.audiences import as_told, audience_of
+from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.services import Services
+
+NAME_MAX: Final = 200
+ID_MAX: Final = 200
+ATTACHMENTS_MAX: Final = 20
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def conversation_name(name: str) -> str:
+    if not name or len(name) > NAME_MAX or _CONTROL.search(name):
+        raise Rejected(
+            f"a conversation's name has 1 to {NAME_MAX} characters and no control characters",
+            code="invalid_name",
+        )
+    return storable(name)
+
+
+def http_address(principal: Principal, name: str) -> Address:
+    """Each principal has its own conversations, also under the same name."""
+    return Address(adapter=HTTP, account=principal.id, place=name)
+
+
+def client_id(given: str) -> str:
+    """The client's own id of a message."""
+    if not given or len(given) > ID_MAX or _CONTROL.search(given):
+        raise Rejected(
+            f"an id has 1 to {ID_MAX} characters and no control characters", code="invalid_id"
+        )
+    return storable(given)
+
+
+def fresh_id(services: OperatorServices) -> str:
+    """Make an id for a message whose client has none."""
+    return services.entropy.random_bytes(16).hex()
+
+
+def external_id(name: str, given: str) -> str:
+    """Over HTTP a message is known by its conversation and the client's own id."""
+    return f"{client_id(given)}\n{name}"
+
+
+def conversation_out(view: ConversationView) -> wire.ConversationOut:
+    standing = view.standing
+    return wire.ConversationOut(
+        name=view.name,
+        session=standing.session,
+        state=standing.state,
+        queued=standing.queued,
+        turn=standing.turn,
+        head=standing.head,
+        at=view.at,
+        title=view.title,
+        resume_reason=standing.resume_reason,
+        linked=view.linked_name,
+    )
+
+
+@endpoint(
+    "POST",
+    "/api/conversations/{name}/messages",
+    "Send a message; accepted once it is durable",
+    status=202,
+)
+async def post_message(
+    services: Services, by: Principal, name: str, *, body: wire.MessageIn
+) -> wire.MessageOut:
+    name = conversation_name(name)
+    if not body.text.strip() and not body.attachments:
+        raise Rejected("a message needs `text` or `attachments`", code="empty_message")
+    update = Update(
+        address=await _address(services, by, name),
+        external_id=external_id(name, body.id or fresh_id(services)),
+        kind=UpdateKind.MESSAGE,
+        principal=by.id,
+        text=storable(body.text),
+        busy=services.busy,
+        attachments=await _attachments(services, by, body.attachments),
+        agent=services.control.resolve_agent(body.agent) if body.agent else "",
+    )
+    accepted = await services.door.accept(update)
+    return wire.MessageOut(
+        message=accepted.message,
+        session=accepted.session,
+        turn=accepted.turn,
+        duplicate=accepted.is_duplicate,
+        queued=accepted.queue_position or None,
+        effect=accepted.effect,
+        command=accepted.command or None,
+        reply=accepted.reply or None,
+    )
+
+
+async def _address(services: Services, by: Principal, name: str) -> Address:
+    """Return one's own conversation of that name, which need not be there yet. Operators may speak
+    in one on a platform, by its address; what is answered then is answered there."""
+    if ":" in name and by.is_operator:
+        try:
+            return (await find(services, by, name)).view.address
+        except NotFound:
+            pass
+    return http_address(by, name)
+
+
+async def _attachments(
+    services: Services, by: Principal, given: list[wire.AttachmentIn]
+) -> tuple[Attachment, ...]:
+    if len(given) > ATTACHMENTS_MAX:
+        raise Rejected(f"a message takes at most {ATTACHMENTS_MAX} attachments", code="too_many")
+    return tuple([await _attachment(services, by, each) for each in given])
+
+
+async def _attachment(services: Services, by: Principal, given: wire.AttachmentIn) -> Attachment:
+    if (given.media is None) == (given.url is None):
+        raise Rejected("an attachment has either `media` or `url`", code="invalid_attachment")
+    if given.url is not None:
+        if not given.url.startswith(("http://", "https://")):
+            raise Rejected("an attachment's url must be http(s)", code="invalid_attachment")
+        return Attachment(url=storable(given.url))
+    assert given.media is not None
+    media = await services.media.get(MediaId(given.media), principal=by.scope)
+    return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
+
+
+@endpoint("GET", "/api/conversations", "Your conversations, newest first")
+async def conversations(
+    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+) -> wire.ConversationsOut:
+    asked = page_of(cursor, limit)
+    views = await services.conversations.recent(principal=by.id, page=asked)
+    return wire.ConversationsOut(
+        conversations=[conversation_out(view) for view in views],
+        next=next_of(views, asked, lambda each: (each.at, each.id)),
+    )
+
+
+@endpoint("GET", "/api/commands", "The slash commands you may give")
+async def commands(services: OperatorServices, by: Principal) -> wire.CommandsOut:
+    return wire.CommandsOut(
+        commands=[
+            wire.CommandOut(name=each.name, usage=each.usage, help=each.help, aliases=each.aliases)
+            for each in open_to(is_operator=by.is_operator)
+        ]
+    )
+
+
+async def find(services: OperatorServices, by: Principal, name: str) -> Snapshot:
+    """Return the conversation that a person means by a name."""
+    return await services.conversations.find(
+        conversation_name(name), principal=by.id, sees_all=by.is_operator
+    )
+
+
+@endpoint("GET", "/api/conversations/{name}", "One conversation's state")
+async def conversation(
+    services: OperatorServices, by: Principal, name: str
+) -> wire.ConversationOut:
+    return conversation_out((await find(services, by, name)).view)
+
+
+@endpoint(
+    "GET",
+    "/api/conversations/{name}/transcript",
+    "What stands at the head, oldest first",
+    is_long=True,
+)
+async def transcript(
+    services: OperatorServices,
+    by: Principal,
+    name: str,
+    *,
+    limit: Limit = 50,
+    before: str | None = None,
+) -> wire.TranscriptOut:
+    snapshot = await find(services, by, name)
+    shown, has_more = await _page(services, snapshot, before=before, limit=limit)
+    audience = audience_of(by)
+    return wire.TranscriptOut(
+        session=snapshot.view.standing.session,
+        messages=[as_told(entry, audience) for entry in shown],
+        next=shown[0].id if has_more else None,
+    )
+
+
+async def _page(
+    services: OperatorServices, snapshot: Snapshot, *, before: str | None, limit: int
+) -> tuple[list[Entry], bool]:
+    """Return the entries of a page, and whether there are more before them. A turn in which nothing
+    stands before the given entry leads to the one before it."""
+    tip, running = await _tip(services, snapshot, before), snapshot.running
+    while tip is not None:
+        chain = await services.conversations.chain(tip, limit=limit + 1)
+        entries = [
+            entry
+            for turn in chain
+            for entry in entries_of(
+                turn, running if running and running.turn == turn[0].turn else None
+            )
+        ]
+        shown = page(entries, before=before, limit=limit, length_max=PAGE_BYTES)
+        tip, before = parent_of(chain[0]) if chain else None, None
+        if shown:
+            return shown, shown[0] is not entries[0] or tip is not None
+    return [], False
+
+
+async def _tip(services: OperatorServices, snapshot: Snapshot, before: str | None) -> TurnId | None:
+    """Return the turn a page ends in. An entry that does not stand here, because it is another
+    conversation's or was undone, is not told from none at all."""
+    tip, running = snapshot.view.standing.tip, snapshot.running
+    if before is None or (running is not None and running.message == before):
+        return tip
+    if tip is None:
+        raise NotFound(f"there is no message {before}")
+    return await services.conversations.turn_on_chain(tip, before)
+
+
+@endpoint("GET", "/api/turns/{id}", "One turn")
+async def turn(services: OperatorServices, by: Principal, which: str) -> TurnView:
+    view = await services.archive.turn(TurnId(which), principal=by.scope)
+    return as_told(view, audience_of(by))
+
+
+@endpoint("POST", "/api/turns/{id}/stop", "Stop a turn")
+async def stop_turn(services: OperatorServices, by: Principal, which: str) -> TurnView:
+    await services.door.stop(TurnId(which), by=by.scope)
+    return await turn.answer(services, by, which)
+
+
+@endpoint("PATCH", "/api/turns/{id}", "Rewrite a message that still waits")
+async def amend_turn(
+    services: OperatorServices, by: Principal, which: str, *, body: wire.AmendIn
+) -> TurnView:
+    """Rewrite a message that still waits in the queue; stopping its turn removes it."""
+    await services.door.amend(TurnId(which), storable(body.text), by=by.scope)
+    return await turn.answer(services, by, which)

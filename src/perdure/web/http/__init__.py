@@ -1,0 +1,1 @@
+"""Serves HTTP within bounds: connections, bodies in, answers out."""

@@ -1,0 +1,1 @@
+"""Serves OpenAI's APIs under `/v1`."""

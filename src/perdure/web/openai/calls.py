@@ -1,0 +1,164 @@
+"""A call under `/v1`, whichever of OpenAI's APIs it came by.
+
+A call that names a conversation adds one message to it; history is the gateway's. A call that names
+none is a conversation of its own, with the messages it brought as context.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.errors import Rejected
+from perdure.domain.inbound.commands import is_beside
+from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Attachment, Usage
+from perdure.domain.journal.options import Options
+from perdure.domain.kinds import UpdateKind
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.ports.gateway import Ended, Grown
+from perdure.ports.people.principals import Principal
+from perdure.web.access import PRINCIPAL
+from perdure.web.api.native import conversation_name, external_id, http_address
+from perdure.web.audiences import audience_of
+from perdure.web.http.answers import IDEMPOTENCY_KEY
+from perdure.web.openai import chores
+from perdure.web.openai.completions_wire import Asked
+from perdure.web.openai.replies import Answer, Form, headers_of
+from perdure.web.services import Services
+
+HEADER: Final = "X-Perdure-Conversation"
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks for. `agent` is empty where it names none, `conversation` None where it
+    is one of its own; `tools` are in the words of chat completions."""
+
+    asked: Asked
+    agent: str
+    conversation: str | None
+    tools: str
+    options: Options
+    is_streamed: bool
+
+
+# The form of a reply: to what was accepted (to nothing, for a chore), and since when, in seconds.
+NewForm = Callable[[Accepted | None, int], Form]
+
+
+def is_answered(accepted: Accepted) -> bool:
+    """Is the answer there already: the reply to a command, rather than what a turn will say?"""
+    return bool(accepted.command) and (accepted.turn is None or is_beside(accepted.command))
+
+
+def named_conversation(request: web.Request, metadata: dict[str, Any] | None) -> str | None:
+    """Never by `user`, which clients set for other reasons."""
+    named = request.headers.get(HEADER)
+    if named is None and metadata is not None:
+        given = metadata.get("conversation")
+        if given is not None and not isinstance(given, str):
+            raise Rejected("`metadata.conversation` is a name", code="invalid_name")
+        named = given
+    return None if named is None else conversation_name(named)
+
+
+class Calls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def answer(
+        self, request: web.Request, call: Call, new_form: NewForm
+    ) -> web.StreamResponse:
+        if call.tools and call.conversation is not None:
+            raise Rejected(
+                "`tools` are taken only by calls without a conversation; in a conversation the "
+                "agent has its own",
+                code="unsupported",
+            )
+        audience = audience_of(request[PRINCIPAL])
+        done = chores.answer(call.asked.text)
+        if done is not None:
+            form = new_form(None, self._services.clock.now_ms() // 1000)
+            return await _told(
+                request, call, Answer(form, {}, has_key=False, audience=audience), _only(done)
+            )
+        accepted = await self._services.door.accept(await self._update(request, call))
+        if is_answered(accepted):
+            form = new_form(accepted, self._services.clock.now_ms() // 1000)
+            headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
+            has_key = _key(request) is not None
+            answer = Answer(form, headers, has_key=has_key, audience=audience)
+            return await _told(request, call, answer, _only(accepted.reply))
+        return await self._turn(request, call, accepted, new_form)
+
+    async def _turn(
+        self, request: web.Request, call: Call, accepted: Accepted, new_form: NewForm
+    ) -> web.StreamResponse:
+        form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
+        has_key, audience = _key(request) is not None, audience_of(request[PRINCIPAL])
+        headers = headers_of(accepted)
+        answer = Answer(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
+        watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
+        async with aclosing(watching) as growing:
+            return await _told(request, call, answer, growing)
+
+    async def _asked_at(self, accepted: Accepted, principal: Principal) -> int:
+        """The same for a repeat. What was accepted just now must be watched without a pause, and
+        so is not read again."""
+        if accepted.recorded:
+            return accepted.recorded[0].at
+        assert accepted.turn is not None
+        turn = await self._services.archive.turn(accepted.turn, principal=principal.scope)
+        return turn.queued_at
+
+    async def _update(self, request: web.Request, call: Call) -> Update:
+        principal, asked = request[PRINCIPAL], call.asked
+        unique = self._services.entropy.random_bytes(16).hex()
+        return Update(
+            address=http_address(principal, call.conversation or f"call-{unique}"),
+            external_id=external_id(call.conversation or "", _key(request) or unique),
+            kind=UpdateKind.CALL,
+            busy=self._services.busy,
+            principal=principal.id,
+            text=asked.text,
+            attachments=await self._attachments(asked, principal),
+            agent=call.agent,
+            instructions=asked.instructions,
+            context=asked.context,
+            tools=call.tools,
+            options=call.options,
+            is_listed=call.conversation is not None,
+        )
+
+    async def _attachments(self, asked: Asked, principal: Principal) -> tuple[Attachment, ...]:
+        stored = [
+            await self._services.media.put(
+                picture.data, mime=picture.mime, name="", principal=principal.id
+            )
+            for picture in asked.pictures
+        ]
+        return (
+            *(Attachment(media=media.id, mime=media.mime, name=media.name) for media in stored),
+            *(Attachment(url=url) for url in asked.urls),
+        )
+
+
+def _key(request: web.Request) -> str | None:
+    """What tells a repeat of a call from another one that says the same."""
+    return request.headers.get(IDEMPOTENCY_KEY) or None
+
+
+async def _told(
+    request: web.Request, call: Call, answer: Answer, growing: AsyncIterator[Grown]
+) -> web.StreamResponse:
+    if call.is_streamed:
+        return await answer.stream(request, growing)
+    return await answer.whole(growing)
+
+
+async def _only(text: str) -> AsyncIterator[Grown]:
+    """Words of ours, as the reply of a turn that is over at once."""
+    over = Ended(outcome=Outcome.DONE, reason=StopReason.STOP, detail="", usage=Usage())
+    yield Grown(text, over)

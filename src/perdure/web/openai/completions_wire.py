@@ -1,0 +1,244 @@
+"""OpenAI's chat-completions bodies: what we read of a request, what we write.
+
+Requests are read leniently, because clients send fields we do not know; what we do need must be
+right. Everything here is pure.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+from perdure.domain.journal.events import ToolCall, Usage
+from perdure.domain.journal.options import Options
+from perdure.domain.text import storable
+from perdure.web.openai.checks import check_messages, check_tools
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class Form(msgspec.Struct, omit_defaults=True):
+    """Which form an answer is to have."""
+
+    type: str
+    json_schema: dict[str, Any] | None = None
+
+
+class Chosen(msgspec.Struct):
+    name: str
+
+
+class Choice(msgspec.Struct):
+    """The function that is to be called."""
+
+    type: str
+    function: Chosen
+
+
+class CompletionIn(msgspec.Struct):
+    messages: list[dict[str, Any]]
+    model: str = ""
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    metadata: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    reasoning_effort: str | None = None
+    response_format: Form | None = None
+    tool_choice: str | Choice | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class Picture(msgspec.Struct, frozen=True):
+    mime: str
+    data: bytes
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in our words: what is new, what applies to this call only, what came before."""
+
+    text: str
+    pictures: tuple[Picture, ...]
+    urls: tuple[str, ...]
+    instructions: str
+    context: str
+
+
+def options(body: CompletionIn) -> Options:
+    """How the model is to be asked this time."""
+    if body.n not in (None, 1):
+        raise Rejected(
+            "a call has one answer here; leave `n` out, and call once for each answer",
+            code="unsupported",
+        )
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    return Options(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=room(limit),
+        stop=tuple(storable(each) for each in _listed(body.stop)),
+        seed=body.seed,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        reasoning_effort=storable(body.reasoning_effort or ""),
+        response_format=json_text(body.response_format),
+        tool_choice=json_text(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+    )
+
+
+def room(tokens: int | None) -> int | None:
+    """How long an answer may be, if that makes sense."""
+    if tokens is not None and tokens < 1:
+        raise Rejected("an answer needs room: at least one token", code="invalid_body")
+    return tokens
+
+
+def _listed(stop: str | list[str] | None) -> list[str]:
+    return [stop] if isinstance(stop, str) else stop or []
+
+
+def json_text(value: object) -> str:
+    """As it is kept; empty where nothing was said."""
+    return "" if value is None else storable(msgspec.json.encode(value).decode())
+
+
+def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
+    """The caller's functions. In a conversation they are refused, whatever they are."""
+    if not tools:
+        return ""
+    if not has_conversation:
+        check_tools(tools)
+    return json_text(tools)
+
+
+def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:
+    """Take a request apart. Within a conversation history is ours and only the last message new."""
+    if not has_conversation:
+        check_messages(messages)
+    system = [m for m in messages if m.get("role") in ("system", "developer")]
+    rest = [m for m in messages if m.get("role") not in ("system", "developer")]
+    if not rest:
+        raise Rejected("a call needs a message from the user; add one", code="invalid_messages")
+    last = rest[-1]
+    if last.get("role") == "user":
+        text, pictures, urls = _content(last.get("content"))
+        before = rest[:-1]
+    elif last.get("role") == "tool" and not has_conversation:
+        text, pictures, urls, before = "", (), (), rest
+    else:
+        raise Rejected(
+            "the last message must be the user's (or, without a conversation, a tool's result)",
+            code="invalid_messages",
+        )
+    if not before and not text.strip() and not pictures and not urls:
+        raise Rejected("the user's message is empty", code="empty_message")
+    context = b"" if has_conversation or not before else msgspec.json.encode(before)
+    return Asked(
+        text=text,
+        pictures=pictures,
+        urls=urls,
+        instructions="\n\n".join(_content(m.get("content"))[0] for m in system),
+        context=storable(context.decode()),
+    )
+
+
+def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]]:
+    """Text, inline pictures and links of a message's content, a string or a list of parts."""
+    if isinstance(content, str):
+        return storable(content), (), ()
+    if not isinstance(content, list):
+        raise Rejected("a message's `content` is a string or a list of parts", code="invalid_body")
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    urls: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(storable(part["text"]))
+        elif kind == "image_url":
+            picture = _picture(part.get("image_url"))
+            if isinstance(picture, Picture):
+                pictures.append(picture)
+            else:
+                urls.append(picture)
+        else:
+            raise Rejected(f"content parts of type {kind!r} are not taken", code="unsupported")
+    return "\n\n".join(texts), tuple(pictures), tuple(urls)
+
+
+def _picture(image: object) -> Picture | str:
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str):
+        raise Rejected("`image_url` needs a url", code="invalid_body")
+    if url.startswith(("http://", "https://")):
+        return storable(url)
+    head, _, data = url.partition(",")
+    mime = head.removeprefix("data:").partition(";")[0]
+    if not head.startswith("data:") or not head.endswith(";base64"):
+        raise Rejected("an image is an http(s) or a base64 data url", code="invalid_body")
+    try:
+        return Picture(mime, base64.b64decode(data, validate=True))
+    except binascii.Error as error:
+        raise Rejected(f"an image's base64 is broken: {error}", code="invalid_body") from error
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of an answer that stay the same in all its chunks."""
+
+    id: str
+    created: int
+    model: str
+
+    def whole(
+        self, text: str, finish: str, calls: tuple[ToolCall, ...], usage: Usage
+    ) -> dict[str, object]:
+        message: dict[str, object] = {"role": "assistant", "content": text or None}
+        if calls:
+            message["tool_calls"] = [call_out(call) for call in calls]
+        elif not text:
+            message["content"] = ""
+        choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage_out(usage)}
+
+    def chunk(self, delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def calls_chunk(self, calls: tuple[ToolCall, ...]) -> dict[str, object]:
+        return self.chunk(
+            {"tool_calls": [{"index": n, **call_out(call)} for n, call in enumerate(calls)]}
+        )
+
+    def usage_chunk(self, usage: Usage) -> dict[str, object]:
+        head = self._head("chat.completion.chunk")
+        return {**head, "choices": [], "usage": usage_out(usage)}
+
+    def _head(self, kind: str) -> dict[str, object]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def call_out(call: ToolCall) -> dict[str, object]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def usage_out(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+    }

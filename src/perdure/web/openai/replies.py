@@ -1,0 +1,253 @@
+"""A turn's reply on its way to a program, in whatever words a surface speaks.
+
+What a reply is does not depend on the surface: it grows, it ends, and each outcome has its status.
+A `Form` only puts that into words. The turn goes on whether or not anyone listens.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from perdure.domain.errors import PerdureError
+from perdure.domain.ids import TurnId
+from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import ToolCall, Usage
+from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.text import sentence
+from perdure.domain.turn.endings import Audience, told, where_to_look
+from perdure.ports.gateway import Ended, Grown
+from perdure.web.api.events import KEEP_ALIVE, SSE_HEADERS
+from perdure.web.http.answers import is_retryable, json_response, not_again, problem, status_of
+from perdure.web.http.outlet import SLICE_BYTES, Outlet
+
+_NOT_THE_CALLERS: Final = 502
+_TOO_MANY: Final = 429
+_FAILURES: Final = {
+    Outcome.FAILED: (_NOT_THE_CALLERS, "provider_failed", False),
+    Outcome.REFUSED: (403, "refused", False),
+    Outcome.INTERRUPTED: (503, "interrupted", True),
+    Outcome.SUSPENDED: (503, "suspended", True),
+}
+# What the caller's own request has caused, by the reason, in OpenAI's words.
+_OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
+    StopReason.CONTEXT_EXCEEDED: (400, "context_length_exceeded"),
+    StopReason.INVALID_REQUEST: (400, "invalid_request"),
+}
+encoder: Final = msgspec.json.Encoder()
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An ending that is an error to the caller. `kind` is what OpenAI's clients know as `type`."""
+
+    status: int
+    code: str
+    message: str
+    retryable: bool
+    kind: str
+    retry_after_s: int = 0
+
+    def body(self) -> dict[str, object]:
+        error = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return {**error, "type": self.kind, "param": None}
+
+
+def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure | None:
+    """Return the error that this ending is to the caller, if it is one. What the caller did not
+    cause names its turn."""
+    if ended.outcome not in _FAILURES:
+        return None
+    status, code, retryable = _FAILURES[ended.outcome]
+    if ended.reason in _OWN_FAULT:
+        status, code = _OWN_FAULT[ended.reason]
+    if ended.reason == StopReason.BUDGET:
+        status = 429
+    if _is_limited(ended):
+        status, code, retryable = _TOO_MANY, "rate_limit_exceeded", True
+    message = (
+        told(ended.outcome, ended.reason, ended.detail, audience)
+        or f"the turn ended as {ended.outcome} ({ended.reason})"
+    )
+    if turn and (status == _NOT_THE_CALLERS or _is_limited(ended)):
+        message = f"{sentence(message)}{where_to_look(ended.reason, turn, audience)}"
+    return Failure(
+        status=status,
+        code=code,
+        message=message,
+        retryable=retryable,
+        kind=ended.reason or code,
+        retry_after_s=ended.reach.retry_after_s,
+    )
+
+
+def _is_limited(ended: Ended) -> bool:
+    """Whether the model's server takes no more requests for now: that is for the caller to wait
+    out. A server that refuses for good, as without credit, is none of the caller's business."""
+    is_passing = ended.outcome is Outcome.FAILED and ended.reason == StopReason.PROVIDER_ERROR
+    return is_passing and ended.reach.status == _TOO_MANY
+
+
+def failure_from(error: PerdureError) -> Failure:
+    return Failure(
+        status=status_of(error),
+        code=error.code,
+        message=error.message,
+        retryable=is_retryable(error),
+        kind=error.code,
+    )
+
+
+def headers_of(accepted: Accepted) -> dict[str, str]:
+    turn = {"X-Perdure-Turn": accepted.turn} if accepted.turn else {}
+    return {"X-Perdure-Session": accepted.session, **turn}
+
+
+def outcome_header(ended: Ended) -> dict[str, str]:
+    return {} if ended.outcome is Outcome.DONE else {"X-Perdure-Outcome": ended.outcome}
+
+
+def calls_of(ended: Ended) -> tuple[ToolCall, ...]:
+    """What is left for the caller to do. In a turn that did not get to its end, calls that stand
+    last are the agent's own."""
+    return ended.calls if ended.outcome is Outcome.DONE else ()
+
+
+class Form(Protocol):
+    """One reply in a surface's words: whole, or begun, grown, and then ended or failed. It may
+    remember what it has said, so each reply has a form of its own."""
+
+    def whole(self, text: str, ended: Ended) -> object: ...
+
+    def begin(self) -> bytes: ...
+
+    def grow(self, text: str) -> bytes: ...
+
+    def end(self, ended: Ended) -> bytes: ...
+
+    def fail(self, ended: Ended, failure: Failure) -> bytes: ...
+
+
+async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
+    """The whole reply, once it has ended."""
+    texts: list[str] = []
+    async for grown in growing:
+        texts.append(grown.text)
+        if grown.ended is not None:
+            return "".join(texts), grown.ended
+    raise AssertionError("a turn's stream ends with its end")
+
+
+def _unseen_end(failure: Failure) -> Ended:
+    """Of a turn that may go on, though not before these eyes."""
+    return Ended(
+        outcome=Outcome.INTERRUPTED, reason=failure.kind, detail=failure.message, usage=Usage()
+    )
+
+
+class Answer:
+    """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
+
+    def __init__(
+        self,
+        form: Form,
+        headers: dict[str, str],
+        *,
+        has_key: bool,
+        audience: Audience,
+        turn: TurnId | None = None,
+    ) -> None:
+        self._form = form
+        self._audience = audience
+        self._turn = turn
+        self._headers = headers
+        self._has_key = has_key
+
+    async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
+        try:
+            text, ended = await heard(growing)
+        except PerdureError as error:
+            return self._failed(failure_from(error))
+        failure = failure_of(ended, self._audience, self._turn)
+        if failure is not None:
+            return self._failed(failure)
+        headers = {**self._headers, **outcome_header(ended)}
+        return json_response(self._form.whole(text, ended), headers=headers)
+
+    def _failed(self, failure: Failure) -> web.Response:
+        response = problem(
+            failure.status,
+            failure.code,
+            failure.message,
+            retryable=failure.retryable,
+            kind=failure.kind,
+            retry_after_s=failure.retry_after_s,
+        )
+        response.headers.update(self._headers)
+        return response if self._has_key else not_again(response)
+
+    async def stream(
+        self, request: web.Request, growing: AsyncIterator[Grown]
+    ) -> web.StreamResponse:
+        """Headers wait for the first text or the end, so that an early failure has its status."""
+        response: web.StreamResponse | None = None
+        try:
+            async for grown in growing:
+                chunk = b""
+                if response is None:
+                    failure = (
+                        failure_of(grown.ended, self._audience, self._turn) if grown.ended else None
+                    )
+                    if failure is not None and not grown.text:
+                        return self._failed(failure)
+                    response = await self._begin(request, grown)
+                    chunk = self._form.begin()
+                chunk += self._chunk(grown)
+                with suppress(ConnectionResetError):  # the turn goes on without its listener
+                    await _write(request, response, chunk, is_last=grown.ended is not None)
+        except PerdureError as error:
+            failure = failure_from(error)
+            if response is None:
+                return self._failed(failure)
+            with suppress(ConnectionResetError):
+                await response.write_eof(self._form.fail(_unseen_end(failure), failure))
+        assert response is not None
+        return response
+
+    def _chunk(self, grown: Grown) -> bytes:
+        text = self._form.grow(grown.text) if grown.text else b""
+        if grown.ended is None:
+            return text or KEEP_ALIVE
+        failure = failure_of(grown.ended, self._audience, self._turn)
+        if failure is not None:
+            return text + self._form.fail(grown.ended, failure)
+        return text + self._form.end(grown.ended)
+
+    async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
+        # An answer under way cannot say how it ends; one that is over can, as for every repeat.
+        is_kept = (
+            grown.ended is not None and failure_of(grown.ended, self._audience, self._turn) is None
+        )
+        more = outcome_header(grown.ended) if grown.ended and is_kept else {}
+        response = _Stream(headers={**SSE_HEADERS, **self._headers, **more})
+        await response.prepare(request)
+        return response
+
+
+async def _write(
+    request: web.Request, response: web.StreamResponse, chunk: bytes, *, is_last: bool
+) -> None:
+    """What is there at one time leaves at one time: each write is a packet."""
+    if is_last and len(chunk) <= SLICE_BYTES:
+        await response.write_eof(chunk)
+        return
+    await Outlet(request).write(chunk)
+    if is_last:
+        await response.write_eof()
+
+
+class _Stream(web.StreamResponse):
+    """Its headers leave with its first chunk; alone they would be one more packet."""
+
+    _send_headers_immediately = False

@@ -1,0 +1,105 @@
+"""Health, readiness and Prometheus metrics.
+
+Three questions, and each has its own answer. Is the process alive? Only that decides whether it is
+started again, so nothing outside the process may change it. Would a message be accepted now? The
+store is asked, for only a write shows that it takes one. And the numbers are there always, for
+they are needed most when something is wrong.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from perdure.ports.gateway import Health, PlatformView
+from perdure.web import wire
+from perdure.web.http.answers import json_response, problem
+from perdure.web.http.asking import LOOK_S
+from perdure.web.ops.tally import Tally
+from perdure.web.services import Services
+
+READY_S: Final = 2.5
+DRAINING: Final = "draining: messages are kept and run after the restart"
+STUMBLING: Final = (
+    "starting, or stumbling: messages are kept and run soon; `perdure logs` says more"
+)
+
+
+def _health(views: Sequence[PlatformView]) -> Health:
+    lost = [view for view in views if view.health is Health.BLIND]
+    if views and len(lost) == len(views):
+        return Health.BLIND
+    is_whole = all(view.health is Health.SERVING for view in views)
+    return Health.SERVING if is_whole else Health.DEGRADED
+
+
+class HealthApi:
+    def __init__(self, services: Services, tally: Tally) -> None:
+        self._services = services
+        self._tally = tally
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/healthz", self.healthz),
+            web.get("/readyz", self.readyz),
+            web.get("/metrics", self.metrics),
+        ]
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        """Alive. A store in trouble or a platform that is lost makes the node degraded, and it is
+        blind when all of its platforms are lost. It still answers 200: a restart would not help."""
+        trouble = await self._services.condition.look(within_s=LOOK_S)
+        control = self._services.control
+        views = control.platforms()
+        state: str = _health(views)
+        if control.is_draining:
+            state = "draining"
+        elif trouble and state == Health.SERVING:
+            state = Health.DEGRADED
+        out = wire.HealthOut(
+            status=state,
+            version=self._services.info.version,
+            adapters={view.name: view.health for view in views},
+            store=wire.StoreOut(is_up=not trouble, reason=trouble),
+            reason=_reason(views, trouble, is_draining=control.is_draining),
+        )
+        return json_response(out)
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        """Ready: a message that came now would be accepted, and its turn would begin."""
+        why_not = self._unready() or await self._services.condition.look(within_s=READY_S)
+        if not why_not:
+            return json_response({"status": "ready"})
+        return problem(503, "not_ready", why_not, retryable=True)
+
+    def _unready(self) -> str:
+        """Return why this node itself is not ready, whatever its store says."""
+        control = self._services.control
+        if control.is_draining:
+            return DRAINING
+        return "" if control.is_ready else STUMBLING
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        # Imported at the first scrape: a gateway nobody scrapes does not pay for it.
+        from perdure.web.ops.metrics import Reading, exposed  # noqa: PLC0415
+
+        services = self._services
+        trouble = await services.condition.look(within_s=LOOK_S)
+        reading = Reading(
+            version=services.info.version,
+            counts=await services.counts.ask(),
+            tally=self._tally,
+            running=services.control.running,
+            platforms=services.control.platforms(),
+            is_ready=not trouble and not self._unready(),
+            is_store_up=not trouble,
+            store_refusals=services.condition.refusals,
+            quota_refusals=services.gate.refused,
+        )
+        body = exposed(reading)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def _reason(views: Sequence[PlatformView], trouble: str, *, is_draining: bool) -> str:
+    lost = [f"{view.name} is {view.health}" for view in views if view.health is not Health.SERVING]
+    return "; ".join(filter(None, [DRAINING if is_draining else "", trouble, *lost]))

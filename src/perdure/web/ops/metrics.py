@@ -1,0 +1,108 @@
+"""The numbers of a node in Prometheus' form.
+
+Imports its library, which takes a while: only a scrape imports this module.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from perdure.ports.gateway import Health, PlatformView
+from perdure.ports.records.history import Counts
+from perdure.web.ops.tally import Tally
+
+Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+Labels = tuple[str, ...]
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read from a node at one scrape. `counts` is None where the store did not answer:
+    then what only it knows is left out, for a wrong number would be worse than none."""
+
+    version: str
+    counts: Counts | None
+    tally: Tally
+    running: int
+    platforms: Sequence[PlatformView]
+    is_ready: bool
+    is_store_up: bool
+    store_refusals: int
+    quota_refusals: Mapping[str, int]
+
+
+def exposed(reading: Reading) -> bytes:
+    stored = _stored(reading.counts) if reading.counts is not None else ()
+    registry = CollectorRegistry()
+    registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading)]))
+    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    return generate_latest(registry)
+
+
+class _Collected:
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _gauges(reading: Reading) -> Iterator[Metric]:
+    build = [((reading.version,), 1)]
+    yield _metric(GaugeMetricFamily, "perdure_build_info", "What runs", ("version",), build)
+    told = "Whether a message would be accepted now"
+    yield GaugeMetricFamily("perdure_ready", told, value=int(reading.is_ready))
+    told = "Whether the store answers and takes writes"
+    yield GaugeMetricFamily("perdure_store_up", told, value=int(reading.is_store_up))
+    told = "Turns running on this node"
+    yield GaugeMetricFamily("perdure_turns_here", told, value=reading.running)
+    up = [((view.name,), int(view.health is Health.SERVING)) for view in reading.platforms]
+    told = "Whether a platform talks to us"
+    yield _metric(GaugeMetricFamily, "perdure_adapter_up", told, ("adapter",), up)
+
+
+def _stored(counts: Counts) -> Iterator[Metric]:
+    states = [((state,), getattr(counts, state)) for state in ("queued", "running", "interrupted")]
+    yield _metric(GaugeMetricFamily, "perdure_turns", "Turns by state", ("state",), states)
+    parts = [(("pending",), counts.outbox_pending), (("parked",), counts.outbox_parked)]
+    yield _metric(GaugeMetricFamily, "perdure_outbox", "Parts by state", ("state",), parts)
+    depths = [((adapter,), count) for adapter, count in counts.outbox_depths]
+    told = "Parts that wait to be sent"
+    yield _metric(GaugeMetricFamily, "perdure_outbox_depth", told, ("adapter",), depths)
+
+
+def _counters(reading: Reading) -> Iterator[Metric]:
+    tally = reading.tally
+    told = "Reads and writes that the store refused"
+    yield CounterMetricFamily("perdure_store_refusals", told, value=reading.store_refusals)
+    told = "How often the event loop stood still for a second"
+    yield CounterMetricFamily("perdure_standstills", told, value=tally.standstills)
+    told = "Requests, messages and files refused because a person had too much"
+    kinds = [((kind,), count) for kind, count in reading.quota_refusals.items()]
+    yield _metric(CounterMetricFamily, "perdure_quota_refusals", told, ("kind",), kinds)
+    told = "Messages accepted"
+    yield CounterMetricFamily("perdure_messages_accepted", told, value=tally.accepted)
+    name, told, labels = "perdure_turns_settled", "Turns settled", ("outcome", "agent")
+    yield _metric(CounterMetricFamily, name, told, labels, tally.settled.items())
+    name, told = "perdure_attempts_interrupted", "Attempts interrupted"
+    reasons = [((reason,), count) for reason, count in tally.interrupted.items()]
+    yield _metric(CounterMetricFamily, name, told, ("reason",), reasons)
+    name, told, labels = "perdure_tokens", "Tokens as providers counted them", ("agent", "way")
+    yield _metric(CounterMetricFamily, name, told, labels, tally.tokens.items())
+
+
+def _metric(
+    family: Family, name: str, told: str, labels: Labels, values: Iterable[tuple[Labels, int]]
+) -> Metric:
+    metric = family(name, told, labels=labels)
+    for each, value in values:
+        metric.add_metric(each, value)
+    return metric

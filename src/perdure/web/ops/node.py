@@ -1,0 +1,80 @@
+"""How the running node is, its end, its next beginning."""
+
+import msgspec
+
+from perdure.ports.gateway import Control
+from perdure.ports.people.principals import Principal
+from perdure.ports.records.history import Counts
+from perdure.web import wire
+from perdure.web.endpoints import endpoint
+from perdure.web.http.asking import LOOK_S
+from perdure.web.services import Services
+
+
+@endpoint("GET", "/api/status", "What runs and what waits")
+async def status(services: Services, by: Principal) -> wire.StatusOut:
+    trouble = await services.condition.look(within_s=LOOK_S)
+    counts = await services.counts.ask()
+    control, info = services.control, services.info
+    return wire.StatusOut(
+        version=info.version,
+        state=_state(control, trouble),
+        node=info.node,
+        pid=info.pid,
+        started_at=info.started_at,
+        principal=by.name,
+        role=by.role,
+        agents=control.agents(),
+        turns=_turn_counts(counts),
+        outbox=_part_counts(counts),
+        adapters=[
+            msgspec.convert(view, wire.AdapterOut, from_attributes=True)
+            for view in control.platforms()
+        ],
+        store=wire.StoreOut(is_up=not trouble, reason=trouble),
+        refused=dict(services.gate.refused),
+    )
+
+
+def _state(control: Control, trouble: str) -> str:
+    if control.is_draining:
+        return "draining"
+    return "degraded" if trouble else "serving"
+
+
+def _turn_counts(counts: Counts | None) -> dict[str, int]:
+    """Return the turns by state, and nothing where the store did not answer."""
+    if counts is None:
+        return {}
+    return {
+        "queued": counts.queued,
+        "running": counts.running,
+        "interrupted": counts.interrupted,
+    }
+
+
+def _part_counts(counts: Counts | None) -> dict[str, int]:
+    """Return the parts by state, and nothing where the store did not answer."""
+    if counts is None:
+        return {}
+    return {"pending": counts.outbox_pending, "parked": counts.outbox_parked}
+
+
+@endpoint(
+    "POST",
+    "/api/drain",
+    "Finish what runs, take no more turns, exit",
+    status=202,
+    is_for_operators=True,
+)
+async def drain(services: Services, by: Principal, *, replaced: str = "") -> dict[str, str]:
+    """End the node. `replaced` is `true` where another one takes its place: what it parks goes on
+    at once then."""
+    services.control.request_drain(is_replaced=replaced == "true")
+    return {"state": "draining"}
+
+
+@endpoint("POST", "/api/restart", "Drain, then start again", status=202, is_for_operators=True)
+async def restart(services: Services, by: Principal) -> dict[str, str]:
+    services.control.request_drain(then_restart=True)
+    return {"state": "restarting"}

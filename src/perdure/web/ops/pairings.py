@@ -1,0 +1,37 @@
+"""Who asked to be let in, and the operator's answer."""
+
+from perdure.ports.people.access import PairingView
+from perdure.ports.people.principals import LONGEST, Principal
+from perdure.ports.turns.wakes import Topic
+from perdure.web import wire
+from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+
+
+@endpoint("GET", "/api/pairings", "Who asked to be let in, and who was", is_for_operators=True)
+async def pairings(
+    services: OperatorServices,
+    by: Principal,
+    *,
+    limit: Limit = LONGEST.limit,
+    cursor: str | None = None,
+) -> wire.PairingsOut:
+    asked = page_of(cursor, limit)
+    views = await services.access.pairings(asked)
+    more = next_of(views, asked, lambda each: (each.asked_at, each.id))
+    return wire.PairingsOut(pairings=views, next=more)
+
+
+@endpoint("POST", "/api/pairings/approve", "Let in who got this code", is_for_operators=True)
+async def approve(
+    services: OperatorServices, by: Principal, *, body: wire.ApproveIn
+) -> PairingView:
+    view = await services.access.approve(body.code, by=by.id)
+    services.wakes.publish(Topic.OUTBOX)  # the person is told
+    return view
+
+
+@endpoint("DELETE", "/api/pairings/{id}", "Let them in no more", is_for_operators=True)
+async def revoke(services: OperatorServices, by: Principal, pairing: str) -> PairingView:
+    view = await services.access.revoke(pairing, by=by.id)
+    await services.control.review_access()
+    return view

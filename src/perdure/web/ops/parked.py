@@ -1,0 +1,45 @@
+"""Parts that could not be delivered, and letters that could not be taken: read, tried again,
+dropped. For operators."""
+
+from typing import Final
+
+from perdure.domain.ids import PartId
+from perdure.domain.journal.records import LETTER, PartView
+from perdure.ports.people.principals import Principal
+from perdure.ports.turns.wakes import Topic
+from perdure.web import wire
+from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+
+CAREFULLY: Final = wire.ReplayIn()
+
+
+@endpoint("GET", "/api/parked", "Parts that could not be delivered", is_for_operators=True)
+async def parked(
+    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+) -> wire.ParkedOut:
+    asked = page_of(cursor, limit)
+    parts = await services.parked.page(asked)
+    more = next_of(parts, asked, lambda each: (each.at, each.id))
+    return wire.ParkedOut(parked=parts, next=more)
+
+
+@endpoint("GET", "/api/parked/{id}", "One such part", is_for_operators=True)
+async def part(services: OperatorServices, by: Principal, which: str) -> PartView:
+    return await services.parked.part(PartId(which))
+
+
+@endpoint("POST", "/api/parked/{id}/replay", "Send it after all", is_for_operators=True)
+async def replay(
+    services: OperatorServices, by: Principal, which: str, *, body: wire.ReplayIn = CAREFULLY
+) -> PartView:
+    asked = await services.parked.part(PartId(which))
+    if asked.step == LETTER and asked.state == "parked":
+        await services.control.take_again(asked.adapter, asked.text)
+    replayed = await services.parked.replay(PartId(which), force=body.force)
+    services.wakes.publish(Topic.OUTBOX)
+    return replayed
+
+
+@endpoint("DELETE", "/api/parked/{id}", "Take it off the list", is_for_operators=True)
+async def drop(services: OperatorServices, by: Principal, which: str) -> PartView:
+    return await services.parked.drop(PartId(which))

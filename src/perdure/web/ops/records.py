@@ -1,0 +1,163 @@
+"""Sessions, journals, search, explain: what operators and their scripts read."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from perdure.domain.errors import Rejected
+from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.codec import encode
+from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.records import SessionView, ToldTurn
+from perdure.domain.journal.transcript import entries_of_session
+from perdure.ports.people.principals import Principal
+from perdure.web import wire
+from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
+from perdure.web.endpoints import (
+    Limit,
+    OperatorServices,
+    endpoint,
+    moment_of,
+    next_of,
+    page_of,
+    require_operator,
+)
+from perdure.web.ops.requests import request_out, turn_asked
+
+# Says in a query that something is wanted.
+WANTED: Final = "true"
+
+
+def event_out(recorded: Recorded) -> wire.EventOut:
+    kind, body = encode(recorded.event)
+    return wire.EventOut(
+        seq=recorded.seq, at=recorded.at, kind=kind, body=msgspec.Raw(body.encode())
+    )
+
+
+@endpoint("GET", "/api/sessions", "Sessions, closed ones included")
+async def sessions(
+    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+) -> wire.SessionsOut:
+    asked = page_of(cursor, limit)
+    views = await services.archive.sessions(principal=by.scope, page=asked)
+    more = next_of(views, asked, lambda each: (each.active_at, each.id))
+    return wire.SessionsOut(sessions=views, next=more)
+
+
+@endpoint("GET", "/api/sessions/{id}", "One session")
+async def session(services: OperatorServices, by: Principal, which: str) -> SessionView:
+    return await services.archive.session(SessionId(which), principal=by.scope)
+
+
+@endpoint("GET", "/api/sessions/{id}/journal", "The raw journal", is_long=True)
+async def journal(
+    services: OperatorServices,
+    by: Principal,
+    which: str,
+    *,
+    limit: Limit = 200,
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0,
+) -> wire.JournalOut:
+    archive, audience = services.archive, audience_of(by)
+    found = await archive.session(SessionId(which), principal=by.scope)
+    stored = await archive.journal(found.id, after=after, limit=limit)
+    more = str(stored[-1].seq) if stored and stored[-1].seq < found.events else None
+    return wire.JournalOut(
+        session=found.id,
+        events=[event_out(event_as_told(each, audience)) for each in stored],
+        next=more,
+        partial=await archive.running(found.id) if more is None else None,
+    )
+
+
+@endpoint(
+    "GET",
+    "/api/sessions/{id}/transcript",
+    "What was said in it, and what stands of that",
+    is_long=True,
+)
+async def transcript(
+    services: OperatorServices,
+    by: Principal,
+    which: str,
+    *,
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> wire.TranscriptOut:
+    """Return a page of what was said: the newest `limit` turns, or those before one. A turn that no
+    page holds is told in several."""
+    archive, audience = services.archive, audience_of(by)
+    found = await archive.session(SessionId(which), principal=by.scope)
+    turn, _, seq = (cursor or "").partition(":")
+    turns = await archive.told(
+        found.id,
+        before=TurnId(turn) if turn else None,
+        before_seq=moment_of(seq) if seq else 0,
+        limit=limit,
+        with_left=True,
+    )
+    running = None if cursor else await archive.running(found.id)
+    entries = entries_of_session(turns, found.id, running)
+    return wire.TranscriptOut(
+        session=found.id,
+        messages=[as_told(entry, audience) for entry in entries],
+        next=_before(turns),
+    )
+
+
+def _before(turns: Sequence[ToldTurn]) -> str | None:
+    """Return the cursor of the page before these turns, if there is one."""
+    if not turns:
+        return None
+    first = turns[0]
+    if first.begins_at:
+        return f"{first.turn}:{first.begins_at}"
+    return first.turn if first.has_earlier else None
+
+
+@endpoint("GET", "/api/search", "Full text, newest first", is_long=True)
+async def search(
+    services: OperatorServices,
+    by: Principal,
+    *,
+    q: str = "",
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20,
+    before: str | None = None,
+) -> wire.SearchOut:
+    query = q.strip()
+    if not query:
+        raise Rejected("give the words to look for as `q`", code="invalid_query")
+    place = None if before is None else moment_of(before) or None
+    hits = await services.archive.search(query, principal=by.scope, before=place, limit=limit)
+    more = str(hits[-1].cursor) if len(hits) == limit else None
+    return wire.SearchOut(hits=hits, next=more)
+
+
+@endpoint("GET", "/api/explain/{id}", "The whole chain of one message, turn or part", is_long=True)
+async def explain(
+    services: OperatorServices, by: Principal, any_id: str, *, request: str | None = None
+) -> wire.ExplanationOut:
+    """Return the chain behind an id. With `request=true`, which is for operators, it holds what the
+    model was asked."""
+    with_request = request == WANTED
+    if with_request:
+        require_operator(by)
+    found = await services.diagnostics.explain(any_id, principal=by.scope)
+    told = explanation_as_told(found, audience_of(by))
+    events = [event_out(each) for each in told.events]
+    explained = wire.ExplanationOut(**msgspec.structs.asdict(told) | {"events": events})
+    if with_request:
+        asked = await services.diagnostics.asked(turn_asked(found))
+        explained.request = request_out(asked, await services.encoded_again(asked))
+    return explained
+
+
+@endpoint("POST", "/api/verify", "Note sessions that were found sound", is_for_operators=True)
+async def note_sound(
+    services: OperatorServices, by: Principal, *, body: wire.SoundIn
+) -> dict[str, int]:
+    """Keep what the command line has found sound with its own eyes, for `verify --new`."""
+    await services.audit.note(body.sound)
+    return {"noted": len(body.sound)}

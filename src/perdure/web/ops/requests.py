@@ -1,0 +1,63 @@
+"""What a model was asked, as operators read it: every block by its kind, notes marked as such."""
+
+import msgspec
+
+from perdure.domain.errors import NotFound
+from perdure.domain.ids import TurnId
+from perdure.domain.journal.attachments import shown
+from perdure.domain.prompt.prompt import (
+    Block,
+    CallBlock,
+    MediaBlock,
+    Note,
+    ResultBlock,
+    TextBlock,
+    weave,
+)
+from perdure.domain.turn.rebuilding import Asked, history_in, own_in, spoken_in
+from perdure.ports.records.history import Explanation
+from perdure.web import wire
+
+
+def turn_asked(found: Explanation) -> TurnId:
+    """Return the turn whose request is wanted. Raises `NotFound` where there is none."""
+    if found.turn is None:
+        raise NotFound("this became no turn, so no model was asked")
+    return found.turn.id
+
+
+def request_out(asked: Asked, encoded: bytes | None = None) -> wire.RequestOut:
+    """Show a request. `encoded` are its messages in the words of the agent that was asked."""
+    final, newest = weave(None, [*history_in(asked), *own_in(asked)])
+    messages = [*final, newest] if newest else final
+    spoken = spoken_in(asked)
+    return wire.RequestOut(
+        agent=asked.basis.agent,
+        instructions=spoken.instructions,
+        memory=spoken.memory,
+        tools=spoken.tools,
+        context=asked.queued.context,
+        options=asked.queued.options,
+        missing=list(spoken.missing),
+        messages=[
+            wire.AskedMessageOut(role=each.role, blocks=[_block(block) for block in each.blocks])
+            for each in messages
+        ],
+        encoded=msgspec.Raw(b"null" if encoded is None else encoded),
+    )
+
+
+def _block(block: Block) -> wire.BlockOut:
+    match block:
+        case TextBlock(text=text):
+            return wire.BlockOut(kind="text", text=text)
+        case Note(text=text):
+            return wire.BlockOut(kind="note", text=text, stored=False)
+        case CallBlock(id=call, name=name, arguments=arguments):
+            return wire.BlockOut(kind="call", call=call, name=name, arguments=arguments)
+        case ResultBlock(call=call, text=text, is_error=is_error):
+            return wire.BlockOut(kind="result", call=call, text=text, is_error=is_error)
+        case MediaBlock(attachment=attachment):
+            (file,) = shown([attachment])
+            told = msgspec.structs.replace(file, text=attachment.text)
+            return wire.BlockOut(kind="file", file=told)
