@@ -54,7 +54,7 @@ class PostgresDialect:
         VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
     _SEARCH = """
         SELECT d.id, d.session_id, d.seq FROM searchable d
-        WHERE d.words  plainto_tsquery('simple', $1) AND d.id < $2
+        WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
         ORDER BY d.id DESC LIMIT $4"""
     # Arrays in, one statement for the flushes of many sessions.
