@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from perdure.testkit.model_script import Dialect, ModelRequest, say
+from perdure.testkit.model_script import ScriptedDialect, ScriptedRequest, say
 from perdure.testkit.model_wire import openai_stream
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -60,9 +60,9 @@ def _steps(words: int, *, is_delayed: bool) -> list[bytes]:
     """One step per word, or a single one when nothing is to come between them."""
     text = " ".join(f"word{number}" for number in range(1, words + 1))
     options = {"stream_options": {"include_usage": True}}
-    asked = ModelRequest(
+    asked = ScriptedRequest(
         number=1,
-        dialect=Dialect.OPENAI,
+        dialect=ScriptedDialect.OPENAI,
         model="scripted",
         messages=[],
         stream=True,

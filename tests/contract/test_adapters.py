@@ -18,9 +18,9 @@ from perdure.testkit.cases.scripted_slack import ScriptedSlackCase
 from perdure.testkit.cases.section import MakePlatform
 from perdure.testkit.cases.slack import SlackCase
 from perdure.testkit.cases.telegram import TelegramCase
-from perdure.testkit.cases.webhook import Callback, WebhookCase
+from perdure.testkit.cases.webhook import ShownOnce, WebhookCase
 from perdure.testkit.peers.bot_api import BotApi
-from perdure.testkit.peers.gate import Gate
+from perdure.testkit.peers.gate import PeerGate
 from perdure.testkit.peers.local_slack import LocalSlackControl
 from perdure.testkit.peers.scripted_slack import ScriptedSlack
 from perdure.testkit.peers.simcord_server import SimcordServer
@@ -62,7 +62,7 @@ class TestScripted(AdapterContract):
 class TestMatrix(AdapterContract):
     @pytest.fixture
     async def case(self, matrix: MatrixControl, make: MakePlatform) -> AsyncIterator[MatrixCase]:
-        async with Gate(matrix.url) as gate:
+        async with PeerGate(matrix.url) as gate:
             case = await MatrixCase.open(matrix, make, gate=gate)
             case.torture = TORTURE
             async with case.connected():
@@ -113,7 +113,7 @@ class TestDiscord(AdapterContract):
 class TestWebhook(AdapterContract):
     @pytest.fixture
     async def case(self, make: MakePlatform) -> AsyncIterator[WebhookCase]:
-        async with Callback.listening() as callback:
+        async with ShownOnce.listening() as callback:
             case = WebhookCase(callback, make, clock=CLOCK)
             case.torture = TORTURE
             async with case.connected():

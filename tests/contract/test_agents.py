@@ -15,12 +15,12 @@ from perdure.agents.demo.questions import long_answer
 from perdure.domain.journal.events import Attachment
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import (
-    Block,
     CallBlock,
     MediaBlock,
-    Message,
+    ModelRequest,
     Note,
-    Request,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -28,12 +28,19 @@ from perdure.domain.prompt.prompt import (
     assemble,
     extend,
 )
-from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text, Thinking
+from perdure.domain.turn.stream import (
+    AgentCall,
+    AgentEvent,
+    AgentSpent,
+    AgentText,
+    Stopped,
+    Thinking,
+)
 from perdure.ports.turns.agent import Agent
 from perdure.testkit.agent import LooseWork
 from perdure.testkit.model_script import (
-    ModelRequest,
     Reply,
+    ScriptedRequest,
     call_tools,
     cut_without_finish,
     error_in_stream,
@@ -70,7 +77,7 @@ THOUGHTFUL = {
 }
 
 
-def scripted(request: ModelRequest) -> Reply:
+def scripted(request: ScriptedRequest) -> Reply:
     """A model that obeys the same questions as the demo agent."""
     last = request.messages[-1]
     is_answered = last["role"] == "tool" or "tool_result" in str(last["content"])
@@ -117,25 +124,25 @@ async def agent(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIte
     await agent.close()
 
 
-def user(*blocks: Block) -> Message:
-    return Message(role=Role.USER, blocks=blocks)
+def user(*blocks: PromptBlock) -> PromptMessage:
+    return PromptMessage(role=Role.USER, blocks=blocks)
 
 
-def assistant(*blocks: Block) -> Message:
-    return Message(role=Role.ASSISTANT, blocks=blocks)
+def assistant(*blocks: PromptBlock) -> PromptMessage:
+    return PromptMessage(role=Role.ASSISTANT, blocks=blocks)
 
 
-def asking(text: str) -> Request:
+def asking(text: str) -> ModelRequest:
     return assemble(Window(), [user(TextBlock(text))], instructions="Be brief.")
 
 
-async def events_of(agent: Agent, request: Request) -> list[AgentEvent]:
+async def events_of(agent: Agent, request: ModelRequest) -> list[AgentEvent]:
     async with asyncio.timeout(10), aclosing(agent.run(request, LooseWork())) as stream:
         return [event async for event in stream]
 
 
 def text_of(events: list[AgentEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, AgentText))
 
 
 def stop_of(events: list[AgentEvent]) -> Stopped:
@@ -188,7 +195,7 @@ async def test_thoughts_in_the_text_are_thinking_and_no_text(wired: Agent) -> No
     events = await events_of(wired, asking("think and call"))
 
     assert text_of(events) == ""
-    assert [event.name for event in events if isinstance(event, Call)] == ["look"]
+    assert [event.name for event in events if isinstance(event, AgentCall)] == ["look"]
 
 
 async def test_a_model_is_reached_directly_whatever_proxies_the_machine_has(
@@ -204,7 +211,7 @@ async def test_a_model_is_reached_directly_whatever_proxies_the_machine_has(
 async def test_what_was_spent_is_said_once(agent: Agent) -> None:
     events = await events_of(agent, asking("demo words=40"))
 
-    (spent,) = [event.usage for event in events if isinstance(event, Spent)]
+    (spent,) = [event.usage for event in events if isinstance(event, AgentSpent)]
     assert spent.model_calls == 1
     assert spent.output_tokens == 40
     assert spent.input_tokens > 0
@@ -230,7 +237,7 @@ async def test_a_call_is_whole_and_its_result_is_used(agent: Agent) -> None:
     question = user(TextBlock(f"demo tool look {ARGUMENTS}"))
     events = await events_of(agent, assemble(Window(), [question]))
 
-    (call,) = [event for event in events if isinstance(event, Call)]
+    (call,) = [event for event in events if isinstance(event, AgentCall)]
     assert (call.name, call.arguments) == ("look", ARGUMENTS)
     assert stop_of(events).reason is StopReason.TOOL_CALLS
 
@@ -247,7 +254,7 @@ async def test_call_ids_stay_unique_as_the_history_grows(agent: Agent) -> None:
     for _ in range(4):
         question = user(TextBlock(f"demo tool look {ARGUMENTS}"))
         events = await events_of(agent, assemble(window, [question]))
-        (call,) = [event for event in events if isinstance(event, Call)]
+        (call,) = [event for event in events if isinstance(event, AgentCall)]
         ids.append(call.id)
         said = assistant(CallBlock(id=call.id, name=call.name, arguments=call.arguments))
         results = user(ResultBlock(call=call.id, text="blue", is_error=False))
@@ -277,7 +284,7 @@ async def test_an_encoded_history_is_taken_back(agent: Agent) -> None:
     ],
 )
 async def test_encode_is_pure_and_gives_json_joined_by_commas(
-    agent: Agent, message: Message
+    agent: Agent, message: PromptMessage
 ) -> None:
     encoded = agent.encode(message)
 
@@ -300,7 +307,7 @@ async def test_closing_the_stream_ends_the_call(agent: Agent, server: ModelServe
         await stream.aclose()
         await server.wait_until_idle()
 
-    assert isinstance(first, Text)
+    assert isinstance(first, AgentText)
 
 
 async def test_cancelling_the_reader_ends_the_call(agent: Agent, server: ModelServer) -> None:
@@ -334,7 +341,7 @@ async def test_closing_twice_is_closing_once(agent: Agent) -> None:
     await agent.close()
 
 
-async def demo_text(*messages: Message) -> str:
+async def demo_text(*messages: PromptMessage) -> str:
     return text_of(await events_of(DemoAgent(clock=QuickClock()), assemble(Window(), messages)))
 
 

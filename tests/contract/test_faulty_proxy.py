@@ -9,19 +9,21 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from perdure.testkit.faulty_proxy import Asked, Fault, FaultyProxy
+from perdure.testkit.faulty_proxy import Fault, FaultyProxy, PlatformRequest
 from perdure.testkit.system import VirtualClock
 
 
 class PlainRules:
     """A path is the place, one that begins with a dash only listens."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked:
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         place = path.removeprefix("/")
         is_act = not place.startswith("-")
-        return Asked(verb=method, is_act=is_act, place=place, text=body.decode(), wait_for=place)
+        return PlatformRequest(
+            verb=method, is_act=is_act, place=place, text=body.decode(), wait_for=place
+        )
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         return web.Response(status=429, headers={"Retry-After": str(wait_s)})
 
 
@@ -31,7 +33,7 @@ class Planned:
     def __init__(self, *faults: Fault | None) -> None:
         self._faults = deque(faults)
 
-    def fault(self, asked: Asked) -> Fault | None:
+    def fault(self, asked: PlatformRequest) -> Fault | None:
         return self._faults.popleft() if self._faults else None
 
     def wait_s(self) -> int:

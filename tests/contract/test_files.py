@@ -16,8 +16,8 @@ from perdure.app.wiring.transcribing import transcriber_of
 from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
-from perdure.domain.reading.texts import Reading
-from perdure.ports.records.media import UNREACHABLE, Source
+from perdure.domain.reading.texts import FileReading
+from perdure.ports.records.media import UNREACHABLE, FileSource
 from perdure.testkit.file_server import FileServer
 
 
@@ -168,14 +168,14 @@ def pdf(text: str) -> bytes:
     return data + b"xref\n0 6\n0000000000 65535 f \n" + table + end
 
 
-def source(data: bytes, mime: str, *, is_voice: bool = False) -> Source:
-    return Source(data=data, mime=mime, name="a", is_voice=is_voice)
+def source(data: bytes, mime: str, *, is_voice: bool = False) -> FileSource:
+    return FileSource(data=data, mime=mime, name="a", is_voice=is_voice)
 
 
 async def test_documents_are_read_in_a_process_of_their_own() -> None:
     reader = FileReader()
 
-    assert await reader.read(source(b"plain\n", "text/plain")) == Reading(text="plain\n")
+    assert await reader.read(source(b"plain\n", "text/plain")) == FileReading(text="plain\n")
     read = await reader.read(source(pdf("Beans in May"), PDF))
     assert (read.text, read.problem) == ("Beans in May", "")
     page = await reader.read(source(b"<html><p>Leeks</p>", "text/html"))
@@ -212,7 +212,7 @@ VOICE = OGG + (12 * 48_000).to_bytes(8, "little") + bytes(20)
 
 async def test_without_a_transcriber_that_is_said() -> None:
     read = await FileReader().read(source(VOICE, "audio/ogg", is_voice=True))
-    assert read == Reading(problem="no transcriber is configured", seconds=12)
+    assert read == FileReading(problem="no transcriber is configured", seconds=12)
 
 
 async def test_a_server_is_asked_what_was_said(server: FileServer) -> None:
@@ -223,7 +223,7 @@ async def test_a_server_is_asked_what_was_said(server: FileServer) -> None:
 
     read = await FileReader(transcriber_of(config)).read(source(VOICE, "audio/ogg"))
 
-    assert read == Reading(text="Sow the beans.", seconds=12)
+    assert read == FileReading(text="Sow the beans.", seconds=12)
     (asked,) = server.transcribed
     assert (asked.model, asked.language, asked.name) == ("small", "en", "voice.ogg")
     assert (asked.data, asked.authorization) == (VOICE, "Bearer k")

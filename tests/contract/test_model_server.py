@@ -16,10 +16,10 @@ import openai
 import pytest
 
 from perdure.testkit.model_script import (
-    Answer,
     Reply,
     Script,
-    Usage,
+    ScriptedAnswer,
+    ScriptedUsage,
     by_words,
     call_tools,
     cut_after,
@@ -131,7 +131,7 @@ async def test_the_default_script_echoes_the_last_user_text_by_words(
 async def test_openai_stream_opens_with_the_role_and_ends_with_finish_usage_and_done(
     http: aiohttp.ClientSession,
 ) -> None:
-    usage = Usage(prompt=7, completion=3)
+    usage = ScriptedUsage(prompt=7, completion=3)
     options = {"include_usage": True}
     events = await streamed(http, "openai", say(TEXT, usage=usage), stream_options=options)
 
@@ -176,7 +176,7 @@ async def test_openai_fragments_of_parallel_calls_carry_their_index(
 async def test_anthropic_stream_has_the_events_of_a_text_in_order(
     http: aiohttp.ClientSession,
 ) -> None:
-    usage = Usage(prompt=7, completion=3)
+    usage = ScriptedUsage(prompt=7, completion=3)
     events = await streamed(http, "anthropic", say("one two", finish="length", usage=usage))
 
     assert [name for name, _ in events] == [
@@ -217,7 +217,7 @@ async def test_anthropic_stream_puts_each_call_in_its_own_block(
 
 
 async def test_whole_answers_have_each_provider_s_shape(http: aiohttp.ClientSession) -> None:
-    reply = call_tools(CALLS[:1], text="Let me look.", usage=Usage(prompt=7, completion=3))
+    reply = call_tools(CALLS[:1], text="Let me look.", usage=ScriptedUsage(prompt=7, completion=3))
 
     code, body = await whole(http, "openai", reply)
     assert code == 200
@@ -552,7 +552,7 @@ async def test_calls_are_recorded_in_order_with_their_exact_bytes(
 ) -> None:
     seen = []
 
-    def script(request: Any) -> Answer:
+    def script(request: Any) -> ScriptedAnswer:
         seen.append((request.number, request.dialect, request.stream, request.last_user_text))
         return say("ok")
 

@@ -10,7 +10,7 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.delivery.outbox import Part
-from perdure.ports.people.access import Caller
+from perdure.ports.people.access import PlacedArrival
 from perdure.ports.records.history import Page
 from perdure.store.operations.people import access
 from perdure.store.operations.people.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
@@ -23,7 +23,7 @@ CHAT = "scripted"
 
 def caller(
     number: int, sender: str = "eve", *, thread: str = "", target: str = "", bot: str = "bot"
-) -> Caller:
+) -> PlacedArrival:
     said = Arrival(
         external_id=f"m{number}",
         place=f"with {sender}",
@@ -34,7 +34,7 @@ def caller(
         target=target,
     )
     address = Address(adapter=CHAT, account=bot, place=said.place, thread=thread)
-    return Caller(address=address, arrival=said)
+    return PlacedArrival(address=address, arrival=said)
 
 
 async def told(store: Store) -> list[Part]:
@@ -65,7 +65,7 @@ async def test_a_pairing_counts_for_its_account_alone(store: Store) -> None:
     other_bot = caller(2, bot="another bot")
     here = caller(3)
     elsewhere = msgspec.structs.replace(here.address, adapter="another platform")
-    other_platform = Caller(address=elsewhere, arrival=here.arrival)
+    other_platform = PlacedArrival(address=elsewhere, arrival=here.arrival)
 
     standings = [await store.access.standing(each) for each in (here, other_bot, other_platform)]
 
@@ -225,7 +225,7 @@ async def test_a_refusal_that_is_to_be_seen_is_said_once(store: Store) -> None:
     said = Person(store, principal.id, adapter=CHAT, place="room")
     await said.says("hello")
     address = Address(adapter=CHAT, account=principal.id, place="room")
-    refused = Caller(address=address, arrival=caller(7).arrival)
+    refused = PlacedArrival(address=address, arrival=caller(7).arrival)
 
     await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")
     await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")

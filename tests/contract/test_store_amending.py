@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 import pytest
 
-from perdure.domain.delivery import GONE, KEPT, WITHDRAWN, Capabilities, PartState, Step
+from perdure.domain.delivery import GONE, KEPT, WITHDRAWN, Capabilities, DeliveryStep, PartState
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Transient
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import (
     HeadMoved,
     NoticePosted,
@@ -20,7 +20,7 @@ from perdure.domain.journal.records import PartView
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
-from perdure.domain.prompt.prompt import Request, TextBlock
+from perdure.domain.prompt.prompt import ModelRequest, TextBlock
 from perdure.engine.delivery.handover import Handovers
 from perdure.engine.delivery.outbox import OutboxPump
 from perdure.engine.delivery.surfaces import Surfaces
@@ -122,7 +122,7 @@ async def eve(store: Store) -> Chatter:
     return Chatter(store, Person(store, principal.id))
 
 
-def read(request: Request) -> str:
+def read(request: ModelRequest) -> str:
     """Everything the model is told, as one text."""
     tail = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
     return "\n".join([*(each.decode() for each in request.history), *tail])
@@ -143,7 +143,11 @@ async def test_a_message_that_waits_reads_as_it_was_last_edited(eve: Chatter) ->
 
     accepted = await eve.edits(m1, "hello")
 
-    assert (accepted.effect, accepted.turn, told(accepted)) == (Effect.AMENDED, first.turn, [])
+    assert (accepted.effect, accepted.turn, told(accepted)) == (
+        UpdateEffect.AMENDED,
+        first.turn,
+        [],
+    )
     claimed = await claim_one(eve.store)
     assert read(await next_request(eve.store, claimed)) == "hello"
 
@@ -169,7 +173,7 @@ async def test_an_edit_of_what_runs_stops_it_and_asks_again(eve: Chatter) -> Non
 
     accepted = await eve.edits(m1, "dogs")
 
-    assert (accepted.effect, accepted.ended) == (Effect.AMENDED, (first.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.AMENDED, (first.turn,))
     assert [e.outcome for e in only(TurnSettled, accepted.recorded)] == [Outcome.STOPPED]
     claimed = await claim_one(eve.store)
     assert claimed.lease.turn == accepted.turn != waiting.turn, "it keeps its place in the line"
@@ -218,7 +222,7 @@ async def test_an_edit_of_an_older_message_keeps_the_answer_and_says_so(eve: Cha
 
     accepted = await eve.edits(m1, "uno")
 
-    assert (accepted.effect, told(accepted)) == (Effect.AMENDED, [amending.CHANGED])
+    assert (accepted.effect, told(accepted)) == (UpdateEffect.AMENDED, [amending.CHANGED])
     assert only(HeadMoved, accepted.recorded) == []
     await eve.says("three")
     claimed = await claim_one(eve.store)
@@ -292,13 +296,13 @@ async def test_what_is_waiting_to_be_passed_on_is_passed_on_as_edited(eve: Chatt
     await eve.says("go")
     claimed = await claim_one(eve.store)
     m2, steered = await eve.says("nroth", busy=Busy.STEER)
-    assert steered.effect is Effect.STEERED
+    assert steered.effect is UpdateEffect.STEERED
 
     accepted = await eve.edits(m2, "north")
 
     taken = only(SteerTaken, await eve.store.turns.take_steers(claimed.lease))
     assert [each.text for each in taken] == ["north"]
-    assert (accepted.effect, accepted.ended, told(accepted)) == (Effect.AMENDED, (), [])
+    assert (accepted.effect, accepted.ended, told(accepted)) == (UpdateEffect.AMENDED, (), [])
 
 
 async def test_what_was_never_passed_on_becomes_a_turn_as_edited(eve: Chatter) -> None:
@@ -347,7 +351,7 @@ async def test_an_edit_that_changes_no_word_changes_nothing(eve: Chatter) -> Non
 
     accepted = await eve.edits(m1, "one")
 
-    assert (accepted.effect, accepted.recorded) == (Effect.IGNORED, ())
+    assert (accepted.effect, accepted.recorded) == (UpdateEffect.IGNORED, ())
     assert await eve.store.turns.claim(limit=1) == []
 
 
@@ -355,7 +359,7 @@ async def test_an_edit_that_changes_no_word_changes_nothing(eve: Chatter) -> Non
 async def test_nobody_changes_what_never_came(eve: Chatter, change: UpdateKind) -> None:
     accepted = await eve.repeats(change, "x1", "anything", "never")
 
-    assert (accepted.effect, accepted.turn) == (Effect.IGNORED, None)
+    assert (accepted.effect, accepted.turn) == (UpdateEffect.IGNORED, None)
     assert told(accepted) == [amending.UNKNOWN]
     assert (await eve.repeats(change, "x1", "anything", "never")).is_duplicate
 
@@ -423,7 +427,7 @@ async def test_a_deleted_message_that_waits_is_never_answered(eve: Chatter) -> N
 
     accepted = await eve.deletes(m2)
 
-    assert (accepted.effect, accepted.ended) == (Effect.CANCELLED, (second.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.CANCELLED, (second.turn,))
     turn = await eve.store.archive.turn(turn_of(second), principal=None)
     assert (turn.outcome, turn.reason) == ("stopped", "deleted by its author")
     await settle(eve.store, running, "answer to one")
@@ -461,12 +465,12 @@ async def take(store: Store) -> Part:
 
 
 async def send(store: Store, part: Part) -> str:
-    receipt = f"seen-{part.text}" if part.step is not Step.DELETE else GONE
+    receipt = f"seen-{part.text}" if part.step is not DeliveryStep.DELETE else GONE
     await store.outbox.record(part.id, PartState.SENT, receipt=receipt)
     return receipt
 
 
-async def left_to_do(store: Store) -> list[tuple[Step, str]]:
+async def left_to_do(store: Store) -> list[tuple[DeliveryStep, str]]:
     """What a pump would still do, in order."""
     steps = []
     while taken := await store.outbox.take(adapter=CHAT, limit=10):
@@ -487,8 +491,8 @@ async def test_what_an_undone_turn_has_sent_is_deleted_and_the_rest_not_sent(eve
     _, undone = await eve.says("/undo")
 
     assert await left_to_do(eve.store) == [
-        *((Step.DELETE, receipt) for receipt in receipts),
-        (Step.POST, undone.reply),
+        *((DeliveryStep.DELETE, receipt) for receipt in receipts),
+        (DeliveryStep.POST, undone.reply),
     ]
     withdrawn = [part for part in await parts_of(eve.store, undone) if part.error == WITHDRAWN]
     assert [(part.text, part.state) for part in withdrawn] == [("c", "expired")]
@@ -505,7 +509,10 @@ async def test_what_is_on_its_way_is_deleted_by_the_receipt_it_gets(eve: Chatter
 
     receipt = await send(eve.store, on_its_way)
 
-    assert await left_to_do(eve.store) == [(Step.DELETE, receipt), (Step.POST, undone.reply)]
+    assert await left_to_do(eve.store) == [
+        (DeliveryStep.DELETE, receipt),
+        (DeliveryStep.POST, undone.reply),
+    ]
 
 
 async def fails(store: Store, part: Part) -> None:
@@ -531,7 +538,10 @@ async def test_what_was_withdrawn_on_its_way_is_not_tried_again(
 
     await comes_back(eve.store, on_its_way)
 
-    assert await left_to_do(eve.store) == [(Step.DELETE, ""), (Step.POST, undone.reply)]
+    assert await left_to_do(eve.store) == [
+        (DeliveryStep.DELETE, ""),
+        (DeliveryStep.POST, undone.reply),
+    ]
     parts = [part for part in await parts_of(eve.store, undone) if part.text in ("a", "b")]
     assert [(part.state, part.error) for part in parts] == [("expired", WITHDRAWN)] * 2
 
@@ -545,7 +555,7 @@ async def test_nothing_is_deleted_twice(eve: Chatter) -> None:
 
     steps = await left_to_do(eve.store)
 
-    assert [text for step, text in steps if step is Step.DELETE] == [receipt]
+    assert [text for step, text in steps if step is DeliveryStep.DELETE] == [receipt]
 
 
 @pytest.mark.parametrize("again", ["/retry", "an edit"])
@@ -557,8 +567,8 @@ async def test_an_answer_that_is_given_anew_replaces_the_old_one(eve: Chatter, a
     await eve.answer("b")
 
     steps = await left_to_do(eve.store)
-    assert steps[0] == (Step.DELETE, receipt)
-    assert steps[-1] == (Step.POST, "b")
+    assert steps[0] == (DeliveryStep.DELETE, receipt)
+    assert steps[-1] == (DeliveryStep.POST, "b")
     await assert_sound(eve.store, accepted.session)
 
 
@@ -617,7 +627,7 @@ class Outside:
 
 async def deletions(store: Store, accepted: Accepted) -> list[tuple[str, str]]:
     parts = await parts_of(store, accepted)
-    return [(part.state, part.receipt) for part in parts if part.step == Step.DELETE]
+    return [(part.state, part.receipt) for part in parts if part.step == DeliveryStep.DELETE]
 
 
 async def test_bubbles_of_an_undone_turn_go_away(eve: Chatter, clock: VirtualClock) -> None:

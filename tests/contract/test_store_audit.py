@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from perdure.app.operate.verify import Verdict, verify
+from perdure.app.operate.verify import VerifyVerdict, verify
 from perdure.domain.ids import SessionId
-from perdure.ports.records.audit import Mark
+from perdure.ports.records.audit import SessionMark
 from perdure.store.operations.reading import auditing
 from perdure.store.statement import rows
 from perdure.store.store import Store
@@ -35,7 +35,7 @@ async def batches(store: Store, *, only_new: bool = False) -> list[SessionId]:
     return found
 
 
-async def looked_at(store: Store, *, only_new: bool = False) -> Verdict:
+async def looked_at(store: Store, *, only_new: bool = False) -> VerifyVerdict:
     """What `perdure verify` does: look, and note what was found sound."""
     verdict = await verify(store.audit, store.diagnostics, only_new=only_new)
     await store.audit.note(verdict.sound)
@@ -160,6 +160,6 @@ async def test_how_far_it_is_is_told(
 
 
 async def test_a_mark_of_a_session_that_is_not_there_is_passed_over(store: Store) -> None:
-    await store.audit.note([Mark(SessionId("ses_nowhere"), 1, 1)])
+    await store.audit.note([SessionMark(SessionId("ses_nowhere"), 1, 1)])
 
     assert await store.audit.count(only_new=True) == 0

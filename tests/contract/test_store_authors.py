@@ -12,7 +12,7 @@ import pytest
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import TurnQueued, Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
@@ -142,7 +142,7 @@ async def test_a_steering_message_that_was_not_taken_stays_its_authors(
     await opener.says("work")
     running = await claim_one(store)
     steered = await other.says("this way", busy=Busy.STEER)
-    assert steered.effect is Effect.STEERED
+    assert steered.effect is UpdateEffect.STEERED
 
     await end(store, running, opener)
 
@@ -242,7 +242,7 @@ async def test_an_album_in_a_group_takes_no_piece_of_somebody_else(
     second = await other.says("his", album="42")
 
     assert first.turn != second.turn
-    assert second.effect is Effect.QUEUED
+    assert second.effect is UpdateEffect.QUEUED
 
 
 async def test_a_steering_message_is_answered_where_it_was_written(
@@ -259,7 +259,7 @@ async def test_a_steering_message_is_answered_where_it_was_written(
         running = await claim_one(store)
         assert running.address == begun_at.address
         text = f"this way from {steered_at.address.place}"
-        assert (await steered_at.says(text, busy=Busy.STEER)).effect is Effect.STEERED
+        assert (await steered_at.says(text, busy=Busy.STEER)).effect is UpdateEffect.STEERED
 
         await settle(store, running)
 

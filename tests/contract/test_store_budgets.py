@@ -17,10 +17,10 @@ from perdure.domain.people.budgets import (
     DAY_MS,
     Amount,
     Budget,
+    BudgetRefusal,
+    BudgetScope,
+    BudgetUnit,
     DailyBudgets,
-    Refusal,
-    Scope,
-    Unit,
     day_of,
 )
 from perdure.ports.turns.budgets import Reservation
@@ -101,9 +101,9 @@ async def test_while_turns_settle_no_room_is_seen_twice(peers: list[Store], ada:
     assert sum(worked) == 10
 
 
-@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("scope", list(BudgetScope))
 async def test_each_scope_has_a_budget_of_its_own(
-    store: Store, ada: Person, bob: Person, scope: Scope
+    store: Store, ada: Person, bob: Person, scope: BudgetScope
 ) -> None:
     limits = msgspec.structs.replace(DailyBudgets(), **{scope: Budget(tokens=100)})
     mine, other = await begin(store, ada), await begin(store, ada, "other")
@@ -122,8 +122,8 @@ async def test_each_scope_has_a_budget_of_its_own(
 
     assert refused == {
         "the same": False,
-        "conversation": scope in (Scope.PERSON, Scope.AGENT),
-        "person": scope is Scope.AGENT,
+        "conversation": scope in (BudgetScope.PERSON, BudgetScope.AGENT),
+        "person": scope is BudgetScope.AGENT,
         "agent": False,
     }
 
@@ -134,8 +134,13 @@ async def test_the_refusal_names_the_limit_that_is_in_the_way(store: Store, ada:
 
     refused = await store.budgets.reserve(room(claimed, 10, money=60), limits=limits)
 
-    assert refused == Refusal(
-        scope=Scope.CONVERSATION, unit=Unit.MONEY, limit=50, spent=0, reserved=0, asked=60
+    assert refused == BudgetRefusal(
+        scope=BudgetScope.CONVERSATION,
+        unit=BudgetUnit.MONEY,
+        limit=50,
+        spent=0,
+        reserved=0,
+        asked=60,
     )
     assert await store.budgets.reserve(room(claimed, 10, money=50), limits=limits) is None
 

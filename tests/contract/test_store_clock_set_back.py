@@ -17,11 +17,11 @@ from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment, TurnRequeued
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.prompt.compaction import KEEP_TURNS_MIN
 from perdure.domain.waits import AT_ONCE
-from perdure.ports.people.access import Caller
-from perdure.ports.records.media import Found
+from perdure.ports.people.access import PlacedArrival
+from perdure.ports.records.media import FetchedFile
 from perdure.store.operations.people.access import WRONG_MAX
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, Person, claim_one, message, only, settle
@@ -32,7 +32,7 @@ CHAT = "chat"
 HOURS_S = 7_200
 SLIGHTLY_S = 1.5
 FILE = Attachment(reference="ref", name="report.txt", size=5)
-KEEPER = Menu(agents={"main": Offer(has_memory=True)}, hold_ms=30_000)
+KEEPER = Menu(agents={"main": AgentOffer(has_memory=True)}, hold_ms=30_000)
 
 
 @pytest.fixture(params=["it goes on", "it starts again"])
@@ -280,7 +280,7 @@ async def test_a_sticker_is_waited_for_no_longer_than_before(
     await send(store, ada, sticker)
     (fetch,) = await store.fetches.take(adapters=[CHAT], limit=9)
     assert (await store.stickers.meet(fetch)).is_new
-    picture = Found(mime="image/webp", name="", size=1, digest="0" * 64)
+    picture = FetchedFile(mime="image/webp", name="", size=1, digest="0" * 64)
     await store.stickers.describe(fetch, picture, agent="")
     await claim_one(store)  # the errand, which never comes to its end
 
@@ -321,7 +321,7 @@ async def test_suspects_wait_for_each_other_no_longer_than_before(
 
 
 async def test_who_asked_before_may_ask_again(store: Store, clock: VirtualClock) -> None:
-    def caller(nth: int) -> Caller:
+    def caller(nth: int) -> PlacedArrival:
         stranger = Sender(id="41", name="Stranger")
         said = Arrival(
             external_id=f"u{nth}",
@@ -330,7 +330,7 @@ async def test_who_asked_before_may_ask_again(store: Store, clock: VirtualClock)
             sender=stranger,
             text="hello",
         )
-        return Caller(address=Address(adapter=CHAT, account="bot", place="dm"), arrival=said)
+        return PlacedArrival(address=Address(adapter=CHAT, account="bot", place="dm"), arrival=said)
 
     assert await store.access.ask(caller(1), "CODE-1")
     assert not await store.access.ask(caller(2), "CODE-2"), "too soon"

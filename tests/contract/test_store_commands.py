@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
@@ -29,7 +29,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.people.menu import Menu, Offer
+from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.prompt.compaction import KEEP_TURNS_MAX, background
 from perdure.domain.prompt.prompt import TextBlock, messages_of
 from perdure.ports.records.history import Page, Snapshot
@@ -50,7 +50,7 @@ from perdure.testkit.stores import (
 from perdure.testkit.system import VirtualClock
 
 MENU = Menu(
-    agents={"main": Offer(), "backup": Offer(), "keeper": Offer(has_memory=True)},
+    agents={"main": AgentOffer(), "backup": AgentOffer(), "keeper": AgentOffer(has_memory=True)},
     personas=("terse", "kind"),
 )
 
@@ -181,7 +181,11 @@ class TestUndo:
 
         undone = await talk.say("/undo")
 
-        assert (undone.command, undone.turn, undone.effect) == ("undo", None, Effect.COMMANDED)
+        assert (undone.command, undone.turn, undone.effect) == (
+            "undo",
+            None,
+            UpdateEffect.COMMANDED,
+        )
         assert undone.reply == "Undone:\n\ntwo"
         assert await talk.head() == first
         assert await talk.transcript() == ["one", "on one"]
@@ -683,7 +687,7 @@ class TestTheLine:
         steered = await talk.say("/steer rather this")
 
         assert (steered.reply, steered.turn) == ("Passed on.", running.turn)
-        assert steered.effect is Effect.STEERED
+        assert steered.effect is UpdateEffect.STEERED
         await talk.store.turns.take_steers(claimed.lease)
         await settle(talk.store, claimed, "fine")
         assert await talk.transcript() == ["one", "rather this", "fine"]
@@ -1068,7 +1072,7 @@ class TestCompaction:
         assert "another way" in only(CompactionFailed, await recorded_in(talk))[0].reason
 
     async def test_as_many_turns_stay_as_fit(self, talk: Talk) -> None:
-        talk.menu = Menu(agents={"main": Offer(keep_tokens=1000)})
+        talk.menu = Menu(agents={"main": AgentOffer(keep_tokens=1000)})
         sizes = [500, 1_000, 5_000, 5_300, 5_600, 5_900, 6_000]
         turns = [await measured(talk, f"n{n}", tokens=size) for n, size in enumerate(sizes)]
 
@@ -1078,7 +1082,7 @@ class TestCompaction:
         assert (await claim_one(talk.store)).parent == turns[2]
 
     async def test_a_turn_that_was_cut_short_is_no_measure(self, talk: Talk) -> None:
-        talk.menu = Menu(agents={"main": Offer(keep_tokens=1000)})
+        talk.menu = Menu(agents={"main": AgentOffer(keep_tokens=1000)})
         turns = [await measured(talk, f"n{n}", tokens=100 * n + 100) for n in range(6)]
         await talk.say("stopped")
         await claim_one(talk.store)
@@ -1175,7 +1179,10 @@ class TestAsking:
     async def test_restart_is_for_operators(self, talk: Talk) -> None:
         refused = await talk.say("/restart")
 
-        assert (refused.reply, refused.effect) == ("/restart is for operators.", Effect.COMMANDED)
+        assert (refused.reply, refused.effect) == (
+            "/restart is for operators.",
+            UpdateEffect.COMMANDED,
+        )
 
     async def test_a_restart_is_known_again_by_who_gave_which_command(
         self, store: Store, clock: VirtualClock
@@ -1184,9 +1191,9 @@ class TestAsking:
         root = await store.principals.ensure("root", role="operator")
         talk = Talk(store, Person(store, root.id), clock, place="console")
 
-        assert (await talk.say("/restart")).effect is Effect.RESTARTING
-        assert (await talk.say("/restart now")).effect is Effect.COMMANDED
-        assert (await talk.say("/status")).effect is Effect.COMMANDED
+        assert (await talk.say("/restart")).effect is UpdateEffect.RESTARTING
+        assert (await talk.say("/restart now")).effect is UpdateEffect.COMMANDED
+        assert (await talk.say("/status")).effect is UpdateEffect.COMMANDED
 
     async def test_an_unknown_command_is_no_message(self, talk: Talk) -> None:
         running = await talk.say("one")

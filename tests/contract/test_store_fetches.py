@@ -10,7 +10,7 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Permanent
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.attachments import in_words
 from perdure.domain.journal.events import (
     Attachment,
@@ -24,8 +24,8 @@ from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt.prompt import MediaBlock, messages_of
-from perdure.domain.reading.texts import Reading
-from perdure.ports.records.media import SHARDS, Fetch, Found, Late
+from perdure.domain.reading.texts import FileReading
+from perdure.ports.records.media import SHARDS, Fetch, FetchedFile, Late
 from perdure.store.store import Store
 from perdure.testkit.stores import (
     GO_ON,
@@ -91,12 +91,12 @@ async def pieces(data: bytes) -> AsyncIterator[bytes]:
 
 async def bring(store: Store, fetch: Fetch, text: str = "hello") -> list[object]:
     kept = await store.media.keep(pieces(text.encode()), bytes_max=100)
-    found = Found(
+    found = FetchedFile(
         mime="text/plain",
         name=fetch.attachment.name,
         size=kept.size,
         digest=kept.digest,
-        reading=Reading(text=text),
+        reading=FileReading(text=text),
     )
     return [each.event for each in await store.fetches.done(fetch, found)]
 
@@ -177,7 +177,7 @@ async def test_pictures_that_are_here_are_not_waited_for(store: Store, ada: Pers
     await send(store, ada, "read", Attachment(media=document.id, mime="text/plain"), update="u2")
     (fetch,) = await take(store)
     assert (fetch.adapter, fetch.attachment.media) == ("", document.id)
-    found = Found(mime="text/plain", name="a.txt", size=5, reading=Reading(text="words"))
+    found = FetchedFile(mime="text/plain", name="a.txt", size=5, reading=FileReading(text="words"))
     (recorded,) = await store.fetches.done(fetch, found)
     assert isinstance(recorded.event, MediaFetched)
     assert recorded.event.media == document.id, "it is the same file, not another one"
@@ -442,7 +442,7 @@ async def test_a_file_that_is_only_not_read_in_time_is_kept(store: Store, ada: P
     accepted = await send(store, ada, "", voice, update="u1")
     (fetch,) = await take(store)
     kept = await store.media.keep(pieces(b"sounds"), bytes_max=100)
-    found = Found(mime="audio/ogg", name="", size=kept.size, digest=kept.digest)
+    found = FetchedFile(mime="audio/ogg", name="", size=kept.size, digest=kept.digest)
 
     recorded = await store.fetches.expire([Late(fetch=fetch, found=found)])
 
@@ -507,7 +507,7 @@ async def test_a_message_with_a_file_supersedes_at_once(store: Store, ada: Perso
 
     second = await send(store, ada, "this", FILE, update="u2", busy=Busy.INTERRUPT)
 
-    assert (second.effect, second.ended) == (Effect.SUPERSEDED, (first.turn,))
+    assert (second.effect, second.ended) == (UpdateEffect.SUPERSEDED, (first.turn,))
     assert await store.turns.claim(limit=10) == []
     (fetch,) = await take(store)
     await bring(store, fetch)
@@ -519,7 +519,7 @@ async def test_a_steer_with_a_file_becomes_a_turn(store: Store, ada: Person) -> 
 
     second = await send(store, ada, "this", FILE, update="u2", busy=Busy.STEER)
 
-    assert second.effect is Effect.QUEUED
+    assert second.effect is UpdateEffect.QUEUED
     assert second.turn != first.turn
     await assert_sound(store, first.session)
 
@@ -600,7 +600,7 @@ async def test_pieces_of_an_album_are_one_turn(
     )
     later = await send(store, ada, "and now?", update="u3")
 
-    assert (second.effect, second.turn) == (Effect.JOINED, first.turn)
+    assert (second.effect, second.turn) == (UpdateEffect.JOINED, first.turn)
     assert second.message != first.message
     assert len(only(MessageJoined, second.recorded)) == 1
     for fetch in await take(store):
@@ -662,7 +662,7 @@ async def test_what_comes_too_late_is_a_turn_and_ends_nothing(
 
     late = await send(store, ada, "two", update="u2", album="a", busy=busy)
 
-    assert (late.effect, late.ended) == (Effect.QUEUED, ())
+    assert (late.effect, late.ended) == (UpdateEffect.QUEUED, ())
     assert late.turn != first.turn
 
 
@@ -684,10 +684,12 @@ async def test_a_caption_can_be_changed_and_a_piece_not_removed_alone(
     await send(store, ada, "one", FILE, update="u1", album="a")
     first = await send(store, ada, "two", update="u2", album="a")
 
-    assert (await change(store, ada, UpdateKind.EDIT, "u2", "two, better")).effect is Effect.AMENDED
+    assert (
+        await change(store, ada, UpdateKind.EDIT, "u2", "two, better")
+    ).effect is UpdateEffect.AMENDED
     kept = await change(store, ada, UpdateKind.DELETE, "u2")
 
-    assert kept.effect is Effect.IGNORED
+    assert kept.effect is UpdateEffect.IGNORED
     (notice,) = only(NoticePosted, kept.recorded)
     assert "/stop" in notice.text
     (fetch,) = await take(store)

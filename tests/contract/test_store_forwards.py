@@ -2,13 +2,13 @@
 
 import pytest
 
-from perdure.domain.content.forwards import Forward, Words, told, with_forwards
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.content.forwards import Forward, ForwardedText, told, with_forwards
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import AnyEvent, SteerTaken, TurnAmended, TurnQueued
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.ports.turns.turns import Claimed
-from perdure.store.operations.turns.line import ALBUM_MS
+from perdure.store.operations.turns.session_queue import ALBUM_MS
 from perdure.store.store import Store
 from perdure.testkit.stores import assert_sound, claim_one, message, only, settle
 from perdure.testkit.system import VirtualClock
@@ -29,7 +29,7 @@ class Group:
         self._events = 0
 
     async def says(
-        self, words: Words, *, busy: Busy = Busy.QUEUE, album: str = "", edited: str = ""
+        self, words: ForwardedText, *, busy: Busy = Busy.QUEUE, album: str = "", edited: str = ""
     ) -> Accepted:
         self._events += 1
         update = Update(
@@ -50,7 +50,7 @@ class Group:
         return accepted
 
     async def orders(self, command: str) -> Accepted:
-        return await self.says(Words(command))
+        return await self.says(ForwardedText(command))
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ async def eve(store: Store) -> Group:
     return Group(store, message(principal.id, adapter=CHAT, place_kind="group"))
 
 
-def words_of(*events: AnyEvent) -> list[Words]:
+def words_of(*events: AnyEvent) -> list[ForwardedText]:
     spoken = (TurnQueued, TurnAmended, SteerTaken)
-    return [Words(each.text, each.passed_on) for each in events if isinstance(each, spoken)]
+    return [ForwardedText(each.text, each.passed_on) for each in events if isinstance(each, spoken)]
 
 
-def queued_in(claimed: Claimed) -> Words:
+def queued_in(claimed: Claimed) -> ForwardedText:
     (words,) = words_of(*only(TurnQueued, claimed.events))
     return words
 
@@ -89,8 +89,8 @@ async def test_an_edit_brings_its_own_and_what_is_asked_again_has_it(
     assert words_of(*only(TurnAmended, changed.recorded)) == [CHANGED]
     assert queued_in(await claim_one(store)) == CHANGED
 
-    by_hand = await eve.says(Words(told(FORWARD)), edited="m1")
-    typed = Words(told(FORWARD))
+    by_hand = await eve.says(ForwardedText(told(FORWARD)), edited="m1")
+    typed = ForwardedText(told(FORWARD))
     assert words_of(*only(TurnAmended, by_hand.recorded)) == [typed, typed]
     assert queued_in(await claim_one(store)) == typed
 
@@ -100,7 +100,7 @@ async def test_pieces_of_an_album_that_become_one_text_keep_theirs(
 ) -> None:
     await eve.says(PASSED_ON, album="a")
     joined = await eve.says(CHANGED, album="a")
-    assert joined.effect is Effect.JOINED
+    assert joined.effect is UpdateEffect.JOINED
     clock.advance(ALBUM_MS / 1000)
     await settle(store, await claim_one(store), "answer")
 
@@ -111,10 +111,10 @@ async def test_pieces_of_an_album_that_become_one_text_keep_theirs(
 
 
 async def test_a_steer_takes_it_along(store: Store, eve: Group) -> None:
-    await eve.says(Words("work"))
+    await eve.says(ForwardedText("work"))
     running = await claim_one(store)
     steered = await eve.says(PASSED_ON, busy=Busy.STEER)
-    assert steered.effect is Effect.STEERED
+    assert steered.effect is UpdateEffect.STEERED
 
     taken = await store.turns.take_steers(running.lease)
     assert words_of(*only(SteerTaken, taken)) == [PASSED_ON]
@@ -123,7 +123,7 @@ async def test_a_steer_takes_it_along(store: Store, eve: Group) -> None:
 async def test_a_steer_that_was_never_taken_becomes_a_turn_with_its_last_words(
     store: Store, eve: Group
 ) -> None:
-    await eve.says(Words("work"))
+    await eve.says(ForwardedText("work"))
     running = await claim_one(store)
     await eve.says(PASSED_ON, busy=Busy.STEER)
     await eve.says(CHANGED, edited="m2")

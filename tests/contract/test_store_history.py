@@ -20,8 +20,8 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.transcript import entries_of, parent_of
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Ending, Repeat
-from perdure.ports.people.access import Caller, Letter
+from perdure.domain.outcomes import CallEnding, Repeat
+from perdure.ports.people.access import Letter, PlacedArrival
 from perdure.ports.records.history import PAGE_BYTES, Page
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -464,7 +464,7 @@ async def test_every_id_of_a_message_explains_it(store: Store, ada: Person) -> N
         [
             said(lease, "", calls=(call,)),
             ToolStarted(turn=lease.turn, call=call.id),
-            ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="paid"),
+            ToolFinished(turn=lease.turn, call=call.id, ending=CallEnding.RETURNED, result="paid"),
         ],
     )
     await settle(store, claimed, "", parts=("Paid.",))
@@ -555,7 +555,7 @@ async def test_what_strangers_sent_is_explained_to_operators(
         text="let me in",
     )
     where = Address(adapter="chat", account="bot", place="with eve")
-    await store.access.refuse(Caller(address=where, arrival=said), "not allowed", told="")
+    await store.access.refuse(PlacedArrival(address=where, arrival=said), "not allowed", told="")
 
     found = await store.diagnostics.explain(any_id, principal=None)
 

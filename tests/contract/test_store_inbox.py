@@ -17,7 +17,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
 )
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -308,15 +308,17 @@ async def test_stop_closes_calls_by_what_may_have_happened(store: Store, ada: Pe
     lease = claimed.lease
     await store.turns.append(lease, [said(lease, "working", calls=calls)])
     started = [ToolStarted(turn=lease.turn, call=calls[n].id) for n in (0, 1, 3)]
-    returned = ToolFinished(turn=lease.turn, call=calls[3].id, ending=Ending.RETURNED, result="ok")
+    returned = ToolFinished(
+        turn=lease.turn, call=calls[3].id, ending=CallEnding.RETURNED, result="ok"
+    )
     await store.turns.append(lease, [*started, returned])
 
     recorded = await store.inbox.stop(turn_of(accepted), by=ada.id)
 
     assert {(e.call, e.ending) for e in only(ToolFinished, recorded)} == {
-        (calls[0].id, Ending.UNKNOWN),
-        (calls[1].id, Ending.INTERRUPTED),
-        (calls[2].id, Ending.INTERRUPTED),
+        (calls[0].id, CallEnding.UNKNOWN),
+        (calls[1].id, CallEnding.INTERRUPTED),
+        (calls[2].id, CallEnding.INTERRUPTED),
     }
     await ada.says("next")
     await next_request(store, await claim_one(store))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.domain.delivery import KEPT, PartState, Step
+from perdure.domain.delivery import KEPT, DeliveryStep, PartState
 from perdure.domain.ids import PartId
 from perdure.ports.delivery.outbox import Bubble, Part
 from perdure.ports.turns.turns import Claimed
@@ -47,7 +47,7 @@ class TestBubbles:
             await deliver(store, part.id)
 
         assert await store.outbox.may_show(claimed.lease)
-        assert (await shown(store, claimed)).part.step is Step.BUBBLE
+        assert (await shown(store, claimed)).part.step is DeliveryStep.BUBBLE
 
     @pytest.mark.parametrize("end", [PartState.FAILED, PartState.UNKNOWN])
     async def test_what_was_given_up_holds_up_none(
@@ -113,7 +113,7 @@ async def test_a_mark_holds_up_no_words(store: Store, eve: Person) -> None:
     )
     await store.inbox.accept(update, queue_max=10)
     mark = await take_one(store)
-    assert mark.step is Step.REACT
+    assert mark.step is DeliveryStep.REACT
 
     assert await store.outbox.may_show(claimed.lease)
     await settle(store, claimed, "a", parts=("a",))

@@ -18,8 +18,8 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
 from perdure.domain.turn.watching import Position, StateNews
 from perdure.engine.watching.feed import Feed
-from perdure.engine.watching.watch import Watchers
-from perdure.ports.people.places import Sending
+from perdure.engine.watching.watch import LiveWatchers
+from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.records.history import Page, Snapshot
 from perdure.store.operations.commands.linking import (
     CODE_MS,
@@ -206,7 +206,7 @@ async def test_reads_over_http_show_what_goes_on_there(
 async def heard(store: Store, conversation: ConversationId, after: Position) -> list[str]:
     """What was said since then, to one who watches there."""
     said = []
-    watchers = Watchers(Feed(), store.conversations, store.archive)
+    watchers = LiveWatchers(Feed(), store.conversations, store.archive)
     async for each in one_by_one(watchers.conversation(conversation, after=after)):
         assert each is not None
         assert each[0] > after
@@ -389,7 +389,9 @@ async def test_home_is_where_it_was_said(store: Store, phone: Spot, browser: Spo
     await phone.say(f"/link {await browser.code()}")
     await phone.say("/home")
     owner = await store.principals.ensure("bob", role="member")
-    sending = Sending(to="home", text="hi", external_id="s", by=owner, accounts={CHAT: "bot"})
+    sending = OutgoingMessage(
+        to="home", text="hi", external_id="s", by=owner, accounts={CHAT: "bot"}
+    )
 
     sent = await store.places.send(sending, queue_max=9)
 

@@ -16,9 +16,9 @@ from perdure.domain.journal.in_short import SHOWN_MAX
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.journal.transcript import Entry, entries_of, entries_of_session
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Ending
+from perdure.domain.outcomes import CallEnding
 from perdure.ports.records.history import PAGE_BYTES
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, message, only, settle, turn_of
 
@@ -26,7 +26,7 @@ LONG = "x" * (PAGE_BYTES // 2)
 STEPS = 5
 
 
-def step(lease: Lease, number: int) -> list[AnyEvent]:
+def step(lease: TurnLease, number: int) -> list[AnyEvent]:
     """Two calls, of which each finds more than half a page."""
     calls = tuple(
         ToolCall(id=CallId(f"call_{number}_{nth}"), name=f"look{nth}", arguments=f'"{LONG}"')
@@ -40,7 +40,7 @@ def step(lease: Lease, number: int) -> list[AnyEvent]:
         calls=calls,
     )
     found = [
-        ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result=LONG)
+        ToolFinished(turn=lease.turn, call=call.id, ending=CallEnding.RETURNED, result=LONG)
         for call in calls
     ]
     return [said, *found]

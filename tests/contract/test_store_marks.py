@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from perdure.domain.delivery import PartState, Step
+from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.records import PartView
 from perdure.domain.kinds import UpdateKind
@@ -78,7 +78,9 @@ async def test_what_is_left_of_an_answer_is_marked_in_place(
             await eve.says(command)
 
     parts = await replies(store, claimed)
-    assert [(part.step, part.text) for part in parts] == [(Step.EDIT, f"So far so good\n\n{mark}")]
+    assert [(part.step, part.text) for part in parts] == [
+        (DeliveryStep.EDIT, f"So far so good\n\n{mark}")
+    ]
     await assert_sound(store, claimed.lease.session)
 
 
@@ -101,7 +103,7 @@ async def test_what_was_cut_by_a_crash_is_marked_when_something_newer_replaces_i
     await store.inbox.accept(update, queue_max=9, menu=Menu(recovery=WAIT))
 
     (part,) = await replies(store, claimed)
-    assert (part.step, part.text) == (Step.EDIT, f"So far\n\n{REPLACED_MARK}")
+    assert (part.step, part.text) == (DeliveryStep.EDIT, f"So far\n\n{REPLACED_MARK}")
 
 
 async def test_where_only_work_was_shown_the_mark_takes_its_place(
@@ -131,7 +133,9 @@ async def test_what_cannot_be_changed_is_followed_by_the_rest_and_the_mark(
     await eve.says("/stop")
 
     parts = await replies(store, claimed)
-    assert [(part.step, part.text) for part in parts] == [(Step.POST, f"Thr\n\n{STOPPED_MARK}")]
+    assert [(part.step, part.text) for part in parts] == [
+        (DeliveryStep.POST, f"Thr\n\n{STOPPED_MARK}")
+    ]
     await assert_sound(store, claimed.lease.session)
 
 
@@ -161,12 +165,12 @@ async def test_what_does_not_fit_takes_the_place_of_the_other_bubbles(
         (part,) = taken
         await store.outbox.record(part.id, PartState.SENT, receipt=part.receipt or "new")
         done.append((part.step, part.receipt, part.text))
-    edits = [(Step.EDIT, f"r{index}", text) for index, text in enumerate(texts)]
-    assert done == [*edits, (Step.POST, "", "Stopped.")]
+    edits = [(DeliveryStep.EDIT, f"r{index}", text) for index, text in enumerate(texts)]
+    assert done == [*edits, (DeliveryStep.POST, "", "Stopped.")]
     await assert_sound(store, claimed.lease.session)
     await eve.says("/undo")
     gone = await store.outbox.take(adapter=CHAT, limit=1)
-    assert [(part.step, part.receipt) for part in gone] == [(Step.DELETE, "r0")]
+    assert [(part.step, part.receipt) for part in gone] == [(DeliveryStep.DELETE, "r0")]
 
 
 async def test_an_undo_while_a_text_is_divided_takes_all_of_it_back(
@@ -185,9 +189,9 @@ async def test_an_undo_while_a_text_is_divided_takes_all_of_it_back(
         (part,) = taken
         await store.outbox.record(part.id, PartState.SENT, receipt=part.receipt or "new")
         steps.append((part.step, part.receipt))
-    assert [step for step in steps if step[0] is not Step.POST] == [
-        (Step.DELETE, "r1"),
-        (Step.DELETE, "r0"),
+    assert [step for step in steps if step[0] is not DeliveryStep.POST] == [
+        (DeliveryStep.DELETE, "r1"),
+        (DeliveryStep.DELETE, "r0"),
     ]
 
 

@@ -9,7 +9,7 @@ from perdure.app.operate import verify
 from perdure.domain.address import Address
 from perdure.domain.delivery import HEARD
 from perdure.domain.ids import SessionId
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import Attachment, CommandTaken
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
@@ -189,7 +189,7 @@ async def test_words_that_were_never_passed_on_move_with_their_mark(chat: Chat) 
     await chat.send("poison")
     await claim_one(chat.store)
     steered = await chat.send("north", busy=Busy.STEER)
-    assert steered.effect is Effect.STEERED
+    assert steered.effect is UpdateEffect.STEERED
     await chat.change(UpdateKind.EDIT, "south")
 
     live = await chat.given_up()

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import pytest
 
 from perdure.domain.checker import violations
-from perdure.domain.delivery import LEGAL, PartState, Step
+from perdure.domain.delivery import LEGAL, DeliveryStep, PartState
 from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.waits import AT_ONCE
@@ -417,7 +417,7 @@ async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     await store.outbox.record(bubble.part.id, PartState.SENT, receipt="the bubble")
     await settle(store, claimed, "final", parts=("final",))
     edit = await take_one(store)
-    assert (edit.step, edit.receipt) == (Step.EDIT, "the bubble")
+    assert (edit.step, edit.receipt) == (DeliveryStep.EDIT, "the bubble")
 
     await eve.says("/undo")
     await store.outbox.record(edit.id, PartState.PENDING, error="429", attempt=edit.attempts)
@@ -425,7 +425,7 @@ async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     assert await state_of(store, edit.id) == "expired", "nobody wants its words any more"
     clock.advance(5)
     deletion = await take_one(store)
-    assert (deletion.step, deletion.receipt) == (Step.DELETE, "the bubble")
+    assert (deletion.step, deletion.receipt) == (DeliveryStep.DELETE, "the bubble")
 
 
 async def deliver(store: Store) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.delivery import PartState, Step
+from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.journal.records import LETTER
@@ -131,7 +131,7 @@ async def test_of_previews_only_those_that_may_be_seen_are_shown(
     )
     await store.turns.settle(claimed.lease, settlement)
     final = await taken(store)
-    assert (final.step, final.text) == (Step.POST, "grown")
+    assert (final.step, final.text) == (DeliveryStep.POST, "grown")
 
     seen = [bubble.part.id] if state is PartState.UNKNOWN else []
     assert await listed(store) == seen

@@ -17,7 +17,7 @@ from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.prompt.prompt import FROM_ELSEWHERE, Role, TextBlock, messages_of
 from perdure.domain.turn.recovery import Policy
 from perdure.ports.delivery.outbox import Part
-from perdure.ports.people.places import Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, SentMessage
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed, Settlement
@@ -54,8 +54,10 @@ async def send(
     accounts: Mapping[str, str] = CONFIGURED,
     queue_max: int = 10,
     forms: Mapping[str, AddressForm] = MappingProxyType({}),
-) -> Sent:
-    sending = Sending(to=to, text=text, external_id=own_id, by=by, accounts=accounts, forms=forms)
+) -> SentMessage:
+    sending = OutgoingMessage(
+        to=to, text=text, external_id=own_id, by=by, accounts=accounts, forms=forms
+    )
     return await store.places.send(sending, queue_max=queue_max)
 
 

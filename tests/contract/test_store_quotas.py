@@ -12,8 +12,8 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Attachment, MediaLost
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.people.quotas import Kind, OverQuota, Quota
-from perdure.ports.records.media import Found, Media
+from perdure.domain.people.quotas import OverQuota, Quota, QuotaKind
+from perdure.ports.records.media import FetchedFile, Media
 from perdure.store.operations.people.quotas import _HELD
 from perdure.store.statement import row
 from perdure.store.store import Store
@@ -69,7 +69,7 @@ async def test_turns_at_once_are_bounded_over_all_conversations(
 
     error = await refused(store, ada, "more", place="another room")
 
-    assert (error.kind, error.code) == (Kind.TURNS, "rate_limit_exceeded")
+    assert (error.kind, error.code) == (QuotaKind.TURNS, "rate_limit_exceeded")
     assert error.retry_after_s
     assert (await say(store, ada, "0", place="room 0")).is_duplicate, "a repeat is no new turn"
     assert (await say(store, ada, "/stop", place="room 1")).command, "commands are always taken"
@@ -111,7 +111,7 @@ async def test_bytes_are_counted_exactly_and_bounded(
 
     error = await refused(store, ada, "four")
 
-    assert (error.kind, error.code) == (Kind.BYTES, "insufficient_quota")
+    assert (error.kind, error.code) == (QuotaKind.BYTES, "insufficient_quota")
     assert error.retry_after_s is None
     with pytest.raises(OverQuota):
         await upload(store, ada, b"four")
@@ -130,7 +130,7 @@ async def test_a_fetched_file_beyond_the_quota_is_given_up_and_told(
     await say(store, ada, "read", FILE)
     (fetch,) = await store.fetches.take(adapters=["chat"], limit=9)
     kept = await store.media.keep(pieces(), bytes_max=99)
-    found = Found(mime="text/plain", name="a.txt", size=kept.size, digest=kept.digest)
+    found = FetchedFile(mime="text/plain", name="a.txt", size=kept.size, digest=kept.digest)
 
     recorded = await store.fetches.done(fetch, found)
 
@@ -149,7 +149,7 @@ async def test_files_that_no_message_names_are_bounded_and_removed_after_a_day(
     with pytest.raises(OverQuota) as caught:
         await upload(store, ada, b"three")
 
-    assert caught.value.kind is Kind.FILES
+    assert caught.value.kind is QuotaKind.FILES
     await say(store, ada, "look", Attachment(media=first.id, mime="text/plain", name="a.txt"))
     third = await upload(store, ada, b"three")
     clock.advance(DAY_S + 1)

@@ -12,10 +12,10 @@ import pytest
 
 from perdure.domain.checker import violations
 from perdure.domain.content.forwards import Passage
-from perdure.domain.delivery import PartState, Step
+from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
@@ -37,7 +37,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.records import PartView, SessionRecord, TurnView
 from perdure.domain.kinds import TurnKind, UpdateKind
-from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome, Repeat
 from perdure.domain.people.menu import Menu
 from perdure.domain.prompt.prompt import TextBlock
 from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
@@ -219,7 +219,7 @@ async def test_the_next_message_replaces_and_is_told_of_it(store: Store, send: S
     accepted = await send("what else?", policy=WAIT)
 
     assert accepted.session == first.lease.session
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, (first.lease.turn,))
     assert accepted.queue_position == 0
     row = await turn_row(store, accepted.session, first.lease.turn)
     assert (row.state, row.outcome) == ("settled", "interrupted")
@@ -291,7 +291,7 @@ async def test_every_interruption_is_asked_about(store: Store, send: Sender) -> 
     for asked in (1, 2, 3):
         await resumed(store, ASK)
         assert len(await notices(store, first.lease.session)) == asked
-        assert (await send("continue")).effect is Effect.CONTINUED
+        assert (await send("continue")).effect is UpdateEffect.CONTINUED
         await cut(store)
 
 
@@ -305,7 +305,7 @@ async def test_a_question_that_was_answered_takes_no_more_answers(
 
     accepted = await send("continue")
 
-    assert accepted.effect is Effect.QUEUED, "nobody has asked about this interruption yet"
+    assert accepted.effect is UpdateEffect.QUEUED, "nobody has asked about this interruption yet"
 
 
 @pytest.mark.parametrize("resume", list(Resume))
@@ -470,7 +470,7 @@ async def test_the_word_continue_goes_on(store: Store, post: Sender, word: str) 
 
     accepted = await post(word)
 
-    assert accepted.effect is Effect.CONTINUED
+    assert accepted.effect is UpdateEffect.CONTINUED
     assert (accepted.turn, accepted.command) == (first.lease.turn, "continue")
     assert [type(recorded.event) for recorded in accepted.recorded] == [TurnRequeued, CommandTaken]
     record = await record_of(store, first.lease.session)
@@ -497,7 +497,7 @@ async def test_a_forwarded_word_answers_nothing_and_orders_nothing(
     passed_on = msgspec.structs.replace(update, passed_on=(Passage(0, len(word)),))
     accepted = await store.inbox.accept(passed_on, queue_max=10)
 
-    assert (accepted.effect, accepted.command) == (Effect.QUEUED, "")
+    assert (accepted.effect, accepted.command) == (UpdateEffect.QUEUED, "")
     assert accepted.turn not in (None, first.lease.turn)
 
 
@@ -511,7 +511,7 @@ async def test_the_word_drop_settles(store: Store, send: Sender, word: str) -> N
 
     accepted = await send(word)
 
-    assert (accepted.effect, accepted.turn) == (Effect.DROPPED, None)
+    assert (accepted.effect, accepted.turn) == (UpdateEffect.DROPPED, None)
     record = await record_of(store, first.lease.session)
     assert [turn.outcome for turn in record.turns] == ["interrupted"]
     assert record.head == first.lease.turn
@@ -544,7 +544,7 @@ async def test_the_words_are_text_where_nobody_asked(store: Store, send: Sender,
 
     accepted = await send(word, policy=WAIT)
 
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, (first.lease.turn,))
     assert await texts_waiting(store, accepted.session) == [word]
 
 
@@ -554,7 +554,7 @@ async def test_any_other_text_replaces_what_was_asked_about(store: Store, send: 
 
     accepted = await send("continue with the other one", policy=ASK)
 
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, (first.lease.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, (first.lease.turn,))
     assert await texts_waiting(store, accepted.session) == ["continue with the other one"]
 
 
@@ -569,7 +569,7 @@ async def test_a_message_waits_behind_a_turn_that_goes_on_by_itself(
 
     accepted = await send("and then?", busy=busy)
 
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, ())
     assert accepted.queue_position == 1
     assert await store.turns.claim(limit=9) == []
     assert await resumed(store) == [first.lease.turn]
@@ -583,7 +583,7 @@ async def test_where_newer_messages_interrupt_they_supersede_it(store: Store, se
 
     accepted = await send("rather this", busy=Busy.INTERRUPT)
 
-    assert (accepted.effect, accepted.ended) == (Effect.SUPERSEDED, (first.lease.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.SUPERSEDED, (first.lease.turn,))
     row = await turn_row(store, accepted.session, first.lease.turn)
     assert (row.outcome, row.reason) == ("superseded", "a newer message came")
 
@@ -634,7 +634,7 @@ async def test_a_message_waits_behind_a_turn_that_is_held_back(
 
     accepted = await send("and then?", place=place, busy=busy)
 
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, ())
     assert (await store.nodes.resume(GO_ON, limit=9)).is_holding_back
     await settle(store, other)
     assert await resumed(store) == [held[place].lease.turn]
@@ -862,7 +862,7 @@ async def test_an_edit_finds_its_message_where_it_has_moved(
 
     edited = await post("rather this", kind=UpdateKind.EDIT, target="s-2")
 
-    assert edited.effect is Effect.AMENDED
+    assert edited.effect is UpdateEffect.AMENDED
     claimed = await claim_one(store)
     assert claimed.lease.turn == behind.turn
     assert [event.text for event in only(TurnAmended, claimed.events)] == ["rather this"]
@@ -1023,14 +1023,14 @@ async def test_a_newer_message_supersedes(store: Store, send: Sender) -> None:
 
     accepted = await send("stop that", busy=Busy.INTERRUPT)
 
-    assert (accepted.effect, accepted.ended) == (Effect.SUPERSEDED, (running.lease.turn,))
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.SUPERSEDED, (running.lease.turn,))
     record = await record_of(store, accepted.session)
     assert [(turn.state, turn.outcome) for turn in record.turns] == [
         ("settled", "superseded"),
         ("queued", None),
     ]
     endings = {event.call: event.ending for event in only(ToolFinished, record.events)}
-    assert endings == {once.id: Ending.UNKNOWN, safe.id: Ending.INTERRUPTED}
+    assert endings == {once.id: CallEnding.UNKNOWN, safe.id: CallEnding.INTERRUPTED}
     assert record.strikes == 0
     with pytest.raises(Fenced):
         await store.turns.append(running.lease, [said(running.lease, "late")])
@@ -1059,7 +1059,7 @@ async def test_a_message_that_only_waits_is_not_superseded(store: Store, send: S
 
     accepted = await send("two", busy=Busy.INTERRUPT)
 
-    assert (accepted.effect, accepted.ended) == (Effect.QUEUED, ())
+    assert (accepted.effect, accepted.ended) == (UpdateEffect.QUEUED, ())
     assert await texts_waiting(store, accepted.session) == ["one", "two"]
 
 
@@ -1076,11 +1076,11 @@ async def test_a_steer_is_taken_where_it_is_taken(store: Store, send: Sender) ->
     first = await send("to the north", busy=Busy.STEER, attachments=(picture,))
     second = await send("quickly", busy=Busy.STEER)
 
-    assert (first.effect, first.turn) == (Effect.STEERED, running.lease.turn)
+    assert (first.effect, first.turn) == (UpdateEffect.STEERED, running.lease.turn)
     (accepted,) = only(SteerAccepted, first.recorded)
     assert (accepted.text, accepted.attachments) == ("to the north", (picture,))
     done = ToolFinished(
-        turn=running.lease.turn, call=call.id, ending=Ending.RETURNED, result="trees"
+        turn=running.lease.turn, call=call.id, ending=CallEnding.RETURNED, result="trees"
     )
     await store.turns.append(running.lease, [done])
     taken = only(SteerTaken, await store.turns.take_steers(running.lease))
@@ -1096,7 +1096,7 @@ async def test_a_steer_is_taken_where_it_is_taken(store: Store, send: Sender) ->
 async def test_a_steer_of_a_quiet_conversation_is_a_message(store: Store, send: Sender) -> None:
     accepted = await send("hello", busy=Busy.STEER)
 
-    assert accepted.effect is Effect.QUEUED
+    assert accepted.effect is UpdateEffect.QUEUED
     assert await texts_waiting(store, accepted.session) == ["hello"]
 
 
@@ -1122,7 +1122,7 @@ async def test_a_steer_that_was_not_taken_is_answered_at_its_place(
 
     await settle(store, running)
 
-    assert last.effect is Effect.QUEUED
+    assert last.effect is UpdateEffect.QUEUED
     waiting = ["second", "third", "fourth"]
     assert await texts_waiting(store, first.session) == waiting
     for text in waiting:
@@ -1278,14 +1278,14 @@ async def test_an_announcement_reaches_whoever_we_work_for(
     texts = [shutdown_text(policy, drain, turn) for turn in turns]
     assert sorted(each.text for each in only(NoticePosted, recorded)) == sorted(texts)
     records = [await record_of(store, session) for session in told]
-    sent = [part for record in records for part in record.parts if part.step == Step.POST]
+    sent = [part for record in records for part in record.parts if part.step == DeliveryStep.POST]
     assert [(part.adapter, part.text) for part in sent] == [("chat", texts[1])]
 
 
 async def test_the_last_interruption_is_announced_as_such(store: Store, send: Sender) -> None:
     """And then it is."""
     await send("work")
-    policy, drain = Policy(attempts_max=2), Drain(asked=Asked.RESTART)
+    policy, drain = Policy(attempts_max=2), Drain(asked=NodeRequest.RESTART)
     texts: list[str] = []
     recorded: list[Recorded] = []
     for _ in range(2):
@@ -1304,7 +1304,7 @@ async def test_the_last_interruption_is_announced_as_such(store: Store, send: Se
     assert ["given up" in text for text in texts] == [False, True]
     assert [each.outcome for each in only(TurnSettled, recorded)] == [Outcome.SUSPENDED]
     (cut_short,) = only(AttemptInterrupted, recorded)
-    assert (cut_short.reason, cut_short.asked) == (Interruption.DRAIN_TIMEOUT, Asked.RESTART)
+    assert (cut_short.reason, cut_short.asked) == (Interruption.DRAIN_TIMEOUT, NodeRequest.RESTART)
 
 
 @pytest.mark.parametrize("resume", list(Resume))
@@ -1320,7 +1320,7 @@ async def test_what_has_become_too_old_to_go_on_is_told_once(
         store = await restart()
 
     told = await notices(store, first.lease.session)
-    expected = too_old_text(policy, Interruption.SHUTDOWN, Asked.NOTHING)
+    expected = too_old_text(policy, Interruption.SHUTDOWN, NodeRequest.NOTHING)
     assert [each.text for each in told] == [expected] * (resume is not Resume.WAIT)
     assert [each.choices for each in told] == [()] * len(told)
     sent = [part.text for part in await parts(store, first.lease.session)]

@@ -13,8 +13,8 @@ from perdure.domain.journal.events import HeadMoved, SenderTraits, TurnQueued, T
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.people.access import ACCESS_ENDED, Speaker
-from perdure.ports.people.access import Caller
-from perdure.ports.people.places import Sending
+from perdure.ports.people.access import PlacedArrival
+from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -72,7 +72,7 @@ async def pair(store: Store, eve: Spot, *, account: str = "bot", sender: str = "
         place_kind=PlaceKind.PRIVATE,
         sender=Sender(id=sender),
     )
-    await store.access.ask(Caller(address=where, arrival=arrival), f"CODE{account}{sender}")
+    await store.access.ask(PlacedArrival(address=where, arrival=arrival), f"CODE{account}{sender}")
     return (await store.access.approve(f"CODE{account}{sender}", by="root")).id
 
 
@@ -149,7 +149,7 @@ async def test_what_is_sent_is_its_senders_also_into_a_linked_place(
     code = (await ada.says("/link")).reply.split()[3].strip(",.")
     await eve.says(f"/link {code}")
     root = await store.principals.ensure("root", role="operator")
-    sending = Sending(
+    sending = OutgoingMessage(
         to=f"{CHAT}:room", text="news", external_id="s1", by=root, accounts={CHAT: "bot"}
     )
     await store.places.send(sending, queue_max=9)

@@ -25,7 +25,7 @@ from perdure.store.operations.delivery import doubts, outbox, pacing, parked, un
 from perdure.store.operations.files import fetching
 from perdure.store.operations.reading import answers, auditing, chains, explaining, history
 from perdure.store.operations.sessions import destinations, moves, places
-from perdure.store.operations.turns import endings, line, recovery, suspension, turns
+from perdure.store.operations.turns import endings, recovery, session_queue, suspension, turns
 from perdure.store.statement import Op, Rows, row, rows, run
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, message
@@ -296,7 +296,7 @@ HOT = {
     "a known update": accept._KNOWN,
     "the conversation of an address": places._FIND_CONVERSATION,
     "the queue's length": accept._OPEN_TURNS,
-    "making a session ready": line._MAKE_READY,
+    "making a session ready": session_queue._MAKE_READY,
     "open turns": history._OPEN_TURNS,
     "the running text": history._RUNNING_TEXT,
     "what was said": history._SAID,

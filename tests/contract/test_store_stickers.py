@@ -14,7 +14,7 @@ from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.prompt.prompt import MediaBlock
-from perdure.ports.records.media import Fetch, Found, Late
+from perdure.ports.records.media import Fetch, FetchedFile, Late
 from perdure.ports.records.stickers import Met
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
@@ -25,7 +25,7 @@ CHAT = "chat"
 CAT = Attachment(
     reference="r1", mime="image/webp", sticker=Sticker(id="cat", emoji="🙂", set_name="Cats")
 )
-PICTURE = Found(mime="image/webp", name="sticker 🙂", size=9, digest="d" * 64)
+PICTURE = FetchedFile(mime="image/webp", name="sticker 🙂", size=9, digest="d" * 64)
 TOLD = "[sticker: A cat waves; emoji 🙂, set Cats]"
 UNTOLD = "[sticker; emoji 🙂, set Cats]"
 

@@ -20,9 +20,9 @@ from perdure.domain.journal.events import (
     TurnQueued,
 )
 from perdure.domain.kinds import ERRANDS, TurnKind
-from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
-from perdure.domain.people.menu import Menu, Offer
-from perdure.domain.prompt.prompt import Message, Note, ResultBlock, TextBlock
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
+from perdure.domain.people.menu import AgentOffer, Menu
+from perdure.domain.prompt.prompt import Note, PromptMessage, ResultBlock, TextBlock
 from perdure.domain.turn.recovery import Policy, Resume, Telling, acknowledgements
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
@@ -51,7 +51,7 @@ async def ada(store: Store) -> Person:
     """Her next message takes the place of an answer that was cut; her agent has a memory."""
     principal = await store.principals.ensure("ada", role="member")
     policy = Policy(resume=Resume.WAIT, freshness_ms=0)
-    menu = Menu(recovery=policy, agents={"main": Offer(has_memory=True)})
+    menu = Menu(recovery=policy, agents={"main": AgentOffer(has_memory=True)})
     return Person(store, principal.id, menu=menu)
 
 
@@ -87,7 +87,7 @@ def turns_told(claimed: Claimed) -> list[TurnId | None]:
     return [each.turn for each in claimed.telling.interruptions]
 
 
-def blocks(messages: tuple[Message, ...]) -> list[object]:
+def blocks(messages: tuple[PromptMessage, ...]) -> list[object]:
     return [block for message in messages for block in message.blocks]
 
 
@@ -217,7 +217,9 @@ async def test_a_call_in_a_branch_finds_the_note_ahead_of_the_message(
         asked = tool_call(f"look_{len(events)}", repeat=Repeat.PURE)
         step = said(lease, "And this.", calls=(asked,))
         step = msgspec.structs.replace(step, message=MessageId(f"msg_{len(events)}"))
-        seen = ToolFinished(turn=lease.turn, call=asked.id, ending=Ending.RETURNED, result="seen")
+        seen = ToolFinished(
+            turn=lease.turn, call=asked.id, ending=CallEnding.RETURNED, result="seen"
+        )
         events += await store.turns.append(lease, [step])
         events += await store.turns.append(lease, [seen])
         so_far = msgspec.structs.replace(second, events=tuple(events))
@@ -298,7 +300,7 @@ async def test_what_an_errand_has_done_stays_done(
     """The next attempt goes on from the results, with the request that the cut one had made."""
     claimed = await errand(store, ada, kind)
     lease, call = claimed.lease, tool_call("look", repeat=Repeat.PURE)
-    found = ToolFinished(turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="seven")
+    found = ToolFinished(turn=lease.turn, call=call.id, ending=CallEnding.RETURNED, result="seven")
     done = await store.turns.append(lease, [said(lease, "Let me see.", calls=(call,)), found])
     so_far = msgspec.structs.replace(claimed, events=(*claimed.events, *done))
     before = await next_request(store, so_far)

@@ -9,8 +9,8 @@ import pytest
 from perdure.domain.errors import NotFound
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.memory import Memory, told
-from perdure.domain.prompt.prefix import Basis, KeptText, Origin, digest, kept, written
-from perdure.domain.turn.rebuilding import MEMORY, Asked, spoken_in
+from perdure.domain.prompt.prefix import Basis, KeptText, RequestOrigin, digest, kept, written
+from perdure.domain.turn.rebuilding import MEMORY, StoredRequest, spoken_in
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.known_texts import KNOWN_MAX, KnownTexts
 from perdure.store.statement import rows
@@ -40,7 +40,7 @@ def asks(claimed: Claimed) -> Settlement:
         reason="stop",
         message=reply_id(claimed.lease),
         text="fine",
-        asked=Origin(prefix=written(basis), texts=texts),
+        asked=RequestOrigin(prefix=written(basis), texts=texts),
     )
 
 
@@ -48,7 +48,7 @@ def _owner(claimed: Claimed) -> str:
     return claimed.conversation if claimed.is_shared else claimed.principal
 
 
-async def asked_by(store: Store, person: Person) -> Asked:
+async def asked_by(store: Store, person: Person) -> StoredRequest:
     """One whole turn, and what is stored of its request."""
     turn = turn_of(await person.says())
     claimed = await claim_one(store)
@@ -147,7 +147,7 @@ async def test_it_is_told_why_there_is_no_request(store: Store, ada: Person) -> 
 
     turn = turn_of(await ada.says())
     claimed = await claim_one(store)
-    asked = Origin(prefix='["main","a1b2c3d4e5f6"]')
+    asked = RequestOrigin(prefix='["main","a1b2c3d4e5f6"]')
     old = Settlement(outcome=Outcome.DONE, reason="stop", asked=asked)
     await store.turns.settle(claimed.lease, old)
     with pytest.raises(NotFound, match=r"before version 0\.19"):

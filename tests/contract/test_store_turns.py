@@ -24,7 +24,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.reach import Missed, Reach
-from perdure.domain.outcomes import Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.turn.recovery import given_up_text
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
@@ -339,8 +339,8 @@ async def test_a_failed_turn_leaves_no_call_open(store: Store, ada: Person) -> N
     ).recorded
 
     assert [(e.call, e.ending) for e in only(ToolFinished, recorded)] == [
-        (calls[0].id, Ending.UNKNOWN),
-        (calls[1].id, Ending.INTERRUPTED),
+        (calls[0].id, CallEnding.UNKNOWN),
+        (calls[1].id, CallEnding.INTERRUPTED),
     ]
     await ada.says("still there?")
     await next_request(store, await claim_one(store))
@@ -470,7 +470,7 @@ async def test_a_dead_nodes_turn_is_ended_resumed_and_finished(
     ended = await store.nodes.reap(attempts_max=3, limit=10)
 
     assert [(e.call, e.ending) for e in only(ToolFinished, ended)] == [
-        (calls[0].id, Ending.UNKNOWN),
+        (calls[0].id, CallEnding.UNKNOWN),
     ], "what never started is still to be run"
     (interrupted,) = only(AttemptInterrupted, ended)
     assert (interrupted.reason, interrupted.attempt) == (Interruption.CRASH, 1)
@@ -491,8 +491,8 @@ async def test_a_dead_nodes_turn_is_ended_resumed_and_finished(
     await settle(store, again, "upon a time")
     closed = only(ToolFinished, await turn_events(store, accepted.session, again.lease.turn))
     assert [(e.call, e.ending) for e in closed] == [
-        (calls[0].id, Ending.UNKNOWN),
-        (calls[1].id, Ending.INTERRUPTED),
+        (calls[0].id, CallEnding.UNKNOWN),
+        (calls[1].id, CallEnding.INTERRUPTED),
     ]
     assert (await claim_one(store)).lease.turn == waiting.turn
     await assert_sound(store, accepted.session)

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.domain.address import HTTP
-from perdure.domain.delivery import PartState, Step
+from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.journal.events import NoticePosted
 from perdure.ports.delivery.outbox import Part
 from perdure.ports.records.history import Page
@@ -137,7 +137,7 @@ async def test_a_preview_or_a_withdrawn_part_is_no_loss(talk: Talk) -> None:
     claimed = await claim_one(talk.store)
     bubble = await talk.store.outbox.bubble(claimed.lease, 0, "so far")
     assert bubble is not None
-    assert bubble.part.step is Step.BUBBLE
+    assert bubble.part.step is DeliveryStep.BUBBLE
     await talk.store.outbox.record(bubble.part.id, PartState.UNKNOWN, error="cut")
 
     assert await talk.told() == []

@@ -15,8 +15,8 @@ from perdure.domain.journal.events import (
     ToolFinished,
     TurnSettled,
 )
-from perdure.domain.outcomes import Asked, Busy, Ending, Interruption, Outcome
-from perdure.domain.turn.next_action import Known, RunCalls, next_action
+from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome
+from perdure.domain.turn.next_action import RunCalls, TurnFacts, next_action
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
@@ -85,7 +85,7 @@ async def test_an_answered_turn_goes_on_with_the_call_and_does_not_ask_the_model
     assert (again.lease.turn, again.lease.attempt) == (claimed.lease.turn, 2)
     assert again.telling.interruptions == (), "nobody was interrupted"
     events = [each.event for each in again.events]
-    assert next_action(events, Known()) == RunCalls((PAY,))
+    assert next_action(events, TurnFacts()) == RunCalls((PAY,))
     await assert_sound(store, claimed.lease.session)
     await settle(store, again, "Paid.")
     assert (await claim_one(store)).lease.turn == behind.turn
@@ -127,7 +127,7 @@ async def test_no_death_and_no_drain_interrupts_a_turn_that_waits(
     assert (await store.nodes.resume(GO_ON, limit=10)).recorded == []
     with pytest.raises(Fenced):
         await store.turns.interrupt(
-            claimed.lease, Interruption.SHUTDOWN, attempts_max=1, asked=Asked.STOP
+            claimed.lease, Interruption.SHUTDOWN, attempts_max=1, asked=NodeRequest.STOP
         )
     assert (await state_of(store, claimed)) == State.WAITING
     await store.turns.answer(claimed.lease.turn, QUESTION, "no", by=None)
@@ -141,7 +141,7 @@ async def test_a_stop_ends_a_turn_that_waits_and_closes_its_call(store: Store, a
     recorded = await store.inbox.stop(claimed.lease.turn, by=ada.id)
 
     assert [(e.call, e.ending) for e in only(ToolFinished, recorded)] == [
-        (PAY.id, Ending.INTERRUPTED)
+        (PAY.id, CallEnding.INTERRUPTED)
     ]
     assert [each.outcome for each in only(TurnSettled, recorded)] == [Outcome.STOPPED]
     with pytest.raises(Conflict):

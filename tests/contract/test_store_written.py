@@ -10,7 +10,7 @@ from bench.wal import Commit, Tail
 
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prompt.prefix import Basis, Origin, digest, kept
+from perdure.domain.prompt.prefix import Basis, RequestOrigin, digest, kept
 from perdure.domain.prompt.prefix import written as written_basis
 from perdure.ports.turns.turns import Settlement
 from perdure.store.drivers import sqlite_pages
@@ -23,7 +23,7 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 PLACES = 40
 QUESTION = "What did we say about the garden, the dog and the broken gate last week? "
 INSTRUCTIONS = "Speak of the garden. " * 40
-ASKED = Origin(
+ASKED = RequestOrigin(
     prefix=written_basis(Basis(agent="main", instructions=digest(INSTRUCTIONS), upto=2)),
     texts=kept(INSTRUCTIONS),
 )

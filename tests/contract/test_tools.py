@@ -10,9 +10,9 @@ from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import ToolCall, ToolFinished
-from perdure.domain.outcomes import Ending, Repeat
+from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.ports.records.history import PAGE_BYTES
-from perdure.ports.turns.tools import Caller, ToolResult, Tools
+from perdure.ports.turns.tools import ToolCaller, ToolResult, Tools
 from perdure.store.store import Store
 from perdure.testkit.stores import Person, claim_one, said, settle
 from perdure.testkit.system import VirtualClock
@@ -32,7 +32,7 @@ def builtin(store: Store) -> list[Tool]:
 class Agent:
     """Whoever calls tools on behalf of a person, in one conversation of theirs."""
 
-    def __init__(self, tools: Tools, caller: Caller) -> None:
+    def __init__(self, tools: Tools, caller: ToolCaller) -> None:
         self._tools = tools
         self.caller = caller
         self._calls = 0
@@ -52,17 +52,17 @@ class Agent:
 
     async def gets(self, name: str, **arguments: object) -> str:
         result = await self.calls(name, **arguments)
-        assert result.ending is Ending.RETURNED, result.text
+        assert result.ending is CallEnding.RETURNED, result.text
         return result.text
 
     async def fails(self, name: str, **arguments: object) -> str:
         result = await self.calls(name, **arguments)
-        assert result.ending is Ending.FAILED
+        assert result.ending is CallEnding.FAILED
         return result.text
 
 
 def agent_for(tools: Tools, principal: PrincipalId, accepted: Accepted) -> Agent:
-    caller = Caller(
+    caller = ToolCaller(
         principal=principal,
         conversation=accepted.conversation,
         session=accepted.session,
@@ -84,7 +84,7 @@ class Breaking:
         self.schema: str = described("breaking", "It fails.", {}, required=[])
         self.repeat: Repeat = repeat
 
-    async def call(self, call: ToolCall, caller: Caller) -> str:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         raise self._error
 
 
@@ -96,11 +96,11 @@ class Talkative:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    async def call(self, call: ToolCall, caller: Caller) -> str:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         return self._text
 
 
-NOBODY = Caller(
+NOBODY = ToolCaller(
     principal=PrincipalId("prn_x"),
     conversation=ConversationId("cnv_x"),
     session=SessionId("ses_x"),
@@ -174,7 +174,7 @@ async def test_wrong_arguments_are_answered_in_words(
 
     result = await agent.calls_with("memory", arguments)
 
-    assert result.ending is Ending.FAILED
+    assert result.ending is CallEnding.FAILED
     assert said in result.text
 
 
@@ -233,7 +233,7 @@ async def test_every_memory_action_may_be_made_twice(store: Store, ada: Person) 
         first = await agent.calls_with("memory", json.dumps(step), call_id=call_id)
         again = await agent.calls_with("memory", json.dumps(step), call_id=call_id)
         assert first == again
-        assert first.ending is Ending.RETURNED
+        assert first.ending is CallEnding.RETURNED
     assert await agent.gets("memory", action="list") == "call_same: likes coffee"
     for _ in range(2):
         await agent.gets("memory", action="forget", id="call_same")
@@ -330,7 +330,7 @@ async def test_a_session_whose_end_is_what_calls_have_found_is_read_for_what_was
     await store.turns.append(lease, [said(lease, "", calls=calls)])
     for call in calls:
         found = ToolFinished(
-            turn=lease.turn, call=call.id, ending=Ending.RETURNED, result="x" * PAGE_BYTES
+            turn=lease.turn, call=call.id, ending=CallEnding.RETURNED, result="x" * PAGE_BYTES
         )
         await store.turns.append(lease, [found])
     read = await agent.gets("sessions", action="read", session=accepted.session)

@@ -18,7 +18,7 @@ from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.turn.watching import Delta, News, OutcomeNews, Position, StateNews
 from perdure.engine.watching import watch
 from perdure.engine.watching.feed import Feed, Subscription
-from perdure.engine.watching.watch import Watchers
+from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import (
@@ -104,7 +104,7 @@ async def told(
     store: Store, conversation: ConversationId, after: Position
 ) -> AsyncIterator[tuple[Position, News]]:
     """What there is to tell now, and no more."""
-    watchers = Watchers(HushedFeed(), store.conversations, store.archive)
+    watchers = LiveWatchers(HushedFeed(), store.conversations, store.archive)
     async for each in one_by_one(watchers.conversation(conversation, after=after)):
         if each is None:
             watchers.close()
@@ -258,7 +258,7 @@ class Watching:
 
     def __init__(self, store: Store) -> None:
         self.feed = Feed()
-        self._watchers = Watchers(self.feed, store.conversations, store.archive)
+        self._watchers = LiveWatchers(self.feed, store.conversations, store.archive)
 
     async def begin(self, conversation: ConversationId, after: Position | None = None) -> News:
         self._told = one_by_one(self._watchers.conversation(conversation, after=after))
@@ -347,7 +347,7 @@ async def test_whoever_waits_for_a_turn_is_told_when_the_node_leaves(
     accepted = await ada.says()
     claimed = await claim_one(store)
     await flush(store, claimed.lease, "half")
-    watchers = Watchers(Feed(), store.conversations, store.archive)
+    watchers = LiveWatchers(Feed(), store.conversations, store.archive)
     heard = watchers.turn(accepted, is_fresh=False)
 
     assert (await anext(heard)).text == "half"

@@ -11,8 +11,8 @@ from perdure.domain.errors import Transient
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.turn.watching import Delta, StateNews
-from perdure.engine.watching.feed import Feed, Item, Subscription
-from perdure.engine.watching.watch import QUIET_S, Watchers
+from perdure.engine.watching.feed import Feed, FeedItem, Subscription
+from perdure.engine.watching.watch import QUIET_S, LiveWatchers
 from perdure.ports.gateway import Grown
 from perdure.ports.records.history import Archive, Conversations
 from perdure.store.store import Store
@@ -57,7 +57,7 @@ class QuietFeed(Feed):
         subscription = super().subscribe(session, *conversations, looks_on=looks_on)
         wait = subscription.next
 
-        async def hurried(timeout_s: float) -> list[Item]:
+        async def hurried(timeout_s: float) -> list[FeedItem]:
             self.waits_s.append(timeout_s)
             return await wait(timeout_s / 1000)
 
@@ -106,11 +106,11 @@ class Scene:
         self.feed.publish_recorded(moved.recorded)
         self.feed.moved(moved.conversation, moved.session)
 
-    def watchers(self, reads: Reads | None = None, *, is_shared: bool = False) -> Watchers:
+    def watchers(self, reads: Reads | None = None, *, is_shared: bool = False) -> LiveWatchers:
         conversations, archive = self.store.conversations, self.store.archive
         if reads is None:
-            return Watchers(self.feed, conversations, archive, is_shared=is_shared)
-        return Watchers(
+            return LiveWatchers(self.feed, conversations, archive, is_shared=is_shared)
+        return LiveWatchers(
             self.feed,
             cast("Conversations", Watched(conversations, reads)),
             cast("Archive", Watched(archive, reads)),
@@ -126,7 +126,7 @@ async def scene(store: Store, ada: Person) -> Scene:
 
 
 async def heard(
-    watchers: Watchers, accepted: Accepted, is_enough: Callable[[str, list[object]], bool]
+    watchers: LiveWatchers, accepted: Accepted, is_enough: Callable[[str, list[object]], bool]
 ) -> str:
     """What one who watches the conversation from now on hears, until it is enough."""
     text, news = "", list[object]()
@@ -222,12 +222,12 @@ async def test_a_new_turn_is_heard_from_its_first_word_on(scene: Scene) -> None:
     await watching.aclose()
 
 
-def kept_by(scene: Scene, watchers: Watchers) -> list[Any]:
+def kept_by(scene: Scene, watchers: LiveWatchers) -> list[Any]:
     """What is still held for those who watched."""
     return [*scene.feed._lines, *scene.feed._by_conversation, *watchers._open]
 
 
-async def _leaves_after_a_word(scene: Scene, watchers: Watchers) -> None:
+async def _leaves_after_a_word(scene: Scene, watchers: LiveWatchers) -> None:
     async with aclosing(
         one_by_one(watchers.conversation(scene.asked.conversation, after=None))
     ) as stream:
@@ -235,7 +235,7 @@ async def _leaves_after_a_word(scene: Scene, watchers: Watchers) -> None:
         assert kept_by(scene, watchers)
 
 
-async def _leaves_while_it_waits(scene: Scene, watchers: Watchers) -> None:
+async def _leaves_while_it_waits(scene: Scene, watchers: LiveWatchers) -> None:
     stream = one_by_one(watchers.conversation(scene.asked.conversation, after=None))
     await anext(stream)
     await anext(stream)
@@ -246,7 +246,7 @@ async def _leaves_while_it_waits(scene: Scene, watchers: Watchers) -> None:
         await waiting
 
 
-async def _follows_to_another_session(scene: Scene, watchers: Watchers) -> None:
+async def _follows_to_another_session(scene: Scene, watchers: LiveWatchers) -> None:
     async with (
         asyncio.timeout(SOON_S),
         aclosing(one_by_one(watchers.conversation(scene.asked.conversation, after=None))) as stream,
@@ -261,17 +261,17 @@ async def _follows_to_another_session(scene: Scene, watchers: Watchers) -> None:
         assert list(scene.feed._lines) == [there], "the one that was left is let go"
 
 
-async def _hears_a_turn_to_its_end(scene: Scene, watchers: Watchers) -> None:
+async def _hears_a_turn_to_its_end(scene: Scene, watchers: LiveWatchers) -> None:
     await scene.ends()
     assert [each async for each in watchers.turn(scene.asked, is_fresh=False)]
 
 
-async def _leaves_a_turn(scene: Scene, watchers: Watchers) -> None:
+async def _leaves_a_turn(scene: Scene, watchers: LiveWatchers) -> None:
     async with aclosing(watchers.turn(scene.asked, is_fresh=False)) as stream:
         await anext(stream)
 
 
-async def _is_told_that_the_node_leaves(scene: Scene, watchers: Watchers) -> None:
+async def _is_told_that_the_node_leaves(scene: Scene, watchers: LiveWatchers) -> None:
     stream = watchers.turn(scene.asked, is_fresh=False)
     await anext(stream)
     watchers.close()
@@ -291,7 +291,7 @@ async def _is_told_that_the_node_leaves(scene: Scene, watchers: Watchers) -> Non
     ],
 )
 async def test_nothing_is_kept_for_one_who_has_gone(
-    scene: Scene, watch: Callable[[Scene, Watchers], Awaitable[None]]
+    scene: Scene, watch: Callable[[Scene, LiveWatchers], Awaitable[None]]
 ) -> None:
     watchers = scene.watchers()
 
@@ -316,7 +316,7 @@ async def test_others_are_still_told_when_one_has_gone(scene: Scene) -> None:
     await stays.aclose()
 
 
-async def waited(scene: Scene, watchers: Watchers, times: int) -> None:
+async def waited(scene: Scene, watchers: LiveWatchers, times: int) -> None:
     """Wait for the turn's end until nothing has come for so many times."""
     quiet = 0
     async with (

@@ -36,7 +36,7 @@ class Model:
         self.is_held = True
         self.server = ModelServer(self._answer)
 
-    def _answer(self, request: script.ModelRequest) -> script.Reply:
+    def _answer(self, request: script.ScriptedRequest) -> script.Reply:
         return script.hang(1, script.say("a long answer")) if self.is_held else script.echo(request)
 
     @property

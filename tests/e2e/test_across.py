@@ -12,8 +12,8 @@ import pytest
 from perdure.app.wiring.system import SystemClock
 from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
 from perdure.testkit.http import Client
-from perdure.testkit.peers.bot_api import BotApi, Fault
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
@@ -55,11 +55,11 @@ class Rig:
 
         await wait_until(look, lambda health: health == "serving", clock=CLOCK)
 
-    async def read(self, chat: int, *texts: str) -> list[Shown]:
+    async def read(self, chat: int, *texts: str) -> list[ShownMessage]:
         """Wait until exactly this stands in the chat."""
         return await self.api.wait_shown(chat, lambda shown: [s.text for s in shown] == [*texts])
 
-    async def answered(self, chat: int, word: str) -> list[Shown]:
+    async def answered(self, chat: int, word: str) -> list[ShownMessage]:
         return await self.api.wait_shown(chat, lambda shown: any(word in s.text for s in shown))
 
 
@@ -311,7 +311,7 @@ async def test_a_stranger_is_let_in_and_out_again(rig: Rig) -> None:
 
 
 async def test_what_cannot_be_delivered_is_parked_and_replayed(rig: Rig) -> None:
-    rig.api.fail("sendMessage", Fault(status=400, description="Bad Request: chat not found"))
+    rig.api.fail("sendMessage", BotApiFault(status=400, description="Bad Request: chat not found"))
     await rig.done("send", f"telegram:{ADA}", "for Ada")
 
     part = await parked(rig)
@@ -332,7 +332,7 @@ async def test_what_cannot_be_delivered_is_parked_and_replayed(rig: Rig) -> None
 
 
 async def test_what_may_have_arrived_is_replayed_only_on_purpose(rig: Rig) -> None:
-    rig.api.fail("sendMessage", Fault(is_lost=True))
+    rig.api.fail("sendMessage", BotApiFault(is_lost=True))
     await rig.done("send", f"telegram:{ADA}", "once or twice")
     part = await parked(rig)
     assert part["state"] == "unknown"
@@ -349,7 +349,7 @@ async def test_what_may_have_arrived_is_replayed_only_on_purpose(rig: Rig) -> No
 
 
 async def test_what_nobody_needs_any_more_is_dropped(rig: Rig) -> None:
-    rig.api.fail("sendMessage", Fault(status=403, description="Forbidden: bot was blocked"))
+    rig.api.fail("sendMessage", BotApiFault(status=403, description="Forbidden: bot was blocked"))
     await rig.done("send", f"telegram:{ADA}", "old news")
     part = await parked(rig)
 
@@ -405,7 +405,7 @@ async def test_status_and_metrics_tell_how_platforms_do(rig: Rig) -> None:
         {"name": "telegram", "account": "700", "health": "serving", "error": ""}
     ]
     assert "telegram as 700 is serving" in (await rig.done("status")).out
-    rig.api.fail("sendMessage", Fault(status=429, retry_after=30))
+    rig.api.fail("sendMessage", BotApiFault(status=429, retry_after=30))
     await rig.done("send", f"telegram:{ADA}", "later")
     await rig.api.wait(lambda: bool(rig.api.made("sendMessage")))
 

@@ -15,7 +15,7 @@ from perdure.testkit.process import GatewayProcess
 Factory = Callable[..., Awaitable[GatewayProcess]]
 # About a thousand tokens, as both we and the scripted model count them.
 QUESTION = "x" * 3_600
-COUNTED = script.Usage(prompt=1_000, completion=1)
+COUNTED = script.ScriptedUsage(prompt=1_000, completion=1)
 
 
 def toml(model: ModelServer, budget: str) -> str:

@@ -21,7 +21,7 @@ import aiohttp
 import pytest
 
 from perdure.app.operate.client import node_client
-from perdure.app.operate.presence import silent_node
+from perdure.app.operate.node_process import silent_node
 from perdure.app.wiring.system import SystemClock
 from perdure.cli.verbs.records import hits
 from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command

@@ -24,20 +24,20 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
+    ArrivalReading,
     Delete,
     Edit,
     Platform,
     Post,
     Preview,
     React,
-    Reading,
     Sought,
     ThreadGone,
     Unrenderable,
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.discord_twin import DiscordTwinControl
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
@@ -56,7 +56,7 @@ class Recorder(Unguarded):
         self.signs = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
         self.taken += await opened(arrival, reading)
@@ -115,8 +115,8 @@ def settings(server: SimcordServer, **more: object) -> DiscordSettings:
 
 
 def platform_of(chosen: DiscordSettings, folder: Path) -> Platform:
-    around = Around(clock=SystemClock(), entropy=SystemEntropy(), folder=folder)
-    return make(chosen, around)
+    context = AdapterContext(clock=SystemClock(), entropy=SystemEntropy(), folder=folder)
+    return make(chosen, context)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from simcord.backend.models import Channel, User
 from simcord.enums import ChannelType
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 from perdure.testkit.process import GatewayProcess
 
@@ -69,7 +69,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def answers(server: SimcordServer, channel: Channel) -> list[Shown]:
+def answers(server: SimcordServer, channel: Channel) -> list[ShownMessage]:
     return [shown for shown in server.shown(channel) if shown.author == server.bot]
 
 

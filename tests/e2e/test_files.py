@@ -14,7 +14,7 @@ from perdure.testkit import model_script as script
 from perdure.testkit.file_server import FileServer
 from perdure.testkit.http import Client
 from perdure.testkit.model_server import ModelServer
-from perdure.testkit.peers.bot_api import BotApi, Fault
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
 from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
@@ -273,7 +273,7 @@ async def test_downloads_that_hang_keep_no_chat_silent(
         more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
         f'allow = ["{ADA}"]\nbusy = "queue"\n',
     )
-    telegram.fail("getFile", Fault(is_hung=True))
+    telegram.fail("getFile", BotApiFault(is_hung=True))
     send_document(telegram, "plan.txt", caption="read this")
     telegram.write(ADA, "and answer")
     said = await client.say("main", "when?", attachments=[{"url": f"{files.url}/report.txt"}])
@@ -337,7 +337,7 @@ async def test_a_kill_during_an_album_keeps_it_together(
     telegram: BotApi, gateway_factory: Factory
 ) -> None:
     gateway = await on_telegram(telegram, gateway_factory)
-    telegram.fail("getFile", Fault(status=500))
+    telegram.fail("getFile", BotApiFault(status=500))
     send_document(telegram, "one.txt", media_group_id="7", caption="our garden")
     send_document(telegram, "two.txt", media_group_id="7")
     await telegram.wait(lambda: bool(telegram.made("getFile")))

@@ -18,8 +18,8 @@ from perdure.domain.journal.events import (
     ToolCall,
     ToolFinished,
 )
-from perdure.domain.outcomes import Ending
-from perdure.ports.turns.turns import Lease
+from perdure.domain.outcomes import CallEnding
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.http import Client
@@ -32,7 +32,7 @@ STEPS = 60
 STEERS = 4
 
 
-def step(lease: Lease, number: int) -> list[AnyEvent]:
+def step(lease: TurnLease, number: int) -> list[AnyEvent]:
     """What one step of the turn has said, called and found."""
     call = CallId(f"call_{lease.turn}_{number}")
     calls = (ToolCall(id=call, name="look", arguments=f'{{"n": {number}}}'),)
@@ -44,7 +44,7 @@ def step(lease: Lease, number: int) -> list[AnyEvent]:
         calls=calls,
     )
     found = ToolFinished(
-        turn=lease.turn, call=call, ending=Ending.RETURNED, result=f"{number} {'r' * MB}"
+        turn=lease.turn, call=call, ending=CallEnding.RETURNED, result=f"{number} {'r' * MB}"
     )
     return [said, found]
 

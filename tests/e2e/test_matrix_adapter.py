@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from perdure.adapters.matrix.adapter import Matrix, make
-from perdure.adapters.matrix.intake import TIMELINE_MAX
 from perdure.adapters.matrix.keeping import CURSOR, LOGIN
 from perdure.adapters.matrix.manifest import MatrixSettings
+from perdure.adapters.matrix.receive import TIMELINE_MAX
 from perdure.adapters.matrix.render import TEXT_BYTES_MAX
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
@@ -25,21 +25,21 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
+    ArrivalReading,
     Delete,
     Edit,
     Post,
     Preview,
     React,
-    Reading,
     ThreadGone,
     Unrenderable,
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.peers.gate import Gate
+from perdure.testkit.peers.gate import PeerGate
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.synapse import MatrixControl
 
@@ -60,7 +60,7 @@ class Recording(Unguarded):
         self.spoilt: dict[str, Any] = {}
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         async with self._changed:
             self.offered.append(arrival)
             self._changed.notify_all()
@@ -108,8 +108,8 @@ class World:
             **settings,
         }
         configured = MatrixSettings(**values)  # type: ignore[arg-type]
-        around = Around(clock=SystemClock(), entropy=SystemEntropy(), folder=self.folder)
-        platform = make(configured, around)
+        context = AdapterContext(clock=SystemClock(), entropy=SystemEntropy(), folder=self.folder)
+        platform = make(configured, context)
         self.made.append(platform)
         return platform
 
@@ -149,9 +149,9 @@ async def world(matrix: MatrixControl, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def gate(matrix: MatrixControl) -> AsyncIterator[Gate]:
+async def gate(matrix: MatrixControl) -> AsyncIterator[PeerGate]:
     """Before the server, which cannot be told what to refuse."""
-    async with Gate(matrix.url) as gate:
+    async with PeerGate(matrix.url) as gate:
         yield gate
 
 
@@ -434,7 +434,7 @@ async def test_typing_is_seen_until_the_answer(world: World, alice: MatrixPerson
 
 
 async def test_a_wait_for_the_end_of_typing_holds_up_the_words(
-    world: World, alice: MatrixPerson, gate: Gate
+    world: World, alice: MatrixPerson, gate: PeerGate
 ) -> None:
     """It is named before anything is shown, so all of it may be tried again."""
     room = await _together(world.bot, alice)
@@ -454,7 +454,7 @@ async def test_a_wait_for_the_end_of_typing_holds_up_the_words(
 
 
 async def test_a_wait_for_a_read_mark_is_passed_on_and_nothing_is_lost(
-    world: World, alice: MatrixPerson, inlet: Recording, gate: Gate
+    world: World, alice: MatrixPerson, inlet: Recording, gate: PeerGate
 ) -> None:
     room = await _together(world.bot, alice)
     platform = world.platform(homeserver=gate.url)
@@ -494,7 +494,7 @@ async def test_what_a_thread_began_with_must_be_in_the_room(
     assert shown == ["in", "out"]
 
 
-async def test_a_plain_text_has_no_html(world: World, alice: MatrixPerson, gate: Gate) -> None:
+async def test_a_plain_text_has_no_html(world: World, alice: MatrixPerson, gate: PeerGate) -> None:
     room = await _together(world.bot, alice)
     platform = world.platform(homeserver=gate.url)
     await platform.connect()
@@ -521,7 +521,7 @@ async def test_a_plain_text_has_no_html(world: World, alice: MatrixPerson, gate:
 
 
 async def test_a_caption_that_is_refused_goes_without_html(
-    world: World, alice: MatrixPerson, gate: Gate
+    world: World, alice: MatrixPerson, gate: PeerGate
 ) -> None:
     room = await _together(world.bot, alice)
     platform = world.platform(homeserver=gate.url)
@@ -848,7 +848,7 @@ async def test_the_cursor_moves_after_the_message_was_taken(
     seen: list[str] = []
 
     class Looking(Recording):
-        async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+        async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
             seen.append(_point(cursor))
             await super().take(arrival, reading)
 

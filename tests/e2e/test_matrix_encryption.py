@@ -28,8 +28,8 @@ from perdure.domain.errors import Transient
 from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
-from perdure.ports.platform.adapter import Delete, Edit, Post, React, Reading, Upload
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.adapter import ArrivalReading, Delete, Edit, Post, React, Upload
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.matrix_person import MatrixPerson
 from perdure.testkit.peers.synapse import MatrixControl
@@ -47,7 +47,7 @@ class Recording(Unguarded):
         self.is_alive = asyncio.Event()
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         async with self._changed:
             if arrival.external_id not in {each.external_id for each in self.arrivals}:
                 self.arrivals += await opened(arrival, reading)
@@ -128,8 +128,8 @@ class World:
             allow=("*",),
             encryption=True,
         )
-        around = Around(clock=SystemClock(), entropy=SystemEntropy(), folder=self.folder)
-        platform = make(settings, around)
+        context = AdapterContext(clock=SystemClock(), entropy=SystemEntropy(), folder=self.folder)
+        platform = make(settings, context)
         await platform.connect()
         try:
             async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.matrix_person import MatrixPerson
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 from perdure.testkit.peers.synapse import MatrixControl, SynapseServer
 from perdure.testkit.process import GatewayProcess
 
@@ -59,22 +59,22 @@ class Town:
         await self.gateway.start()
 
     async def answers(
-        self, person: MatrixPerson, room: str, accept: Callable[[list[Shown]], bool]
-    ) -> list[Shown]:
+        self, person: MatrixPerson, room: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         """Wait until what the bot says in the room is accepted."""
 
-        async def said() -> list[Shown]:
+        async def said() -> list[ShownMessage]:
             shown = await person.shown(room)
             return [each for each in shown if each.author == self.bot.user_id]
 
         return await wait_until(said, accept, clock=CLOCK)
 
 
-def said(word: str) -> Callable[[list[Shown]], bool]:
+def said(word: str) -> Callable[[list[ShownMessage]], bool]:
     return lambda shown: any(word in each.text for each in shown)
 
 
-def is_whole(words: int) -> Callable[[list[Shown]], bool]:
+def is_whole(words: int) -> Callable[[list[ShownMessage]], bool]:
     return lambda shown: bool(shown) and len(shown[-1].text.split()) == words
 
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from perdure.testkit.http import Client
-from perdure.testkit.model_script import ModelRequest, Reply, echo, status
+from perdure.testkit.model_script import Reply, ScriptedRequest, echo, status
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.process import GatewayProcess
 
@@ -72,7 +72,7 @@ class Limited:
         self.times: list[float] = []
         self.refused: list[float] = []
 
-    def __call__(self, request: ModelRequest) -> Reply:
+    def __call__(self, request: ScriptedRequest) -> Reply:
         now = time.monotonic()
         self.times.append(now)
         self._taken[int(now)] += 1

@@ -62,7 +62,7 @@ class Replies:
     def __init__(self) -> None:
         self.rule: script.Script = script.echo
 
-    def __call__(self, request: script.ModelRequest) -> script.Reply:
+    def __call__(self, request: script.ScriptedRequest) -> script.Reply:
         return self.rule(request)
 
 

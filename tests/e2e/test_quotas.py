@@ -117,7 +117,7 @@ async def test_one_who_saturates_the_turns_holds_up_nobody_else(
 ) -> None:
     """Turns that hang in all the slots one person may have, and many more of theirs behind them."""
 
-    def answer(request: script.ModelRequest) -> script.Reply:
+    def answer(request: script.ScriptedRequest) -> script.Reply:
         said = script.say("yes", delay_ms=100)
         return script.hang(0, said) if "hang" in request.last_user_text else said
 

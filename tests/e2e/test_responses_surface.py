@@ -47,7 +47,7 @@ class Gate:
         self.rule: script.Script = script.echo
         self.model = ModelServer(self.reply, port=port)
 
-    def reply(self, asked: script.ModelRequest) -> script.Reply:
+    def reply(self, asked: script.ScriptedRequest) -> script.Reply:
         return self.rule(asked)
 
     def open(self, gateway: GatewayProcess, token: str = "") -> None:

@@ -25,6 +25,7 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
+    ArrivalReading,
     Delete,
     Edit,
     HookRequest,
@@ -32,12 +33,11 @@ from perdure.ports.platform.adapter import (
     Post,
     Preview,
     React,
-    Reading,
     Sought,
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.emulate_slack import EmulateSlackControl
 from perdure.testkit.peers.fixtures import NewPeer
@@ -49,7 +49,7 @@ from perdure.testkit.peers.local_slack import (
     GENERAL,
     LocalSlackControl,
 )
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text()
 KEY = PartId("stp_one")
@@ -66,7 +66,7 @@ class Recorder(Unguarded):
         self.alive_count = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         if self.failures:
             raise self.failures.pop(0)
         async with self._changed:
@@ -93,8 +93,8 @@ class Recorder(Unguarded):
         return await self.until(lambda arrival: arrival.text == text)
 
 
-def around(folder: Path) -> Around:
-    return Around(clock=SystemClock(), entropy=SystemEntropy(), folder=folder)
+def context(folder: Path) -> AdapterContext:
+    return AdapterContext(clock=SystemClock(), entropy=SystemEntropy(), folder=folder)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def slack(local_slack: LocalSlackControl, tmp_path: Path) -> AsyncIterator
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=local_slack.api_url
     )
-    platform = make(settings, around(tmp_path))
+    platform = make(settings, context(tmp_path))
     assert await platform.connect() == f"T0TEST/{BOT}"
     yield platform
     await platform.close()
@@ -132,7 +132,7 @@ def at(place: str, thread: str = "") -> Address:
     return Address(adapter="slack", account=f"T0TEST/{BOT}", place=place, thread=thread)
 
 
-async def shown_by_bot(control: LocalSlackControl, channel: str) -> list[Shown]:
+async def shown_by_bot(control: LocalSlackControl, channel: str) -> list[ShownMessage]:
     return [each for each in await control.shown(channel) if each.author == BOT]
 
 
@@ -376,7 +376,7 @@ async def emulated(emulate_slack: EmulateSlackControl, tmp_path: Path) -> AsyncI
         signing_secret=Secret(emulate_slack.signing_secret),
         api_url=emulate_slack.api_url,
     )
-    platform, inlet = make(settings, around(tmp_path)), Recorder()
+    platform, inlet = make(settings, context(tmp_path)), Recorder()
     assert (await platform.connect()).endswith(f"/{emulate_slack.bot_user}")
     async with served(platform, inlet) as url:
         await emulate_slack.subscribe(url)
@@ -483,7 +483,7 @@ async def test_a_server_that_goes_away(new_peer: NewPeer, tmp_path: Path) -> Non
         settings = SlackSettings(
             token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=f"{server.url}/api/"
         )
-        platform, inlet = make(settings, around(tmp_path)), Recorder()
+        platform, inlet = make(settings, context(tmp_path)), Recorder()
         await platform.connect()
         async with server.control() as control:
             task = asyncio.create_task(platform.receive(inlet))

@@ -26,12 +26,12 @@ from perdure.testkit.peers.local_slack import (
     LocalSlackServer,
 )
 from perdure.testkit.peers.scripted_slack import CHANNEL, PRIVATE, Bare, ScriptedSlack
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 from perdure.testkit.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Start = Callable[..., Awaitable[GatewayProcess]]
-Accept = Callable[[list[Shown]], bool]
+Accept = Callable[[list[ShownMessage]], bool]
 
 CLOCK = SystemClock()
 SLOW = "demo words=40 delay_ms=45"
@@ -84,10 +84,10 @@ def said(word: str) -> Accept:
 
 async def answers(
     control: LocalSlackControl, channel: str, accept: Accept, *, thread: str = ""
-) -> list[Shown]:
+) -> list[ShownMessage]:
     """What the bot shows there once it is accepted."""
 
-    async def look() -> list[Shown]:
+    async def look() -> list[ShownMessage]:
         shown = await control.shown(channel)
         return [each for each in shown if each.author == BOT and each.thread == thread]
 

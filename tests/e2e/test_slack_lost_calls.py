@@ -30,16 +30,16 @@ from perdure.ports.platform.adapter import (
     Sought,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT,
     BOT_TOKEN,
     CHANNEL,
-    Answer,
     Bare,
     ScriptedSlack,
+    SlackAnswer,
 )
 
 CLOCK = SystemClock()
@@ -60,7 +60,7 @@ async def connected(server: ScriptedSlack, folder: Path) -> AsyncIterator[Platfo
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=server.api_url
     )
-    platform = make(settings, Around(clock=CLOCK, entropy=SystemEntropy(), folder=folder))
+    platform = make(settings, AdapterContext(clock=CLOCK, entropy=SystemEntropy(), folder=folder))
     try:
         await platform.connect()
         server.calls.clear()
@@ -343,7 +343,7 @@ LIMITED = Bare(
 )
 @pytest.mark.parametrize("thread", ["", ROOT])
 async def test_what_cannot_be_told_now_can_be_asked_again(
-    slack: Platform, server: ScriptedSlack, answer: Answer, wait_s: float | None, thread: str
+    slack: Platform, server: ScriptedSlack, answer: SlackAnswer, wait_s: float | None, thread: str
 ) -> None:
     method = "conversations.replies" if thread else "conversations.history"
     server.script[method] = [answer]

@@ -26,14 +26,14 @@ from perdure.ports.platform.adapter import (
     Unrenderable,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT_TOKEN,
     CHANNEL,
-    Answer,
     ScriptedSlack,
+    SlackAnswer,
 )
 
 CLOCK = SystemClock()
@@ -54,7 +54,7 @@ async def slack(server: ScriptedSlack, tmp_path: Path) -> AsyncIterator[Platform
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=server.api_url
     )
-    platform = make(settings, Around(clock=CLOCK, entropy=SystemEntropy(), folder=tmp_path))
+    platform = make(settings, AdapterContext(clock=CLOCK, entropy=SystemEntropy(), folder=tmp_path))
     await platform.connect()
     server.calls.clear()
     yield platform
@@ -65,7 +65,7 @@ def at(thread: str = ROOT) -> Address:
     return Address(adapter="slack", account="T01/U0BOT", place=CHANNEL, thread=thread, person=ALICE)
 
 
-def refused(error: str) -> Answer:
+def refused(error: str) -> SlackAnswer:
     return {"ok": False, "error": error}
 
 

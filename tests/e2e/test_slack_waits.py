@@ -22,17 +22,17 @@ from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
+    ArrivalReading,
     Delete,
     Edit,
     Platform,
     Post,
     Preview,
     React,
-    Reading,
     Sought,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
@@ -90,7 +90,7 @@ async def slack(
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=server.api_url
     )
-    platform = make(settings, Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
+    platform = make(settings, AdapterContext(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
     await platform.connect()
     server.calls.clear()
     yield platform
@@ -204,7 +204,7 @@ class Recorder(Unguarded):
         self.taken: asyncio.Queue[Arrival] = asyncio.Queue()
         self.is_alive = asyncio.Event()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         for whole in await opened(arrival, reading):
             self.taken.put_nowait(whole)
 
@@ -245,7 +245,7 @@ async def test_the_wait_of_a_probe_is_told(
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), signing_secret=Secret("shh"), api_url=server.api_url
     )
-    slack = make(settings, Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
+    slack = make(settings, AdapterContext(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
     await slack.connect()
     server.script["auth.test"] = [LIMITED]
     inlet = Recorder()

@@ -33,16 +33,16 @@ from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
+    ArrivalReading,
     Delete,
     Edit,
     Platform,
     Post,
     Preview,
     React,
-    Reading,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded, opened
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
@@ -51,9 +51,9 @@ from perdure.testkit.peers.scripted_slack import (
     CHANNEL,
     PRIVATE,
     TEAM,
-    Answer,
     Bare,
     ScriptedSlack,
+    SlackAnswer,
 )
 from perdure.testkit.system import VirtualClock
 
@@ -75,8 +75,8 @@ async def connected(
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=server.api_url
     )
-    around = Around(clock=clock or SystemClock(), entropy=SystemEntropy(), folder=folder)
-    platform = make(settings, around)
+    context = AdapterContext(clock=clock or SystemClock(), entropy=SystemEntropy(), folder=folder)
+    platform = make(settings, context)
     try:
         await platform.connect()
         server.calls.clear()
@@ -277,7 +277,7 @@ POST = Post(key=KEY, address=at(CHANNEL), text="hello")
 async def test_what_a_post_may_meet(
     slack: Platform,
     server: ScriptedSlack,
-    answer: Answer,
+    answer: SlackAnswer,
     kind: type[PerdureError],
     words: str,
 ) -> None:
@@ -290,7 +290,7 @@ async def test_what_a_post_may_meet(
 
 @pytest.mark.parametrize("answer", [{"ok": False, "error": "internal_error"}, Bare(502), None])
 async def test_an_edit_may_always_be_repeated(
-    slack: Platform, server: ScriptedSlack, answer: Answer
+    slack: Platform, server: ScriptedSlack, answer: SlackAnswer
 ) -> None:
     server.script["chat.update"] = [answer]
     with pytest.raises(Transient):
@@ -399,7 +399,7 @@ async def test_of_a_stranger_who_may_ask_to_be_let_in_only_the_name_is_looked_up
     names: list[str] = []
 
     class Doorkeeper(Recorder):
-        async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+        async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
             assert reading is not None
             assert reading.name is not None
             names.append(await reading.name())
@@ -435,7 +435,7 @@ class Recorder(Unguarded):
         self.alive_count = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         if self.failures:
             raise self.failures.pop(0)
         async with self._changed:
@@ -562,7 +562,7 @@ async def test_events_by_hook_are_watched_by_asking(server: ScriptedSlack, tmp_p
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), signing_secret=Secret("shh"), api_url=server.api_url
     )
-    platform = make(settings, Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
+    platform = make(settings, AdapterContext(clock=clock, entropy=SystemEntropy(), folder=tmp_path))
     await platform.connect()
     task = asyncio.create_task(platform.receive(inlet))
     await until(lambda: clock.sleepers == 1)

@@ -16,8 +16,8 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.errands import instruction
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
-    ModelRequest,
     Reply,
+    ScriptedRequest,
     cut_after,
     hang,
     say,
@@ -42,7 +42,7 @@ def order_of(errand: TurnKind) -> str:
     return ordered.text
 
 
-def is_order(request: ModelRequest, errand: TurnKind) -> bool:
+def is_order(request: ScriptedRequest, errand: TurnKind) -> bool:
     return order_of(errand) in request.last_user_text
 
 
@@ -54,7 +54,7 @@ class Scene:
         self.client: Client
         self.server = ModelServer(self._answer)
 
-    def _answer(self, request: ModelRequest) -> Reply:
+    def _answer(self, request: ScriptedRequest) -> Reply:
         for errand, reply in self.errands.items():
             if is_order(request, errand):
                 return reply

@@ -25,6 +25,7 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
+    ArrivalReading,
     Delete,
     Edit,
     HookRequest,
@@ -32,18 +33,17 @@ from perdure.ports.platform.adapter import (
     Post,
     Preview,
     React,
-    Reading,
     Receipt,
     ThreadGone,
     Unrenderable,
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.records.media import FOR_SENDER
 from perdure.ports.system.clock import Clock
 from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.bot_api import BotApi, Fault
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
 from perdure.testkit.peers.shown import wait_until
 from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
 from perdure.testkit.peers.telemelya import TelemelyaControl
@@ -78,7 +78,7 @@ class Inbox(Unguarded):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         self.offered += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -109,9 +109,11 @@ async def bot(tmp_path: Path) -> AsyncIterator[MakeBot]:
     def start(
         url: str, token: str, *, hook_url: str = "", clock: Clock = CLOCK, **settings: Any
     ) -> Platform:
-        around = Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path, hook_url=hook_url)
+        context = AdapterContext(
+            clock=clock, entropy=SystemEntropy(), folder=tmp_path, hook_url=hook_url
+        )
         chosen = TelegramSettings(token=Secret(token), api_url=url, **settings)
-        made.append(make(chosen, around))
+        made.append(make(chosen, context))
         return made[-1]
 
     yield start
@@ -392,7 +394,7 @@ class TestGoingOut:
         assert odd.raw["document"]["file_name"] == "odd.png", "no photo, so a file"
         assert sly.raw["document"]["file_name"] == "..__a___X: y"
 
-        api.fail("sendDocument", Fault(status=413, description="Request Entity Too Large"))
+        api.fail("sendDocument", BotApiFault(status=413, description="Request Entity Too Large"))
         with pytest.raises(Permanent, match="too large"):
             await telegram.perform(upload("big", "a/b", bytes(2 * 1024 * 1024)))
 
@@ -433,7 +435,7 @@ class TestGoingOut:
 
     async def test_a_group_that_moved_is_followed(self, api: BotApi, telegram: Platform) -> None:
         words = "Bad Request: group chat was upgraded to a supergroup chat"
-        api.fail("sendMessage", Fault(status=400, description=words, moved_to=CLUB))
+        api.fail("sendMessage", BotApiFault(status=400, description=words, moved_to=CLUB))
         receipt = await telegram.perform(post("hi", -55))
         assert receipt.external_id.startswith(f"{CLUB}/")
         await telegram.perform(post("again", -55))
@@ -493,7 +495,7 @@ class TestMoved:
         receipt = await self.bubble(telegram)
         api.chats.migrate(self.OLD, CLUB, keeps_messages=False)
         fixed = "Bad Request: message can't be edited"
-        api.fail("editMessageText", Fault(status=400, description=fixed))
+        api.fail("editMessageText", BotApiFault(status=400, description=fixed))
         with pytest.raises(NotFound):
             await telegram.perform(self.final(receipt))
 
@@ -536,7 +538,7 @@ class TestRefused:
         self, api: BotApi, telegram: Platform, words: str, text: str
     ) -> None:
         for method in ("sendMessage", "sendRichMessage"):
-            api.fail(method, Fault(status=400, description=f"Bad Request: {words}"))
+            api.fail(method, BotApiFault(status=400, description=f"Bad Request: {words}"))
         before = len(api.calls)
         with pytest.raises(ThreadGone):
             await telegram.perform(post(text, CLUB, thread="7"))
@@ -545,7 +547,7 @@ class TestRefused:
     async def test_without_a_topic_there_is_none_to_leave(
         self, api: BotApi, telegram: Platform
     ) -> None:
-        closed = Fault(status=400, description="Bad Request: TOPIC_CLOSED")
+        closed = BotApiFault(status=400, description="Bad Request: TOPIC_CLOSED")
         api.fail("sendMessage", closed)
         with pytest.raises(Permanent) as refused:
             await telegram.perform(post("hi", CLUB))
@@ -564,7 +566,7 @@ class TestRefused:
     ) -> None:
         receipt = await telegram.perform(post("before"))
         edit = Edit(key=KEY, address=at(ADA), receipt=receipt.external_id, text="*hi*")
-        fault = Fault(status=400, description=f"Bad Request: {words}")
+        fault = BotApiFault(status=400, description=f"Bad Request: {words}")
         for method in ("sendMessage", "editMessageText", "sendMessageDraft"):
             api.fail(method, fault)
         with pytest.raises(Unrenderable):
@@ -602,7 +604,9 @@ class TestRefused:
     async def test_a_plain_text_that_is_refused_is_refused_for_good(
         self, api: BotApi, telegram: Platform
     ) -> None:
-        api.fail("sendMessage", Fault(status=400, description="Bad Request: too many entities"))
+        api.fail(
+            "sendMessage", BotApiFault(status=400, description="Bad Request: too many entities")
+        )
         with pytest.raises(Permanent) as refused:
             await telegram.perform(post("hi", is_plain=True))
         assert not isinstance(refused.value, Unrenderable)
@@ -658,7 +662,7 @@ class TestStreaming:
     async def test_a_rich_message_that_is_refused_goes_out_plain_once(
         self, api: BotApi, telegram: Platform
     ) -> None:
-        invalid = Fault(status=400, description="Bad Request: RICH_MESSAGE_EMAIL_INVALID")
+        invalid = BotApiFault(status=400, description="Bad Request: RICH_MESSAGE_EMAIL_INVALID")
         api.fail("sendRichMessage", invalid)
         await telegram.perform(post(TABLE))
         (shown,) = await api.shown(ADA)
@@ -669,7 +673,7 @@ class TestStreaming:
     async def test_a_rich_message_whose_fate_is_unknown_is_not_sent_again(
         self, api: BotApi, telegram: Platform
     ) -> None:
-        api.fail("sendRichMessage", Fault(is_lost=True))
+        api.fail("sendRichMessage", BotApiFault(is_lost=True))
         with pytest.raises(Ambiguous):
             await telegram.perform(post(TABLE))
         assert len(await api.shown(ADA)) == 1
@@ -728,7 +732,7 @@ class TestGoingWrong:
     async def test_a_wait_is_passed_on_and_nothing_is_tried_again(
         self, api: BotApi, telegram: Platform
     ) -> None:
-        api.fail("sendMessage", Fault(status=429, retry_after=17))
+        api.fail("sendMessage", BotApiFault(status=429, retry_after=17))
         with pytest.raises(Transient) as error:
             await telegram.perform(post("hi"))
         assert error.value.retry_after_s == 17
@@ -742,7 +746,7 @@ class TestGoingWrong:
         self, api: BotApi, bot: MakeBot, method: str
     ) -> None:
         platform = bot(api.url, api.token)
-        api.fail(method, Fault(status=429, retry_after=17))
+        api.fail(method, BotApiFault(status=429, retry_after=17))
         with pytest.raises(Transient) as error:
             await platform.connect()
         assert error.value.retry_after_s == 17
@@ -755,7 +759,7 @@ class TestGoingWrong:
         async with BotApi(CLOCK) as api:
             platform = bot(api.url, api.token)
             for _ in range(2):
-                api.fail("setMyCommands", Fault(status=429))
+                api.fail("setMyCommands", BotApiFault(status=429))
             with pytest.raises(Transient):
                 await platform.connect()
             assert await platform.connect() == "700"
@@ -767,7 +771,7 @@ class TestGoingWrong:
         shown = await telegram.perform(post("Shall I?", choices=("yes",)))
         api.click(ADA, int(shown.external_id.split("/")[1]), "yes")
         api.write(ADA, "and then")
-        api.fail("answerCallbackQuery", Fault(status=429, retry_after=17))
+        api.fail("answerCallbackQuery", BotApiFault(status=429, retry_after=17))
         with pytest.raises(Transient) as error:
             async with asyncio.timeout(10):
                 await telegram.receive(inbox)
@@ -777,9 +781,9 @@ class TestGoingWrong:
             await inbox.wait(2)
         assert [each.text for each in inbox.taken] == ["yes", "and then"]
 
-    @pytest.mark.parametrize("fault", [Fault(is_lost=True), Fault(status=502)])
+    @pytest.mark.parametrize("fault", [BotApiFault(is_lost=True), BotApiFault(status=502)])
     async def test_an_unanswered_post_may_have_arrived_and_an_edit_may_be_repeated(
-        self, api: BotApi, telegram: Platform, fault: Fault
+        self, api: BotApi, telegram: Platform, fault: BotApiFault
     ) -> None:
         receipt = await telegram.perform(post("hi"))
         api.fail("sendMessage", fault)
@@ -793,8 +797,8 @@ class TestGoingWrong:
 
     async def test_a_server_that_never_answers(self, api: BotApi) -> None:
         wire = Api(api.url, Secret(api.token), patience_s=0.2)
-        api.fail("sendMessage", Fault(is_hung=True))
-        api.fail("getMe", Fault(is_hung=True))
+        api.fail("sendMessage", BotApiFault(is_hung=True))
+        api.fail("getMe", BotApiFault(is_hung=True))
         with pytest.raises(Ambiguous, match="look into the chat"):
             await wire.send("sendMessage", {"chat_id": ADA, "text": "hi"})
         with pytest.raises(Transient):
@@ -804,7 +808,7 @@ class TestGoingWrong:
 
     async def test_who_blocked_the_bot(self, api: BotApi, telegram: Platform) -> None:
         words = "Forbidden: bot was blocked by the user"
-        api.fail("sendMessage", Fault(status=403, description=words))
+        api.fail("sendMessage", BotApiFault(status=403, description=words))
         with pytest.raises(Permanent, match="unblock"):
             await telegram.perform(post("hi"))
 

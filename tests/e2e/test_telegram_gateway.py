@@ -10,8 +10,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.peers.bot_api import BotApi, Fault
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
 from perdure.testkit.peers.telemelya import TelemelyaControl
 from perdure.testkit.process import GatewayProcess
@@ -52,11 +52,11 @@ def start(gateway_factory: Start) -> Start:
     return begin
 
 
-def is_whole(words: int) -> Callable[[list[Shown]], bool]:
+def is_whole(words: int) -> Callable[[list[ShownMessage]], bool]:
     return lambda shown: bool(shown) and len(shown[-1].text.split()) == words
 
 
-def said(word: str) -> Callable[[list[Shown]], bool]:
+def said(word: str) -> Callable[[list[ShownMessage]], bool]:
     return lambda shown: any(word in each.text for each in shown)
 
 
@@ -205,7 +205,7 @@ class TestOneGateway:
     async def test_a_wait_is_honoured_and_the_answer_delivered(
         self, api: BotApi, gateway: GatewayProcess, ada: int
     ) -> None:
-        api.fail("sendMessage", Fault(status=429, retry_after=2))
+        api.fail("sendMessage", BotApiFault(status=429, retry_after=2))
         api.write(ada, "hello")
         await api.wait_shown(ada, said("hello"))
         assert [call["chat_id"] for call in api.made("sendMessage")].count(ada) == 2

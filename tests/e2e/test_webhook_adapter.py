@@ -27,17 +27,17 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.domain.journal.records import Answer
+from perdure.domain.journal.records import AnswerSoFar
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
+    ArrivalReading,
     Delete,
     HookRequest,
     HookResponse,
     Platform,
     Post,
-    Reading,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.testkit.adapter_case import Unguarded
 from perdure.testkit.process import GatewayProcess
 from perdure.testkit.system import VirtualClock
@@ -63,14 +63,14 @@ class Inbox(Unguarded):
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
-        self.answered: dict[str, Answer] = {}
+        self.answered: dict[str, AnswerSoFar] = {}
         self.arrivals: dict[str, Arrival] = {}
         self.offered = 0
         self.signs_of_life = 0
         self.lives = asyncio.Event()
         self.failures: list[PerdureError] = []
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         assert reading is None, "there is nothing to convert"
         self.offered += 1
         if self.failures:
@@ -84,10 +84,10 @@ class Inbox(Unguarded):
         self.signs_of_life += 1
         self.lives.set()
 
-    async def answer(self, external_id: str) -> Answer | None:
+    async def answer(self, external_id: str) -> AnswerSoFar | None:
         if external_id not in self.arrivals:
             return None
-        return self.answered.get(external_id, Answer(state="pending"))
+        return self.answered.get(external_id, AnswerSoFar(state="pending"))
 
 
 class Receiver:
@@ -214,14 +214,14 @@ async def rig(
     }
     async with AsyncExitStack() as stack:
         inbox = Inbox()
-        around = Around(
+        context = AdapterContext(
             clock=SystemClock(),
             entropy=SystemEntropy(),
             folder=tmp_path,
             hook_url="https://gateway.example/hooks/webhook",
             answers=inbox.answer,
         )
-        platform = make(WebhookSettings(routes=routes), around)
+        platform = make(WebhookSettings(routes=routes), context)
         stack.push_async_callback(platform.close)
         assert await platform.connect() == "webhook"
 
@@ -252,7 +252,7 @@ async def test_a_signed_request_is_taken_and_its_answer_can_be_asked_for(rig: Ri
     assert await rig.poll("each", "msg_1") == (200, {"state": "pending", "text": ""})
     receipt = await rig.platform.perform(part("each", "msg_1", reply_to=arrival.external_id))
     assert receipt.external_id == POLL + "prt_1"
-    rig.inbox.answered[arrival.external_id] = Answer(state="done", text="**Done.**")
+    rig.inbox.answered[arrival.external_id] = AnswerSoFar(state="done", text="**Done.**")
     assert await rig.poll("each", "msg_1") == (200, {"state": "done", "text": "**Done.**"})
 
 
@@ -455,8 +455,8 @@ async def test_a_long_answer_is_one_message(rig: Rig, receiver: tuple[Receiver, 
 async def test_a_quiet_route_is_not_taken_for_a_lost_one(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    around = Around(clock=clock, entropy=SystemEntropy(), folder=tmp_path)
-    platform = make(WebhookSettings(routes={}), around)
+    context = AdapterContext(clock=clock, entropy=SystemEntropy(), folder=tmp_path)
+    platform = make(WebhookSettings(routes={}), context)
     inbox = Inbox()
     receiving = asyncio.create_task(platform.receive(inbox))
     for _ in range(3):

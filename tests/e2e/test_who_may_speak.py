@@ -15,13 +15,13 @@ import pytest
 from perdure.adapters.matrix.keeping import CURSOR
 from perdure.app.config.loading import parse
 from perdure.app.config.platforms import Hosts, platforms
-from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.errors import Rejected
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health
 from perdure.ports.platform.adapter import Platform
@@ -35,7 +35,7 @@ from perdure.testkit.cases.discord import DiscordCase
 from perdure.testkit.cases.matrix import MatrixCase
 from perdure.testkit.cases.slack import SlackCase
 from perdure.testkit.cases.telegram import TelegramCase
-from perdure.testkit.cases.webhook import Callback, WebhookCase
+from perdure.testkit.cases.webhook import ShownOnce, WebhookCase
 from perdure.testkit.peers.bot_api import BotApi
 from perdure.testkit.peers.local_slack import LocalSlackControl
 from perdure.testkit.peers.simcord_server import SimcordServer
@@ -70,7 +70,7 @@ class Bench:
 class Answering:
     """An engine that answers over one platform."""
 
-    def __init__(self, case: AdapterCase, store: Store, parts: Parts) -> None:
+    def __init__(self, case: AdapterCase, store: Store, parts: NodeParts) -> None:
         self.case = case
         self.store = store
         self.parts = parts
@@ -106,7 +106,7 @@ async def answering(case: AdapterCase, bench: Bench) -> AsyncIterator[Answering]
     entropy = SeededEntropy(time.monotonic_ns())
     store = Store(driver, clock=CLOCK, entropy=entropy, media=bench.folder / "media")
     seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster({"main": seat}),
         clock=CLOCK,
@@ -118,9 +118,9 @@ async def answering(case: AdapterCase, bench: Bench) -> AsyncIterator[Answering]
     await store.open()
     try:
         async with Supervisor() as supervisor:
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="e2e")
-            begin_receiving(around, parts)
+            begin_receiving(dependencies, parts)
             try:
                 await is_connected(parts)
                 await is_hearing(case, bench)
@@ -133,7 +133,7 @@ async def answering(case: AdapterCase, bench: Bench) -> AsyncIterator[Answering]
         await store.close()
 
 
-async def is_connected(parts: Parts) -> None:
+async def is_connected(parts: NodeParts) -> None:
     async def look() -> bool:
         return [view.health for view in parts.receivers.views()] == [Health.SERVING]
 
@@ -218,7 +218,7 @@ class TestDiscord(DecisionTable):
 
 
 async def test_a_webhook_may_speak_by_its_secret_alone(bench: Bench) -> None:
-    async with Callback.listening() as callback:
+    async with ShownOnce.listening() as callback:
         case = WebhookCase(callback, bench.make, clock=CLOCK)
         async with answering(case, bench) as gateway:
             case.send = gateway.parts.receivers.hooks()[case.platform.name]

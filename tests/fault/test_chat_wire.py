@@ -20,16 +20,16 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
-from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Seat
 from perdure.testkit.agent import CountingTools, LooseWork
 from perdure.testkit.model_script import (
-    Dialect,
-    ModelRequest,
     Reply,
     Script,
+    ScriptedDialect,
+    ScriptedRequest,
     call_tools,
     cut_after,
     cut_without_finish,
@@ -51,7 +51,7 @@ ANSWER = "one two three four"
 class Stage:
     """A chat agent of one dialect, pointed at a server."""
 
-    def __init__(self, api: Dialect) -> None:
+    def __init__(self, api: ScriptedDialect) -> None:
         self.api = api
         self.clock = SystemClock()
         self.session: aiohttp.ClientSession | None = None
@@ -67,7 +67,7 @@ class Stage:
         finally:
             await agent.close()
 
-    async def ask(self, url: str, request: Request | None = None) -> list[AgentEvent]:
+    async def ask(self, url: str, request: ModelRequest | None = None) -> list[AgentEvent]:
         async with self.agent(url) as agent:
             return await events_of(agent, request)
 
@@ -77,19 +77,19 @@ class Stage:
         return stopped
 
 
-def request_of(text: str = "hello", prefix: bytes = b"") -> Request:
-    message = Message(role=Role.USER, blocks=(TextBlock(text),))
-    return Request(instructions="", prefix=prefix, messages=(message,))
+def request_of(text: str = "hello", prefix: bytes = b"") -> ModelRequest:
+    message = PromptMessage(role=Role.USER, blocks=(TextBlock(text),))
+    return ModelRequest(instructions="", prefix=prefix, messages=(message,))
 
 
-async def events_of(agent: ChatAgent, request: Request | None = None) -> list[AgentEvent]:
+async def events_of(agent: ChatAgent, request: ModelRequest | None = None) -> list[AgentEvent]:
     stream = agent.run(request or request_of(), LooseWork())
     async with asyncio.timeout(10), aclosing(stream):
         return [event async for event in stream]
 
 
 def text_of(events: list[AgentEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+    return "".join(event.text for event in events if isinstance(event, AgentText))
 
 
 def stop_of(events: list[AgentEvent]) -> Stopped:
@@ -99,7 +99,7 @@ def stop_of(events: list[AgentEvent]) -> Stopped:
     return stops[0]
 
 
-@pytest.fixture(params=list(Dialect))
+@pytest.fixture(params=list(ScriptedDialect))
 def stage(request: pytest.FixtureRequest) -> Stage:
     return Stage(request.param)
 
@@ -193,10 +193,10 @@ async def test_silence_in_the_middle(stage: Stage) -> None:
     assert "silence_timeout_s" in stop_of(events).detail
 
 
-def body_of(api: Dialect, reply: Any) -> bytes:
+def body_of(api: ScriptedDialect, reply: Any) -> bytes:
     options = {"stream_options": {"include_usage": True}}
-    request = ModelRequest(1, api, "scripted", [], stream=True, body=options, body_bytes=8)
-    stream = openai_stream if api is Dialect.OPENAI else anthropic_stream
+    request = ScriptedRequest(1, api, "scripted", [], stream=True, body=options, body_bytes=8)
+    stream = openai_stream if api is ScriptedDialect.OPENAI else anthropic_stream
     opening, chunks, closing = stream(reply, request)
     return opening + b"".join(chunks) + closing
 
@@ -205,13 +205,16 @@ def body_of(api: Dialect, reply: Any) -> bytes:
 async def test_a_cut_at_any_byte_ends_once_and_is_no_success(stage: Stage, reply: Any) -> None:
     size = len(body_of(stage.api, reply))
     cuts = range(0, size + 8, 7)
-    marker = {Dialect.OPENAI: b'"finish_reason":"', Dialect.ANTHROPIC: b'"stop_reason":"'}
+    marker = {
+        ScriptedDialect.OPENAI: b'"finish_reason":"',
+        ScriptedDialect.ANTHROPIC: b'"stop_reason":"',
+    }
     whole = body_of(stage.api, reply)
     finish = whole.index(b"\n\n", whole.index(marker[stage.api])) + 2
     # Sizes of usage numbers differ a little between this request and the real one.
     margin = 4
 
-    def script(request: ModelRequest) -> Reply:
+    def script(request: ScriptedRequest) -> Reply:
         return cut_after(cuts[request.number - 1], reply)
 
     async with ModelServer(script) as server, stage.agent(server.url) as agent:
@@ -221,7 +224,7 @@ async def test_a_cut_at_any_byte_ends_once_and_is_no_success(stage: Stage, reply
             assert reply.text.startswith(text_of(events))
             if cut < finish - margin:
                 assert stopped.reason is StopReason.PROVIDER_CUT
-                assert not any(isinstance(event, Call) for event in events)
+                assert not any(isinstance(event, AgentCall) for event in events)
             if cut > finish + margin:
                 assert stopped.reason.is_finish
                 assert text_of(events) == reply.text
@@ -297,10 +300,10 @@ async def test_retries_end(stage: Stage) -> None:
     assert len(stopped.detail) < 400
 
 
-def first_event(api: Dialect, error: dict[str, object]) -> bytes:
+def first_event(api: ScriptedDialect, error: dict[str, object]) -> bytes:
     """A stream that opens as always and then has an error in the place of an answer."""
     opening = body_of(api, say(ANSWER)).split(b"\n\n")[0] + b"\n\n"
-    if api is Dialect.OPENAI:
+    if api is ScriptedDialect.OPENAI:
         return opening + b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
     told = msgspec.json.encode({"type": "error", "error": error})
     return opening + b"event: error\ndata: " + told + b"\n\n"
@@ -387,7 +390,7 @@ async def test_an_answer_that_is_cut_before_its_first_word_may_be_tried_again(
 
 @pytest.mark.parametrize("ends", ["cut", "error"])
 async def test_a_model_that_has_begun_to_think_is_not_asked_again(stage: Stage, ends: str) -> None:
-    if stage.api is Dialect.OPENAI:
+    if stage.api is ScriptedDialect.OPENAI:
         thought = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
         error = b'data: {"error":{"message":"busy","code":503}}\n\n'
     else:
@@ -399,7 +402,7 @@ async def test_a_model_that_has_begun_to_think_is_not_asked_again(stage: Stage, 
         events = await stage.ask(server.url)
 
     assert not stop_of(events).may_retry
-    assert any(isinstance(event, Spent) for event in events)
+    assert any(isinstance(event, AgentSpent) for event in events)
 
 
 @pytest.mark.parametrize(
@@ -458,14 +461,14 @@ async def test_a_key_that_no_header_can_hold(stage: Stage, key: str) -> None:
 
 
 async def test_an_answer_that_came_at_once_is_taken(stage: Stage) -> None:
-    whole: Callable[[Any, ModelRequest], bytes]
-    whole = openai_body if stage.api is Dialect.OPENAI else anthropic_body
+    whole: Callable[[Any, ScriptedRequest], bytes]
+    whole = openai_body if stage.api is ScriptedDialect.OPENAI else anthropic_body
     reply = call_tools([("c", "look", '{"at":1}')], text=ANSWER)
     async with ModelServer(lambda request: garbage(whole(reply, request))) as server:
         events = await stage.ask(server.url)
 
     assert text_of(events) == ANSWER
-    assert Call(id="c", name="look", arguments='{"at":1}') in events
+    assert AgentCall(id="c", name="look", arguments='{"at":1}') in events
     assert stop_of(events).reason is StopReason.TOOL_CALLS
 
 
@@ -542,7 +545,7 @@ async def test_usage_is_told_even_of_a_cut_answer(stage: Stage) -> None:
     async with ModelServer(always(cut_without_finish(say(ANSWER)))) as server:
         events = await stage.ask(server.url)
 
-    (spent,) = [event.usage for event in events if isinstance(event, Spent)]
+    (spent,) = [event.usage for event in events if isinstance(event, AgentSpent)]
     assert isinstance(spent, Usage)
     assert spent.model_calls == 1
 
@@ -562,7 +565,7 @@ async def test_closing_the_agent_ends_its_calls(stage: Stage) -> None:
         stage.agent(server.url) as agent,
     ):
         stream = agent.run(request_of(), LooseWork())
-        assert isinstance(await anext(stream), Text)
+        assert isinstance(await anext(stream), AgentText)
         async with asyncio.timeout(5):
             await agent.close()
             rest = [event async for event in stream]

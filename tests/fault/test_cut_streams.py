@@ -14,10 +14,10 @@ import pytest
 
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
-    Answer,
-    Dialect,
-    ModelRequest,
     Reply,
+    ScriptedAnswer,
+    ScriptedDialect,
+    ScriptedRequest,
     call_tools,
     cut_after,
     say,
@@ -31,7 +31,7 @@ AT_ONCE = 10
 WORDS = ("plain", "größe", "数据", "🙂", "a\nline", '"quoted"', "\\", "e\u0301")
 
 
-def answer_of(seed: int) -> Answer:
+def answer_of(seed: int) -> ScriptedAnswer:
     dice = random.Random(seed)
     text = " ".join(dice.choices(WORDS, k=dice.randrange(1, 40)))
     delay_ms = dice.choice((0, 0, 1, 4))
@@ -41,13 +41,13 @@ def answer_of(seed: int) -> Answer:
     return say(text, delay_ms=delay_ms)
 
 
-def cut_at_random(request: ModelRequest) -> Reply:
+def cut_at_random(request: ScriptedRequest) -> Reply:
     """`cut SEED` is answered by a stream that never gets to its finish marker."""
     word, _, seed = request.last_user_text.rpartition("\n")[2].partition(" ")
     if word != "cut":
         return say("all is well")
     answer = answer_of(int(seed))
-    wire = openai_stream if request.dialect is Dialect.OPENAI else anthropic_stream
+    wire = openai_stream if request.dialect is ScriptedDialect.OPENAI else anthropic_stream
     opening, chunks, _ = wire(answer, request)
     before_finish = len(opening) + sum(map(len, chunks))
     return cut_after(random.Random(int(seed)).randrange(before_finish), answer)

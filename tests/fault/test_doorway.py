@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from perdure.domain.errors import Rejected
-from perdure.web.http import attending, doorway
+from perdure.web.http import doorway, request_limits
 from perdure.web.http.answers import errors_as_json
-from perdure.web.http.attending import attended
 from perdure.web.http.doorway import Capacity, Doorway, sign_in
+from perdure.web.http.request_limits import attended
 
 pytestmark = pytest.mark.timeout(60)
 SOON_S = 40.0
@@ -172,7 +172,7 @@ async def test_a_head_in_single_bytes_is_understood(house: House) -> None:
 async def test_an_endless_body_ends(
     house: House, monkeypatch: pytest.MonkeyPatch, who: bytes
 ) -> None:
-    monkeypatch.setattr(attending, "BODY_S", 0.3)
+    monkeypatch.setattr(request_limits, "BODY_S", 0.3)
     async with house.open(Capacity()):
         reader, writer = await house.connect()
         writer.write(b"POST /take HTTP/1.1\r\nHost: here\r\n" + who)
@@ -190,7 +190,7 @@ async def test_an_endless_body_ends(
 async def test_whoever_has_signed_in_may_take_the_time_that_a_large_body_needs(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attending, "BODY_S", 0.2)
+    monkeypatch.setattr(request_limits, "BODY_S", 0.2)
     async with house.open(Capacity()):
         reader, writer = await house.connect()
         writer.write(b"POST /take HTTP/1.1\r\nHost: here\r\nAuthorization: mine\r\n")

@@ -38,8 +38,8 @@ from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
-    ModelRequest,
     Reply,
+    ScriptedRequest,
     call_tools,
     cut_after,
     error_in_stream,
@@ -65,10 +65,10 @@ def configuration(server: ModelServer, *, busy: str = "queue", attempts_max: int
     )
 
 
-def unreliable_model(dice: random.Random) -> Callable[[ModelRequest], Reply]:
+def unreliable_model(dice: random.Random) -> Callable[[ScriptedRequest], Reply]:
     """Only an answer that was sent whole ends with `END`."""
 
-    def answer(request: ModelRequest) -> Reply:
+    def answer(request: ScriptedRequest) -> Reply:
         words = " ".join(f"w{request.number}.{each}" for each in range(dice.randrange(3, 30)))
         whole = say(f"{words} {END}", delay_ms=dice.choice((0, 2, 5, 15)))
         roll = dice.random()
@@ -336,7 +336,7 @@ async def test_two_hundred_random_kills_break_no_promise(
 POISON = "poison"
 
 
-def deadly_model(request: ModelRequest) -> Reply:
+def deadly_model(request: ScriptedRequest) -> Reply:
     """One message never comes to an end; others take more than a second."""
     if POISON in request.last_user_text:
         return hang(3, say("This is going to take its time."))

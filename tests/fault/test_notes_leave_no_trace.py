@@ -28,14 +28,14 @@ from perdure.domain.journal.events import (
     TurnQueued,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Ending, Interruption
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Telling, messages_with_notes
 from perdure.testkit.http import Client
 from perdure.testkit.model_script import (
-    ModelRequest,
     Reply,
+    ScriptedRequest,
     call_tools,
     hang,
     say,
@@ -61,8 +61,8 @@ def every_note() -> set[str]:
     """Each text that a note can have, whatever was interrupted and however."""
     turn, before = TurnId("trn_1"), TurnId("trn_0")
     found: set[str] = set()
-    endings = chain.from_iterable(combinations(Ending, n) for n in range(len(Ending) + 1))
-    causes = product(Interruption, Asked)
+    endings = chain.from_iterable(combinations(CallEnding, n) for n in range(len(CallEnding) + 1))
+    causes = product(Interruption, NodeRequest)
     situations = product(causes, endings, (False, True), (False, True), (False, True))
     for (reason, asked), ended, has_text, has_steer, is_replaced in situations:
         hit = before if is_replaced else turn
@@ -82,7 +82,7 @@ def every_note() -> set[str]:
 
 
 def _work(
-    turn: TurnId, ended: tuple[Ending, ...], *, has_text: bool, has_steer: bool
+    turn: TurnId, ended: tuple[CallEnding, ...], *, has_text: bool, has_steer: bool
 ) -> Iterator[AnyEvent]:
     calls = tuple(ToolCall(id=CallId(f"c_{each}"), name="look", arguments="{}") for each in ended)
     message = MessageId("msg_2")
@@ -125,7 +125,7 @@ class Model:
         self.replies[text] = list(replies)
         return text
 
-    def answer(self, request: ModelRequest) -> Reply:
+    def answer(self, request: ScriptedRequest) -> Reply:
         parts = user_parts(request.body)
         text = next(part for part in reversed(parts) if part in self.replies)
         notes = [part for part in parts if part not in self.replies and part != order_to_sum_up()]

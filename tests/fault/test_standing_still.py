@@ -15,7 +15,7 @@ import pytest
 from perdure.adapters.telegram.wire import Api
 from perdure.domain.secret import Secret
 from perdure.testkit.http import Client
-from perdure.testkit.model_script import ModelRequest, Reply, hang, say, slow
+from perdure.testkit.model_script import Reply, ScriptedRequest, hang, say, slow
 from perdure.testkit.model_server import ModelServer
 from perdure.testkit.process import GatewayProcess
 
@@ -26,7 +26,7 @@ PAUSE_S = 4
 STORY = " ".join(f"word{nth}" for nth in range(50))
 
 
-def model(request: ModelRequest) -> Reply:
+def model(request: ScriptedRequest) -> Reply:
     """Writes on for five seconds, thinks for a moment, or says one word and then nothing."""
     match request.last_user_text:
         case "story":

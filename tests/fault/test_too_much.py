@@ -17,9 +17,9 @@ from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.bounds import Bounds, Room
-from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
-from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.prompt.bounds import AnswerRoom, Bounds
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.testkit.agent import LooseWork
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -113,8 +113,10 @@ async def endless(pieces: Pieces) -> AsyncIterator[str]:
 
 async def ask(url: str, api: str) -> list[AgentEvent]:
     settings = ChatSettings(api=api, base_url=f"{url}/v1", model="scripted", name="helper")  # type: ignore[arg-type]
-    message = Message(role=Role.USER, blocks=(TextBlock("hello"),))
-    request = Request(instructions="", prefix=b"", messages=(message,), room=Room(bounds=BOUNDS))
+    message = PromptMessage(role=Role.USER, blocks=(TextBlock("hello"),))
+    request = ModelRequest(
+        instructions="", prefix=b"", messages=(message,), room=AnswerRoom(bounds=BOUNDS)
+    )
     agent = ChatAgent(settings, session=None, clock=SystemClock())
     try:
         async with asyncio.timeout(30), aclosing(agent.run(request, LooseWork())) as stream:
@@ -151,9 +153,9 @@ async def test_an_answer_without_end_is_ended(api: str, pieces: Pieces, setting:
     assert stopped.reason is StopReason.ANSWER_EXCEEDED
     assert setting in stopped.detail
     assert not stopped.may_retry
-    assert not [each for each in events if isinstance(each, Call)], "half a call is none"
+    assert not [each for each in events if isinstance(each, AgentCall)], "half a call is none"
     assert peak < MEMORY_BYTES
-    said = "".join(each.text for each in events if isinstance(each, Text))
+    said = "".join(each.text for each in events if isinstance(each, AgentText))
     if pieces in (openai_text, anthropic_text):
         assert len(said) == BOUNDS.answer_bytes, "what was said is kept, up to the bound"
     elif pieces in (openai_arguments, openai_calls):

@@ -18,7 +18,7 @@ from perdure.app.config.platforms import BUILT_IN, manifest, platforms
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Streaming
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.ports.platform.manifest import Manifest, Quality, no_answers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,7 +204,7 @@ STREAMS = {
     Streaming.EDIT: "by edits",
     Streaming.NONE: "no",
 }
-UNITS = {Unit.CHARS: "characters", Unit.UTF16: "UTF-16 units", Unit.BYTES: "bytes"}
+UNITS = {TextUnit.CHARS: "characters", TextUnit.UTF16: "UTF-16 units", TextUnit.BYTES: "bytes"}
 
 
 def streams(private: Capabilities, group: Capabilities) -> str:

@@ -21,7 +21,7 @@ from perdure.app.config import loading as config
 from perdure.app.config import platforms
 from perdure.app.config import values as config_values
 from perdure.domain.inbound.commands import COMMANDS
-from perdure.domain.inbound.updates import Effect
+from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.codec import KINDS
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import drawing
@@ -253,8 +253,13 @@ def room_of(name: str) -> Iterator[Path]:
 def test_every_effect_over_http_is_documented() -> None:
     """Pieces of an album, edits and deletions come from platforms alone."""
     text = section("docs/api.md", "## Send")
-    elsewhere = {Effect.JOINED, Effect.AMENDED, Effect.CANCELLED, Effect.IGNORED}
-    assert {each for each in Effect if f"`{each}`" not in text} == elsewhere
+    elsewhere = {
+        UpdateEffect.JOINED,
+        UpdateEffect.AMENDED,
+        UpdateEffect.CANCELLED,
+        UpdateEffect.IGNORED,
+    }
+    assert {each for each in UpdateEffect if f"`{each}`" not in text} == elsewhere
 
 
 def test_the_metrics_are_those_of_the_code() -> None:
@@ -268,11 +273,17 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[server]`": (config_values.ServerConfig,),
     "### `[store]`": (config_values.StoreConfig,),
     "### `[agents.NAME]`": (config_values.AgentSection,),
-    '### `[agents.NAME] kind = "chat"`': (config_values.ChatAgent, config_values.AgentSection),
-    '### `[agents.NAME] kind = "demo"`': (config_values.DemoAgent, config_values.AgentSection),
+    '### `[agents.NAME] kind = "chat"`': (
+        config_values.ChatAgentSection,
+        config_values.AgentSection,
+    ),
+    '### `[agents.NAME] kind = "demo"`': (
+        config_values.DemoAgentSection,
+        config_values.AgentSection,
+    ),
     '### `[agents.NAME] kind = "acp"`': (config_values.AcpAgent, config_values.AgentSection),
     "### `[agents.NAME.pool]`": (config_values.Pool,),
-    "### `[agents.NAME.prices]`": (config_values.Prices,),
+    "### `[agents.NAME.prices]`": (config_values.PricesSection,),
     "### `[personas.NAME]`": (config_values.PersonaConfig,),
     "### `[recovery]`": (config_values.RecoveryConfig,),
     "### `[drain]`": (config_values.DrainConfig,),
@@ -285,7 +296,7 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[tools.mcp.NAME]`": (config_values.McpServer,),
     "### `[adapters.NAME]`": (AdapterSettings,),
     "### `[adapters.NAME.display]`": (DisplaySettings,),
-    "### `[budgets.person.daily]`": (config_values.Budget,),
+    "### `[budgets.person.daily]`": (config_values.BudgetSection,),
     "### `[quotas.member]`": (config_values.MemberQuotas,),
 }
 

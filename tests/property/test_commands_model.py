@@ -28,11 +28,18 @@ from perdure.domain.journal.events import HeadMoved, TurnQueued, TurnStarted
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.menu import Menu
-from perdure.domain.prompt.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.prompt.prompt import (
+    PromptMessage,
+    Role,
+    TextBlock,
+    assert_valid,
+    messages_of,
+    weave,
+)
 from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.drivers.sqlite import SqliteDriver
-from perdure.store.operations.commands.given import STOPPED_TOO
+from perdure.store.operations.commands.command_result import STOPPED_TOO
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, reply_id
 from perdure.testkit.system import SeededEntropy, VirtualClock
@@ -410,7 +417,7 @@ class Walk:
             return
         window = await self.store.conversations.window(session.head.id, limit=NEVER)
         history = [each for turn in window for each in messages_of(turn)]
-        something = Message(role=Role.USER, blocks=(TextBlock("next"),))
+        something = PromptMessage(role=Role.USER, blocks=(TextBlock("next"),))
         final, newest = weave(None, [*history, something])
         assert newest is not None
         assert_valid([*final, newest], begins=True)

@@ -49,7 +49,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.options import Options
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
 from perdure.domain.text import storable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
@@ -134,7 +134,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     ),
     ToolStarted: st.builds(ToolStarted, turn=ids, call=ids),
     ToolFinished: st.builds(
-        ToolFinished, turn=ids, call=ids, ending=st.sampled_from(Ending), result=text
+        ToolFinished, turn=ids, call=ids, ending=st.sampled_from(CallEnding), result=text
     ),
     AttemptInterrupted: st.builds(
         AttemptInterrupted,
@@ -143,7 +143,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         reason=st.sampled_from(Interruption),
         tail=text,
         alive_at=numbers,
-        asked=st.sampled_from(Asked),
+        asked=st.sampled_from(NodeRequest),
     ),
     InterruptionAcknowledged: st.builds(
         InterruptionAcknowledged, turn=ids, interruption=numbers, tail=text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.domain.content.forwards import (
     Forward,
-    Origin,
+    ForwardOrigin,
     one_below_the_other,
     told,
     with_forwards,
@@ -29,13 +29,13 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Ending, Interruption, Outcome
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome
 from perdure.domain.prompt.prompt import (
-    Block,
     CallBlock,
     MediaBlock,
-    Message,
     Note,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -71,7 +71,7 @@ def steps(draw: st.DrawFn, turn: TurnId, prefix: str) -> list[AnyEvent]:
         events.append(
             AssistantSaid(turn=turn, attempt=1, message=message, text=draw(shown), calls=calls)
         )
-        endings = [draw(st.sampled_from(Ending)) for _ in calls]
+        endings = [draw(st.sampled_from(CallEnding)) for _ in calls]
         events += [
             ToolFinished(turn=turn, call=call.id, ending=ending, result=draw(shown))
             for call, ending in zip(calls, endings, strict=True)
@@ -103,7 +103,7 @@ def histories(draw: st.DrawFn) -> list[list[Recorded]]:
     return [draw(turns(number)) for number in range(draw(st.integers(1, 4)))]
 
 
-def encode(message: Message) -> bytes:
+def encode(message: PromptMessage) -> bytes:
     return repr(message).encode()
 
 
@@ -111,8 +111,8 @@ def window_of(history: Sequence[list[Recorded]]) -> Window:
     return extend(Window(), [m for turn in history for m in messages_of(turn)], encode=encode)
 
 
-QUESTION = Message(role=Role.USER, blocks=(TextBlock("and now?"),))
-NOTE = Message(role=Role.USER, blocks=(Note("[restarted]"),))
+QUESTION = PromptMessage(role=Role.USER, blocks=(TextBlock("and now?"),))
+NOTE = PromptMessage(role=Role.USER, blocks=(Note("[restarted]"),))
 
 
 @given(histories())
@@ -131,7 +131,7 @@ def until_cut(turn: list[Recorded]) -> list[Recorded]:
     return turn[: cuts[-1]]
 
 
-def blocks_of(messages: Sequence[Message]) -> list[Block]:
+def blocks_of(messages: Sequence[PromptMessage]) -> list[PromptBlock]:
     return [block for message in messages for block in message.blocks]
 
 
@@ -262,17 +262,17 @@ def test_notes_never_reach_the_window(history: list[list[Recorded]]) -> None:
     assert b"Note" not in window_of(history).encoded
 
 
-def user(*texts: str) -> Message:
-    return Message(role=Role.USER, blocks=tuple(TextBlock(text) for text in texts))
+def user(*texts: str) -> PromptMessage:
+    return PromptMessage(role=Role.USER, blocks=tuple(TextBlock(text) for text in texts))
 
 
-def assistant(*blocks: TextBlock | CallBlock) -> Message:
-    return Message(role=Role.ASSISTANT, blocks=blocks)
+def assistant(*blocks: TextBlock | CallBlock) -> PromptMessage:
+    return PromptMessage(role=Role.ASSISTANT, blocks=blocks)
 
 
 CALL = CallBlock(id="c", name="t", arguments="{}")
 RESULT = ResultBlock(call="c", text="ok", is_error=False)
-ANSWER = Message(role=Role.USER, blocks=(RESULT,))
+ANSWER = PromptMessage(role=Role.USER, blocks=(RESULT,))
 HI = TextBlock("hi")
 
 
@@ -286,17 +286,20 @@ HI = TextBlock("hi")
         ([user("a"), assistant(HI), assistant(HI), user("b")], "side by side"),
         ([user("a"), assistant(CALL), user("b")], "answered by"),
         ([user("a"), assistant(HI), ANSWER], "answered by"),
-        ([user("a"), assistant(CALL), Message(role=Role.USER, blocks=(RESULT, RESULT))], "by"),
+        (
+            [user("a"), assistant(CALL), PromptMessage(role=Role.USER, blocks=(RESULT, RESULT))],
+            "by",
+        ),
         ([user("a"), assistant(CALL, CALL), ANSWER], "twice"),
-        ([user("a"), assistant(CALL), Message(role=Role.USER, blocks=(HI, RESULT))], "first"),
+        ([user("a"), assistant(CALL), PromptMessage(role=Role.USER, blocks=(HI, RESULT))], "first"),
         ([user(" ")], "blank"),
-        ([Message(role=Role.USER, blocks=())], "blank"),
-        ([Message(role=Role.USER, blocks=(HI, CALL))], "wrong role"),
+        ([PromptMessage(role=Role.USER, blocks=())], "blank"),
+        ([PromptMessage(role=Role.USER, blocks=(HI, CALL))], "wrong role"),
         ([ANSWER], "answered by"),
     ],
 )
 def test_what_a_strict_provider_refuses_is_refused_here(
-    messages: list[Message], complaint: str
+    messages: list[PromptMessage], complaint: str
 ) -> None:
     with pytest.raises(Corrupt, match=complaint):
         assert_valid(messages, begins=True)
@@ -304,7 +307,7 @@ def test_what_a_strict_provider_refuses_is_refused_here(
 
 def test_a_kept_window_counts_what_it_holds() -> None:
     picture = MediaBlock(attachment=Attachment(mime="image/png"), data=b"x" * 50_000)
-    window = Window(newest=Message(role=Role.USER, blocks=(TextBlock("y" * 10_000), picture)))
+    window = Window(newest=PromptMessage(role=Role.USER, blocks=(TextBlock("y" * 10_000), picture)))
 
     assert window.size > 60_000
     assert Window().size > 0, "many small ones are much as well"
@@ -315,7 +318,8 @@ lines = st.sampled_from(
 )
 own_words = st.lists(lines, max_size=4).map("\n".join)
 forwards = st.lists(
-    st.builds(Forward, origin=st.sampled_from(Origin), name=own_words, text=own_words), max_size=2
+    st.builds(Forward, origin=st.sampled_from(ForwardOrigin), name=own_words, text=own_words),
+    max_size=2,
 )
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from perdure.domain.markdown.heal import heal
 from perdure.domain.markdown.html import to_html
 from perdure.domain.markdown.marks import closing_of
-from perdure.domain.markdown.parse import Kind, blocks_of, parse, tail_of
+from perdure.domain.markdown.parse import BlockKind, blocks_of, parse, tail_of
 from perdure.domain.markdown.plain import to_plain
 from perdure.domain.markdown.split import split, stretches
-from perdure.domain.markdown.units import Unit, border, cut, size_of
+from perdure.domain.markdown.units import TextUnit, border, cut, size_of
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text(encoding="utf-8")
 HEAD, INFO = "ħ", "ł"
@@ -105,8 +105,8 @@ def escaped_size(piece: str) -> int:
 
 SIZES: dict[str, Callable[[str], int]] = {
     "chars": len,
-    "utf16": lambda piece: size_of(piece, Unit.UTF16),
-    "bytes": lambda piece: size_of(piece, Unit.BYTES),
+    "utf16": lambda piece: size_of(piece, TextUnit.UTF16),
+    "bytes": lambda piece: size_of(piece, TextUnit.BYTES),
     "html": html_size,
     "escaped": escaped_size,
 }
@@ -155,7 +155,7 @@ def test_code_is_code_and_heads_are_there_in_every_piece(text: str, limit: int) 
         tail = tail_of(part)
         assert tail
         assert not tail.is_open or tail_of(text) == tail
-        assert blocks_of(part + "\n\nafter")[-1].kind is Kind.PARAGRAPH
+        assert blocks_of(part + "\n\nafter")[-1].kind is BlockKind.PARAGRAPH
     assert "".join(parts).count(HEAD) >= text.count(HEAD)
 
 
@@ -167,8 +167,8 @@ def test_no_text_whatever_is_lost(text: str, limit: int, size: Callable[[str], i
     assert all(part.strip() and (size(part) <= limit or part == text) for part in parts)
 
 
-@given(text=st.text(), unit=st.sampled_from(list(Unit)), limit=st.integers(0, 40))
-def test_a_cut_is_the_longest_prefix_that_fits(text: str, unit: Unit, limit: int) -> None:
+@given(text=st.text(), unit=st.sampled_from(list(TextUnit)), limit=st.integers(0, 40))
+def test_a_cut_is_the_longest_prefix_that_fits(text: str, unit: TextUnit, limit: int) -> None:
     prefix = cut(text, unit, limit)
     assert text.startswith(prefix)
     assert size_of(prefix, unit) <= limit
@@ -201,9 +201,9 @@ def test_every_prefix_of_the_torture_text_can_be_shown(part: int) -> None:
             assert heal(shown) == shown
             assert letters(text).startswith(letters(shown))
             tail = tail_of(shown)
-            if tail and tail.kind in (Kind.PARAGRAPH, Kind.FENCE):
+            if tail and tail.kind in (BlockKind.PARAGRAPH, BlockKind.FENCE):
                 assert not tail.is_open
-                assert closing_of(tail.content) == "" or tail.kind is Kind.FENCE
+                assert closing_of(tail.content) == "" or tail.kind is BlockKind.FENCE
 
 
 @pytest.mark.parametrize("unit", SIZES)

@@ -25,15 +25,15 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.outcomes import Ending, Interruption, Outcome, StopReason
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome, StopReason
 from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswer,
-    Heard,
-    Known,
+    LastAnswer,
     RunCalls,
     Say,
     Settle,
+    TurnFacts,
     asks_for_our_tools,
     next_action,
     open_calls,
@@ -72,7 +72,7 @@ class Story:
         self._cuts = iter(cuts)
         self._numbers = count()
         self._left: int | None = None
-        self.known = Known(steps_max=STEPS_MAX)
+        self.known = TurnFacts(steps_max=STEPS_MAX)
 
     def run(self) -> None:
         self._start(1)
@@ -97,7 +97,7 @@ class Story:
         attempt = sum(isinstance(each, TurnStarted) for each in self.events)
         begun = started_calls(self.events)
         cut = [each for each in open_calls(self.events) if each.id in begun]
-        self.events += [closed(TURN, each.id, Ending.UNKNOWN) for each in cut]
+        self.events += [closed(TURN, each.id, CallEnding.UNKNOWN) for each in cut]
         reason = Interruption.CRASH
         self.events.append(AttemptInterrupted(turn=TURN, attempt=attempt, reason=reason))
         self.events.append(TurnRequeued(turn=TURN, reason=reason))
@@ -131,7 +131,7 @@ class Story:
         self.model_calls += 1
         calls = tuple(call(next(self._numbers)) for _ in range(next(self._asks, 0)))
         if not calls:
-            heard = Heard(reason=StopReason.STOP)
+            heard = LastAnswer(reason=StopReason.STOP)
             self.known = msgspec.structs.replace(self.known, heard=heard)
             return
         message = MessageId(f"msg_{next(self._numbers)}")
@@ -147,7 +147,7 @@ class Story:
             return False
         self.ran.append(each.id)
         return self._write(
-            ToolFinished(turn=TURN, call=each.id, ending=Ending.RETURNED, result="ok")
+            ToolFinished(turn=TURN, call=each.id, ending=CallEnding.RETURNED, result="ok")
         )
 
 
@@ -232,14 +232,14 @@ def test_what_never_started_is_run_by_the_next_attempt() -> None:
 
 
 def test_what_a_refused_person_wants_is_settled_before_anything_else() -> None:
-    known = Known(refusal="access ended")
+    known = TurnFacts(refusal="access ended")
     assert next_action([queued(answer="42")], known) == Settle(
         outcome=Outcome.REFUSED, reason="access ended"
     )
 
 
 def test_what_is_known_is_said_without_asking() -> None:
-    said = next_action([queued(answer="42", finish="length")], Known())
+    said = next_action([queued(answer="42", finish="length")], TurnFacts())
     assert said == Say(text="42", reason=StopReason.LENGTH)
 
 
@@ -253,20 +253,20 @@ def test_what_is_known_is_said_without_asking() -> None:
     ],
 )
 def test_how_the_last_call_ended_is_how_the_turn_ends(reason: StopReason, outcome: Outcome) -> None:
-    known = Known(heard=Heard(reason=reason, detail="why"))
+    known = TurnFacts(heard=LastAnswer(reason=reason, detail="why"))
     assert next_action([queued()], known) == Settle(outcome=outcome, reason=reason, detail="why")
 
 
 def test_too_many_steps_end_the_turn_and_an_interruption_begins_the_count_anew() -> None:
     step = AssistantSaid(turn=TURN, attempt=1, message=MessageId("m"), text="", calls=(call(1),))
-    result = ToolFinished(turn=TURN, call=CallId("call_1"), ending=Ending.RETURNED, result="")
+    result = ToolFinished(turn=TURN, call=CallId("call_1"), ending=CallEnding.RETURNED, result="")
     events: list[AnyEvent] = [queued(), step, result]
-    ended = next_action(events, Known(steps_max=1))
+    ended = next_action(events, TurnFacts(steps_max=1))
     assert isinstance(ended, Settle)
     assert (ended.outcome, ended.reason) == (Outcome.FAILED, StopReason.STEPS_EXCEEDED)
 
     events.append(AttemptInterrupted(turn=TURN, attempt=1, reason=Interruption.CRASH))
-    assert next_action(events, Known(steps_max=1)) == AskModel()
+    assert next_action(events, TurnFacts(steps_max=1)) == AskModel()
 
 
 def test_only_our_own_tools_are_run_here() -> None:
@@ -279,4 +279,4 @@ def test_only_our_own_tools_are_run_here() -> None:
 
 def test_a_turn_begins_with_its_message() -> None:
     with pytest.raises(Corrupt):
-        next_action([], Known())
+        next_action([], TurnFacts())

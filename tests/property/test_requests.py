@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.tool_text import arguments_object, tool_name
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.errors import Conflict
@@ -31,27 +31,27 @@ from perdure.domain.ids import MessageId, PrincipalId, TurnId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment, ToolCall, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
-from perdure.domain.outcomes import Busy, Ending, Repeat, StopReason
+from perdure.domain.outcomes import Busy, CallEnding, Repeat, StopReason
 from perdure.domain.prompt.prompt import (
-    Block,
     CallBlock,
     MediaBlock,
-    Message,
+    ModelRequest,
     Note,
-    Request,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
 )
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Policy, Resume
-from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.stores import admitted
@@ -163,17 +163,17 @@ class NeutralAgent:
     message is its number."""
 
     def __init__(self, gate: Gate, answers: Iterator[Answer]) -> None:
-        self.requests: list[tuple[Message, ...]] = []
-        self.errands: list[tuple[Message, ...]] = []
+        self.requests: list[tuple[PromptMessage, ...]] = []
+        self.errands: list[tuple[PromptMessage, ...]] = []
         self._gate = gate
         self._answers = answers
-        self._encoded: list[Message] = []
+        self._encoded: list[PromptMessage] = []
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         self._encoded.append(message)
         return str(len(self._encoded) - 1).encode()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         numbers = b",".join(request.history).decode().split(",") if request.history else []
         before = [self._encoded[int(number)] for number in numbers]
         self.requests.append((*before, *request.messages))
@@ -181,11 +181,11 @@ class NeutralAgent:
             self.errands.append(self.requests[-1])
         answer = next(self._answers)
         if answer.text:
-            yield Text(answer.text)
+            yield AgentText(answer.text)
         if answer.hangs:
             await self._gate.wait()
         for name, arguments in answer.calls:
-            yield Call(id="the same each time", name=name, arguments=arguments)
+            yield AgentCall(id="the same each time", name=name, arguments=arguments)
         yield Stopped(reason=answer.reason)
 
     async def close(self) -> None:
@@ -202,10 +202,10 @@ class HangingTools:
     def repeat(self, name: str) -> Repeat:
         return Repeat.PURE if name == "look" else Repeat.ONCE
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         if call.name == HANGS:
             await self._gate.wait()
-        return ToolResult(ending=Ending.RETURNED if call.name else Ending.FAILED, text="")
+        return ToolResult(ending=CallEnding.RETURNED if call.name else CallEnding.FAILED, text="")
 
 
 class World:
@@ -237,7 +237,7 @@ class World:
         while await self.parts.reaper.step():
             pass
 
-    def _put_together(self) -> Parts:
+    def _put_together(self) -> NodeParts:
         seat = Seat(
             name="main",
             kind="neutral",
@@ -245,14 +245,14 @@ class World:
             tools=HangingTools(self.gate),
             has_memory=True,
         )
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=self.store,
             roster=Roster({"main": seat}),
             clock=self._clock,
             entropy=self._entropy,
             limits=Limits(recovery=self._policy, has_titles=True),
         )
-        return put_together(around, self._start, feed=Feed())
+        return compose_node(dependencies, self._start, feed=Feed())
 
     def _start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -390,11 +390,11 @@ async def live(
         await world.kill()
 
 
-def chat_body(api: str, messages: Sequence[Message]) -> object:
+def chat_body(api: str, messages: Sequence[PromptMessage]) -> object:
     """By the real wire, as if half of the messages had been encoded long ago."""
     dialect = DIALECTS[api]
     kept = len(messages) // 2
-    request = Request(
+    request = ModelRequest(
         instructions="Be brief.",
         prefix=b",".join(dialect.encode(message) for message in messages[:kept]),
         messages=tuple(messages[kept:]),
@@ -402,7 +402,7 @@ def chat_body(api: str, messages: Sequence[Message]) -> object:
     return msgspec.json.decode(b"".join(dialect.body(request, SETTINGS)))
 
 
-def gemini_body(messages: Sequence[Message]) -> dict[str, Any]:
+def gemini_body(messages: Sequence[PromptMessage]) -> dict[str, Any]:
     """One content for each message; what follows tool results stands in one of its own."""
     names: dict[str, str] = {}
     contents: list[dict[str, Any]] = []
@@ -415,7 +415,7 @@ def gemini_body(messages: Sequence[Message]) -> dict[str, Any]:
     return {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": contents}
 
 
-def _gemini_part(block: Block, names: dict[str, str]) -> dict[str, Any]:
+def _gemini_part(block: PromptBlock, names: dict[str, str]) -> dict[str, Any]:
     match block:
         case TextBlock(text) | Note(text):
             return {"text": text}
@@ -430,7 +430,7 @@ def _gemini_part(block: Block, names: dict[str, str]) -> dict[str, Any]:
     assert_never(block)
 
 
-def complaints(messages: Sequence[Message]) -> list[str]:
+def complaints(messages: Sequence[PromptMessage]) -> list[str]:
     return [
         *openai_violations(chat_body("openai", messages)),
         *anthropic_violations(chat_body("anthropic", messages)),
@@ -459,7 +459,7 @@ def test_every_request_is_one_that_strict_providers_take(
         assert recovery_notes(messages) == [], "an errand was told of an interruption"
 
 
-def recovery_notes(messages: Sequence[Message]) -> list[Note]:
+def recovery_notes(messages: Sequence[PromptMessage]) -> list[Note]:
     """Every note but an errand's order."""
     queued = [
         TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)

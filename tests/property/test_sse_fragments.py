@@ -10,18 +10,27 @@ from hypothesis import strategies as st
 
 from perdure.agents.chat.answer import Garbage
 from perdure.agents.chat.dialects import DIALECTS
-from perdure.agents.chat.intake import Intake
+from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import Call
-from perdure.testkit.model_script import Answer, Dialect, ModelRequest, call_tools, say
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentCall
+from perdure.testkit.model_script import (
+    ScriptedAnswer,
+    ScriptedDialect,
+    ScriptedRequest,
+    call_tools,
+    say,
+)
 from perdure.testkit.model_wire import anthropic_stream, openai_stream
 
-STREAMS = {Dialect.OPENAI: openai_stream, Dialect.ANTHROPIC: anthropic_stream}
-FINISH = {Dialect.OPENAI: b'"finish_reason":"', Dialect.ANTHROPIC: b'"stop_reason":"'}
-NOTHING = Request(instructions="", prefix=b"", messages=())
+STREAMS = {ScriptedDialect.OPENAI: openai_stream, ScriptedDialect.ANTHROPIC: anthropic_stream}
+FINISH = {
+    ScriptedDialect.OPENAI: b'"finish_reason":"',
+    ScriptedDialect.ANTHROPIC: b'"stop_reason":"',
+}
+NOTHING = ModelRequest(instructions="", prefix=b"", messages=())
 
 texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
 calls = st.lists(
@@ -38,7 +47,7 @@ calls = st.lists(
 )
 
 
-def answers() -> st.SearchStrategy[Answer]:
+def answers() -> st.SearchStrategy[ScriptedAnswer]:
     spoken = texts.map(lambda chunks: say(chunks=chunks))
     called = st.builds(
         lambda made, fragments, interleaved: call_tools(
@@ -51,9 +60,9 @@ def answers() -> st.SearchStrategy[Answer]:
     return spoken | called
 
 
-def stream(answer: Answer, dialect: Dialect) -> bytes:
+def stream(answer: ScriptedAnswer, dialect: ScriptedDialect) -> bytes:
     body: dict[str, Any] = {"stream_options": {"include_usage": True}}
-    request = ModelRequest(1, dialect, "m", [], stream=True, body=body, body_bytes=8)
+    request = ScriptedRequest(1, dialect, "m", [], stream=True, body=body, body_bytes=8)
     opening, chunks, closing = STREAMS[dialect](answer, request)
     return opening + b": a comment\n\n" + b"".join(chunks) + closing
 
@@ -61,15 +70,15 @@ def stream(answer: Answer, dialect: Dialect) -> bytes:
 class Outcome(NamedTuple):
     text: str
     reason: StopReason | None
-    calls: tuple[Call, ...]
+    calls: tuple[AgentCall, ...]
     usage: Usage
     is_over: bool
     is_garbage: bool
 
 
-def outcome(pieces: list[bytes], dialect: Dialect) -> Outcome:
+def outcome(pieces: list[bytes], dialect: ScriptedDialect) -> Outcome:
     """Everything an answer holds after these reads, and whether it was garbage."""
-    intake = Intake(DIALECTS[dialect])
+    intake = AnswerIntake(DIALECTS[dialect])
     answer, said, is_garbage = intake.answer, "", False
     try:
         for piece in pieces:
@@ -89,12 +98,12 @@ def split(data: bytes, at: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(borders)]
 
 
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", list(ScriptedDialect))
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 @given(answer=answers(), at=st.lists(st.integers(0, 1 << 20), max_size=40))
 @settings(max_examples=50, deadline=None)
 def test_fragments_do_not_change_the_answer(
-    dialect: Dialect, line_end: bytes, answer: Answer, at: list[int]
+    dialect: ScriptedDialect, line_end: bytes, answer: ScriptedAnswer, at: list[int]
 ) -> None:
     data = stream(answer, dialect).replace(b"\n", line_end)
 
@@ -110,10 +119,12 @@ def test_fragments_do_not_change_the_answer(
     assert outcome([data[i : i + 1] for i in range(len(data))], dialect) == whole
 
 
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", list(ScriptedDialect))
 @given(answer=answers())
 @settings(max_examples=12, deadline=None)
-def test_every_border_gives_the_same_answer(dialect: Dialect, answer: Answer) -> None:
+def test_every_border_gives_the_same_answer(
+    dialect: ScriptedDialect, answer: ScriptedAnswer
+) -> None:
     data = stream(answer, dialect)
     whole = outcome([data], dialect)
 
@@ -121,10 +132,12 @@ def test_every_border_gives_the_same_answer(dialect: Dialect, answer: Answer) ->
         assert outcome([data[:border], data[border:]], dialect) == whole
 
 
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", list(ScriptedDialect))
 @given(answer=answers())
 @settings(max_examples=12, deadline=None)
-def test_a_cut_is_a_finish_only_after_the_marker(dialect: Dialect, answer: Answer) -> None:
+def test_a_cut_is_a_finish_only_after_the_marker(
+    dialect: ScriptedDialect, answer: ScriptedAnswer
+) -> None:
     data = stream(answer, dialect)
     text = answer.text.replace("\0", "\ufffd")
     # The marker counts from the blank line that ends its event.
@@ -141,11 +154,11 @@ def test_a_cut_is_a_finish_only_after_the_marker(dialect: Dialect, answer: Answe
             assert len(got.calls) == len(answer.calls)
 
 
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", list(ScriptedDialect))
 @given(answer=answers(), at=st.integers(0, 1 << 20), junk=st.binary(min_size=1, max_size=30))
 @settings(deadline=None)
 def test_junk_anywhere_raises_nothing_but_garbage(
-    dialect: Dialect, answer: Answer, at: int, junk: bytes
+    dialect: ScriptedDialect, answer: ScriptedAnswer, at: int, junk: bytes
 ) -> None:
     data = stream(answer, dialect)
     place = at % len(data)

@@ -26,12 +26,12 @@ from perdure.domain.journal.events import Attachment, TurnQueued
 from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.people.menu import Menu, Offer
-from perdure.domain.reading.texts import Reading
+from perdure.domain.people.menu import AgentOffer, Menu
+from perdure.domain.reading.texts import FileReading
 from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
-from perdure.ports.people.places import Sending
+from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.people.principals import Principal
-from perdure.ports.records.media import Fetch, Found
+from perdure.ports.records.media import Fetch, FetchedFile
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.stores import GO_ON, flush, problems_of, reply_id
@@ -91,7 +91,7 @@ class Walk:
         self._attempts_max = dice.choice([1, 2, 3, 3, 3])
         self._policy = dice.choice(POLICIES)
         self._menu = Menu(
-            agents={"plain": Offer(has_memory=dice.random() < 0.3, keep_tokens=1)},
+            agents={"plain": AgentOffer(has_memory=dice.random() < 0.3, keep_tokens=1)},
             idle_reset_ms=dice.choice([0, 0, 3_000_000]),
             recovery=self._policy,
         )
@@ -301,7 +301,7 @@ class Walk:
         """Somebody elsewhere says something in a place."""
         assert self._operator is not None
         place = self._dice.choice(["ada", "club"])
-        sending = Sending(
+        sending = OutgoingMessage(
             to=f"{CHAT}:{place}",
             text="the train is late",
             external_id=f"sent{len(self.story)}",
@@ -397,12 +397,12 @@ class Walk:
         with suppress(Conflict):
             if end < 0.6:
                 kept = await self.store.media.keep(_pieces(), bytes_max=100)
-                found = Found(
+                found = FetchedFile(
                     mime="text/plain",
                     name="report.txt",
                     size=kept.size,
                     digest=kept.digest,
-                    reading=Reading(text="hello"),
+                    reading=FileReading(text="hello"),
                 )
                 await self.store.fetches.done(fetch, found)
             elif end < 0.85:

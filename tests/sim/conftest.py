@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from perdure.app.wiring.assembly import Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.ids import SessionId
-from perdure.domain.people.access import EVERYBODY, Rules, Terms
+from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
-from perdure.engine.watching.feed import Feed, Item
+from perdure.engine.turns.runner_services import Limits
+from perdure.engine.watching.feed import Feed, FeedItem
 from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -30,7 +30,7 @@ from perdure.testkit.commits import CountedDriver, FusedDriver
 from perdure.testkit.crash import PORTS, Fuse, FusedAgent, FusedFetcher, FusedPlatform, FusedStore
 from perdure.testkit.node import Process
 from perdure.testkit.stores import OwnedDatabase
-from perdure.testkit.striking import Choice, Simulator
+from perdure.testkit.striking import Simulator, StrikePoints
 from perdure.testkit.system import VirtualClock
 from perdure.testkit.world import PLATFORM, HeldAgent, HeldTools, Setup, World
 
@@ -45,14 +45,14 @@ class WatchedFeed(Feed):
         super().__init__()
         self._world = world
 
-    def publish(self, session: SessionId, items: Sequence[Item]) -> None:
+    def publish(self, session: SessionId, items: Sequence[FeedItem]) -> None:
         for item in items:
             if isinstance(item, Delta):
                 self._world.see(item)
         super().publish(session, items)
 
 
-def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
+def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
     setup = world.setup
     seat = Seat(
         name="main",
@@ -67,7 +67,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
     ports = [port for port in PORTS if port != "outbox" or setup.strikes_deliveries]
     if setup.strikes_commits:
         ports = []
-    return Surroundings(
+    return NodeDependencies(
         store=FusedStore(store, fuse, ports),  # type: ignore[arg-type]
         roster=Roster({"main": seat}),
         clock=world.clock,
@@ -75,7 +75,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> Surroundings:
         limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
         adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
-        terms=lambda _: Terms(rules=Rules(allow=frozenset({EVERYBODY}))),
+        terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )
 
 
@@ -91,9 +91,9 @@ async def a_process(
     await store.open()
     try:
         async with Supervisor() as supervisor:
-            around = surroundings(world, store, fuse)
-            parts = put_together(around, supervisor.start, feed=WatchedFeed(world))
-            yield Process(store, parts, around.store.nodes)
+            dependencies = surroundings(world, store, fuse)
+            parts = compose_node(dependencies, supervisor.start, feed=WatchedFeed(world))
+            yield Process(store, parts, dependencies.store.nodes)
     finally:
         await store.close()
 
@@ -158,11 +158,11 @@ class WorldsOnPostgres:
 
 
 @pytest.fixture
-def choice(request: pytest.FixtureRequest) -> Choice:
+def choice(request: pytest.FixtureRequest) -> StrikePoints:
     """Which points this test strikes at."""
     seed = int(os.environ["PERDURE_SEED"])
     strike = os.environ.get("PERDURE_STRIKE", "")
-    return Choice(test=request.node.nodeid, seed=seed, strike=strike)
+    return StrikePoints(test=request.node.nodeid, seed=seed, strike=strike)
 
 
 @pytest.fixture
@@ -172,12 +172,12 @@ async def tell(request: pytest.FixtureRequest) -> Tell:
 
 
 @pytest.fixture
-def simulator(tmp_path: Path, choice: Choice, tell: Tell) -> Simulator:
+def simulator(tmp_path: Path, choice: StrikePoints, tell: Tell) -> Simulator:
     return Simulator(WorldsOnSqlite(tmp_path), choice, tell=tell)
 
 
 @pytest.fixture
 def simulator_on_postgres(
-    tmp_path: Path, postgres: OwnedDatabase, choice: Choice, tell: Tell
+    tmp_path: Path, postgres: OwnedDatabase, choice: StrikePoints, tell: Tell
 ) -> Simulator:
     return Simulator(WorldsOnPostgres(tmp_path, postgres), choice, tell=tell)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from perdure.app.config.platforms import Hosts
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
@@ -23,16 +23,16 @@ from perdure.domain.journal.events import Attachment, NoticePosted, SenderTraits
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.people.access import ACCESS_ENDED
-from perdure.domain.people.menu import Menu, Offer
-from perdure.domain.prompt.prompt import Request
+from perdure.domain.people.menu import AgentOffer, Menu
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
-from perdure.ports.people.access import Caller
-from perdure.ports.people.places import Sending
+from perdure.ports.people.access import PlacedArrival
+from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
@@ -45,7 +45,7 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 
 CHAT = "scripted"
 CLUB = "club"
-MENU = Menu(agents={"main": Offer(has_memory=True, keep_tokens=10)})
+MENU = Menu(agents={"main": AgentOffer(has_memory=True, keep_tokens=10)})
 EVERYWHERE = Page(limit=100, with_unlisted=True)
 
 
@@ -58,7 +58,7 @@ class Held(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         async for event in super().run(request, work):
             self.has_begun.set()
             await self.go_on.wait()
@@ -88,14 +88,14 @@ class World:
             entropy=SeededEntropy(),
             media=folder / "media",
         )
-        self.parts: Parts
+        self.parts: NodeParts
         self.supervisor: Supervisor
 
-    def put_together(self) -> None:
+    def compose_node(self) -> None:
         seat = Seat(
             name="main", kind="s", agent=self.agent, tools=CountingTools(self.ran), has_memory=True
         )
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=self.store,
             roster=Roster({"main": seat}),
             clock=self.clock,
@@ -105,7 +105,7 @@ class World:
             sources={CHAT: self.platform},
             terms=self.hosts.terms,
         )
-        self.parts = put_together(around, self.supervisor.start, feed=Feed())
+        self.parts = compose_node(dependencies, self.supervisor.start, feed=Feed())
 
     async def rest(self) -> None:
         """Until nothing is left to do."""
@@ -152,7 +152,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     try:
         async with Supervisor() as supervisor:
             world.supervisor = supervisor
-            world.put_together()
+            world.compose_node()
             await world.store.nodes.join(name="sim")
             yield world
     finally:
@@ -234,7 +234,7 @@ class Paired(Person):
             text="let me in",
         )
         access = self.world.store.access
-        await access.ask(Caller(address=self.address, arrival=arrival), "ABCD2345")
+        await access.ask(PlacedArrival(address=self.address, arrival=arrival), "ABCD2345")
         self.pairing = (await access.approve("ABCD2345", by="root")).id
         await self.world.rest()
 
@@ -358,7 +358,7 @@ async def suspect(world: World, ada: Person) -> None:
 
 async def answered_the_question(world: World, ada: Person) -> None:
     world.limits = msgspec.structs.replace(world.limits, recovery=Policy(resume=Resume.ASK))
-    world.put_together()
+    world.compose_node()
     await interrupted(world, ada)
     assert (await ada.says("continue")).command == "continue"
 
@@ -588,7 +588,7 @@ async def test_a_group_has_titles_and_summaries_after_its_opener_is_gone(
 
 async def test_nobody_is_asked_about_what_may_not_go_on(world: World, ada: Person) -> None:
     world.limits = msgspec.structs.replace(world.limits, recovery=Policy(resume=Resume.ASK))
-    world.put_together()
+    world.compose_node()
     cut = await ada.says("hello")
     await claim_one(world.store)
     await world.store.nodes.leave()
@@ -614,7 +614,7 @@ async def test_what_an_operator_sends_goes_out_whoever_may_speak_there(
     await world.rest()
     world.hosts.replace({CHAT: AdapterSettings()})
     for who in (root, other):
-        sending = Sending(
+        sending = OutgoingMessage(
             to=f"{CHAT}:{CLUB}",
             text=f"news of {who.name}",
             external_id=who.name,

@@ -17,9 +17,9 @@ from perdure.domain.delivery import (
     REPLY,
     WITHDRAWN,
     Capabilities,
+    DeliveryStep,
     Pace,
     PartState,
-    Step,
     Streaming,
 )
 from perdure.domain.ids import PartId, TurnId
@@ -44,12 +44,12 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
-from perdure.domain.prompt.prompt import MediaBlock, Request, TextBlock
+from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, TextBlock
 from perdure.domain.turn.recovery import CONTINUE, Policy, Resume
-from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.domain.turn.turn import State
 from perdure.ports.platform.adapter import Sought
-from perdure.ports.turns.turns import Lease, Settled, Settlement
+from perdure.ports.turns.turns import Settled, Settlement, TurnLease
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.turns import turns
 from perdure.store.ports.turns import StoredTurns
@@ -96,9 +96,9 @@ NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE]  # one process canno
 CLOCKS = [Nemesis.SET_BACK, Nemesis.SET_ASTRAY, Nemesis.DIE_AND_SET_BACK]
 
 
-def in_paragraphs(request: Request) -> Sequence[AgentEvent]:
+def in_paragraphs(request: ModelRequest) -> Sequence[AgentEvent]:
     """An answer whose first piece holds a paragraph that nothing can change any more."""
-    return [Text("Well.\n\nNow then.\n\n"), *echo(request)]
+    return [AgentText("Well.\n\nNow then.\n\n"), *echo(request)]
 
 
 async def talk(life: Life) -> None:
@@ -449,12 +449,14 @@ def _not_as_said(world: World, record: SessionRecord) -> list[str]:
     """People see each answer whole and once, and no bubble beside it, unless one that nobody knows
     the fate of, which is shown as such."""
     gone = {
-        each.turn for each in record.parts if each.step == Step.DELETE or each.error == WITHDRAWN
+        each.turn
+        for each in record.parts
+        if each.step == DeliveryStep.DELETE or each.error == WITHDRAWN
     }
     found = []
     for turn in record.turns:
         own = [part for part in record.parts if part.turn == turn.id and part.turn not in gone]
-        parts = [part for part in own if part.step != Step.UPLOAD]
+        parts = [part for part in own if part.step != DeliveryStep.UPLOAD]
         said = [part.text for part in parts if _is_final(part)]
         keys = {part.id for part in parts if part.message.startswith(turn.id)}
         seen = [shown.text for shown in world.platform.visible if shown.key in keys]
@@ -551,7 +553,9 @@ def _never_given(world: World, record: SessionRecord) -> list[str]:
     not have."""
     done = {turn.id for turn in record.turns if turn.outcome == Outcome.DONE}
     given = [each for each in record.events if each.turn in done and _was_given(each)]
-    uploads = [part for part in record.parts if part.step == Step.UPLOAD and part.turn in done]
+    uploads = [
+        part for part in record.parts if part.step == DeliveryStep.UPLOAD and part.turn in done
+    ]
     sent = {file.key for file in world.platform.files}
     certain = {part.id for part in uploads if part.state != PartState.UNKNOWN}
     if len(uploads) != len(given) or not certain <= sent:
@@ -757,7 +761,7 @@ async def test_the_harness_catches_a_repeated_reply(simulator: Simulator) -> Non
         await simulator.strike(run)
 
 
-async def _settle_in_two(self: StoredTurns, lease: Lease, settlement: Settlement) -> Settled:
+async def _settle_in_two(self: StoredTurns, lease: TurnLease, settlement: Settlement) -> Settled:
     """The turn ends, and then its answer is put into the outbox."""
     driver, stamp = self._driver, self._mint.stamp(self._node)
     bare = msgspec.structs.replace(settlement, parts=(), files=())

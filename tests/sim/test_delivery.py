@@ -11,17 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import (
     HEARD,
     Capabilities,
+    DeliveryStep,
     Display,
     Pace,
     PartState,
     Rate,
-    Step,
     Streaming,
 )
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
@@ -29,9 +29,9 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.records import PartView
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.domain.outcomes import Busy, StopReason
-from perdure.domain.prompt.prompt import Request, ResultBlock
+from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.turn.endings import (
     CUT,
     CUT_AT_ONCE,
@@ -40,17 +40,17 @@ from perdure.domain.turn.endings import (
     SILENT_AT_LAST,
     STOPPED_MARK,
 )
-from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, Rule, ScriptedAgent, said
+from perdure.testkit.agent import AnswerRule, CountingTools, ScriptedAgent, said
 from perdure.testkit.platform import ScriptedPlatform
 from perdure.testkit.stores import Person, admitted
 from perdure.testkit.system import SeededEntropy
@@ -72,10 +72,10 @@ class SlowAgent(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         text = self._answer(said(request))
         for start in range(0, len(text), 40):
-            yield Text(text[start : start + 40])
+            yield AgentText(text[start : start + 40])
             await asyncio.sleep(self._pause_s)
             await self.go_on.wait()
         yield Stopped(reason=StopReason.STOP)
@@ -84,7 +84,7 @@ class SlowAgent(ScriptedAgent):
 class Gateway:
     """A whole engine with one platform, and someone who talks to it."""
 
-    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+    def __init__(self, store: Store, parts: NodeParts, person: PrincipalId) -> None:
         self.store = store
         self.parts = parts
         self.person = person
@@ -140,7 +140,7 @@ async def a_gateway(
     await store.open()
     try:
         async with Supervisor() as supervisor:
-            around = Surroundings(
+            dependencies = NodeDependencies(
                 store=store,
                 roster=Roster(
                     {"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}
@@ -151,7 +151,7 @@ async def a_gateway(
                 adapters={NAME: platform},
                 displays={NAME: display or Display()},
             )
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="sim")
             person = await admitted(store, "person")
             try:
@@ -263,7 +263,7 @@ LONG = "\n\n".join(
 async def test_a_long_answer_with_tables_arrives_whole(tmp_path: Path) -> None:
     assert len(LONG) > 7_000
     platform = ScriptedPlatform(
-        capabilities=Capabilities(takes_key=True, text_max=4096, unit=Unit.UTF16)
+        capabilities=Capabilities(takes_key=True, text_max=4096, unit=TextUnit.UTF16)
     )
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: LONG * 2, pause_s=0)) as gateway:
         parts = await gateway.delivered(await gateway.hears("go"))
@@ -290,7 +290,7 @@ async def test_an_answer_grows_in_one_bubble(tmp_path: Path) -> None:
     assert forms[-1] == ANSWER
     for earlier, later in pairwise(forms):
         assert later.startswith(earlier.rstrip())
-    assert [part.step for part in parts] == [Step.BUBBLE, Step.EDIT]
+    assert [part.step for part in parts] == [DeliveryStep.BUBBLE, DeliveryStep.EDIT]
 
 
 class SlowToShow(ScriptedPlatform):
@@ -376,14 +376,14 @@ async def test_a_stopped_answer_shows_all_that_is_kept(tmp_path: Path) -> None:
     assert platform.visible[-1].text == stopped.reply
 
 
-def tool_then(*events: AgentEvent, text: str = "") -> Rule:
+def tool_then(*events: AgentEvent, text: str = "") -> AnswerRule:
     """A tool is called first, after this text."""
 
-    def rule(request: Request) -> Sequence[AgentEvent]:
+    def rule(request: ModelRequest) -> Sequence[AgentEvent]:
         if any(isinstance(block, ResultBlock) for block in request.messages[-1].blocks):
             return events
-        before = [Text(text)] if text else []
-        call = Call(id="c", name="look", arguments="{}")
+        before = [AgentText(text)] if text else []
+        call = AgentCall(id="c", name="look", arguments="{}")
         return [*before, call, Stopped(reason=StopReason.TOOL_CALLS)]
 
     return rule
@@ -392,22 +392,24 @@ def tool_then(*events: AgentEvent, text: str = "") -> Rule:
 DONE = Stopped(reason=StopReason.STOP)
 LENGTH = Stopped(reason=StopReason.LENGTH)
 FILTER = Stopped(reason=StopReason.CONTENT_FILTER)
-NOT_WHOLE: dict[str, tuple[Rule, str]] = {
+NOT_WHOLE: dict[str, tuple[AnswerRule, str]] = {
     "silence": (lambda _: [DONE], SILENT),
     "silence after a tool": (tool_then(DONE), SILENT),
     "silence after words and a tool": (
         tool_then(DONE, text="One moment."),
         f"One moment.\n\n{SILENT_AT_LAST}",
     ),
-    "an answer after a tool": (tool_then(Text("Blue."), DONE), "Blue."),
-    "a cut answer": (lambda _: [Text("Half"), LENGTH], f"Half\n\n{CUT}"),
+    "an answer after a tool": (tool_then(AgentText("Blue."), DONE), "Blue."),
+    "a cut answer": (lambda _: [AgentText("Half"), LENGTH], f"Half\n\n{CUT}"),
     "a cut thought": (lambda _: [LENGTH], CUT_AT_ONCE),
-    "a filtered answer": (lambda _: [Text("Half"), FILTER], f"Half\n\n{FILTERED}"),
+    "a filtered answer": (lambda _: [AgentText("Half"), FILTER], f"Half\n\n{FILTERED}"),
 }
 
 
 @pytest.mark.parametrize(("rule", "told"), NOT_WHOLE.values(), ids=NOT_WHOLE)
-async def test_an_answer_that_is_not_whole_looks_so(tmp_path: Path, rule: Rule, told: str) -> None:
+async def test_an_answer_that_is_not_whole_looks_so(
+    tmp_path: Path, rule: AnswerRule, told: str
+) -> None:
     platform = ScriptedPlatform(capabilities=GROWING)
     async with a_gateway(tmp_path, platform, ScriptedAgent(rule)) as gateway:
         await gateway.delivered(await gateway.hears("go"))
@@ -417,7 +419,7 @@ async def test_an_answer_that_is_not_whole_looks_so(tmp_path: Path, rule: Rule, 
 
 async def test_a_cut_answer_from_the_background_looks_so_and_goes_on(tmp_path: Path) -> None:
     platform = ScriptedPlatform(capabilities=GROWING)
-    agent = ScriptedAgent(lambda _: [Text("Half"), LENGTH])
+    agent = ScriptedAgent(lambda _: [AgentText("Half"), LENGTH])
     async with a_gateway(tmp_path, platform, agent) as gateway:
         await gateway.hears("/background dig")
 
@@ -452,7 +454,7 @@ async def test_where_nothing_can_be_changed_an_answer_comes_piece_by_piece(tmp_p
 
     assert [shown.text for shown in platform.visible] == PIECES
     assert platform.edits == platform.shown, "nothing was changed"
-    assert {part.step for part in parts} == {Step.POST}
+    assert {part.step for part in parts} == {DeliveryStep.POST}
 
 
 async def test_a_block_that_is_too_long_goes_ahead_in_pieces(tmp_path: Path) -> None:
@@ -547,7 +549,7 @@ async def test_a_draft_leaves_nothing_behind(tmp_path: Path) -> None:
 
     assert len(platform.drafts) > 1
     assert len({draft.key for draft in platform.drafts}) == 1
-    assert [part.step for part in parts] == [Step.POST]
+    assert [part.step for part in parts] == [DeliveryStep.POST]
     assert [shown.text for shown in platform.visible] == [ANSWER]
 
 
@@ -682,7 +684,7 @@ async def test_a_slow_place_holds_up_nobody_else(tmp_path: Path) -> None:
 
 
 async def test_people_are_told_how_it_ended(tmp_path: Path) -> None:
-    def fails(_: Request) -> Sequence[AgentEvent]:
+    def fails(_: ModelRequest) -> Sequence[AgentEvent]:
         return [Stopped(reason=StopReason.PROVIDER_ERROR, detail="10.0.0.7 is down")]
 
     platform = ScriptedPlatform()

@@ -18,26 +18,26 @@ import pytest
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import running_node
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
-from perdure.domain.delivery import Capabilities, Display, Pace, PartState, Step, Streaming
+from perdure.domain.delivery import Capabilities, DeliveryStep, Display, Pace, PartState, Streaming
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId, PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AssistantSaid, NoticePosted
 from perdure.domain.journal.records import PartView
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Asked, StopReason
-from perdure.domain.prompt.prompt import Request
+from perdure.domain.outcomes import NodeRequest, StopReason
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.endings import STOPPED_MARK
 from perdure.domain.turn.recovery import Policy
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.delivery import outbox, surfaces
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.delivery.outbox import Part
 from perdure.ports.platform.adapter import Effect, Post, Preview, Receipt, Sought
@@ -83,10 +83,10 @@ class Talker(ScriptedAgent):
         self.go_on.set()
         self.said = 0
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         for start in range(0, len(self._text), self._piece):
-            yield Text(self._text[start : start + self._piece])
+            yield AgentText(self._text[start : start + self._piece])
             self.said = start + self._piece
             await asyncio.sleep(self._pause_s)
             await self.go_on.wait()
@@ -110,7 +110,7 @@ def written(text: str, person: PrincipalId, name: str, address: Address = ROOM) 
 class Node:
     """One process that people talk to."""
 
-    def __init__(self, store: Store, parts: Parts, person: PrincipalId) -> None:
+    def __init__(self, store: Store, parts: NodeParts, person: PrincipalId) -> None:
         self.store = store
         self.parts = parts
         self._person = person
@@ -178,11 +178,11 @@ async def opened(driver: Driver, folder: Path) -> AsyncIterator[Store]:
         await store.close()
 
 
-def around(
+def dependencies(
     store: Store, agent: ScriptedAgent, *platforms: ScriptedPlatform, is_shared: bool = False
-) -> Surroundings:
+) -> NodeDependencies:
     seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
-    return Surroundings(
+    return NodeDependencies(
         store=store,
         roster=Roster({"main": seat}),
         clock=SystemClock(),
@@ -199,8 +199,8 @@ async def a_node(
 ) -> AsyncIterator[Node]:
     is_shared = isinstance(driver, PostgresDriver)
     async with opened(driver, folder) as store, Supervisor() as supervisor:
-        made = around(store, agent, *platforms, is_shared=is_shared)
-        parts = put_together(made, supervisor.start, feed=Feed())
+        made = dependencies(store, agent, *platforms, is_shared=is_shared)
+        parts = compose_node(made, supervisor.start, feed=Feed())
         await parts.gateway.begin(name="sim")
         person = await admitted(store, "person")
         try:
@@ -406,7 +406,7 @@ class SlowToSend(ScriptedReceiver):
 async def test_platforms_are_closed_after_the_last_call_has_ended(tmp_path: Path) -> None:
     platform = SlowToSend()
     async with opened(on_disk(tmp_path), tmp_path) as store:
-        made = around(store, Talker())
+        made = dependencies(store, Talker())
         made = msgspec.structs.replace(made, platforms={NAME: platform})
         person = await admitted(store, "person")
         async with running_node(made, Config()) as running:
@@ -425,7 +425,7 @@ async def test_what_is_said_about_a_running_turn_is_shown_at_once(tmp_path: Path
     async with a_node(on_disk(tmp_path), tmp_path, agent, platform) as node:
         accepted = await node.hears("go")
         await until_so(lambda: bool(platform.shown), "the bubble")
-        told = await node.store.nodes.announce(Policy(), Drain(asked=Asked.RESTART))
+        told = await node.store.nodes.announce(Policy(), Drain(asked=NodeRequest.RESTART))
         notice = told[0].event
         assert isinstance(notice, NoticePosted)
         node.parts.wakes.publish(Topic.OUTBOX)
@@ -546,7 +546,7 @@ async def test_a_stop_by_another_node_leaves_all_that_is_kept(
         agent.go_on.set()
         await shows_all(node, accepted, platform)
         steps = [part.step for part in await node.parts_of(accepted) if part.turn == accepted.turn]
-    assert steps == [Step.BUBBLE, Step.EDIT]
+    assert steps == [DeliveryStep.BUBBLE, DeliveryStep.EDIT]
 
 
 class Hangs(ScriptedPlatform):
@@ -592,7 +592,7 @@ async def test_the_last_sending_keeps_its_time(
     monkeypatch.setattr(outbox, "LAST_TAKE", 2)
     platform = TakesTime(capabilities=PLAIN)
     async with opened(on_disk(tmp_path), tmp_path) as store, Supervisor() as supervisor:
-        parts = put_together(around(store, Talker(), platform), supervisor.start, feed=Feed())
+        parts = compose_node(dependencies(store, Talker(), platform), supervisor.start, feed=Feed())
         await store.nodes.join(name="sim")
         person = await admitted(store, "person")
         for number in range(60):

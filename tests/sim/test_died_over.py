@@ -7,7 +7,7 @@ import pytest
 
 from perdure.domain.people.access import Terms
 from perdure.engine.foundation.wakes import Bus
-from perdure.engine.inbound.inlet import CARE_S, TRIES_MAX, Care, Inlet
+from perdure.engine.inbound.inlet import CARE_S, TRIES_MAX, AccountInlet, Care
 from perdure.engine.people.quotas import RequestGate
 from perdure.ports.records.history import Page
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -24,7 +24,7 @@ class Life:
         self.clock = clock
         self._folder, self._entropy = folder, entropy
 
-    async def begin(self) -> Inlet:
+    async def begin(self) -> AccountInlet:
         driver = SqliteDriver(self._folder / "perdure.db", synchronous="OFF")
         store = self.store = Store(
             driver, clock=self.clock, entropy=self._entropy, media=self._folder
@@ -32,7 +32,7 @@ class Life:
         await store.open()
         self.is_after_death = await store.nodes.join(name="sim")
         care = Care(store.handling, self.clock, is_after_death=self.is_after_death)
-        return Inlet(
+        return AccountInlet(
             "scripted",
             terms=Terms,
             door=None,  # type: ignore[arg-type]

@@ -10,23 +10,23 @@ from typing import TypeVar
 import pytest
 
 from perdure.app.config.loading import Config
-from perdure.app.life.node import Running, running_node
-from perdure.app.wiring.assembly import Surroundings
+from perdure.app.life.node import RunningNode, running_node
+from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient
 from perdure.domain.ids import TurnId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.prompt.prompt import Request
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.node import ending
 from perdure.engine.node import life as gateway
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.ports.platform.adapter import Adapter, Effect, Receipt
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.turns import Lease, Settled, Settlement
+from perdure.ports.turns.turns import Settled, Settlement, TurnLease
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import MakeOp
 from perdure.store.store import Store
@@ -83,7 +83,7 @@ class HeldAgent(ScriptedAgent):
         super().__init__()
         self._gate = gate
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         async with aclosing(super().run(request, work)) as events:
             yield await anext(events)
             await self._gate()
@@ -107,7 +107,7 @@ class Life:
     """One node on the folder's database, and somebody who talks to it."""
 
     def __init__(
-        self, store: Store, driver: FaultyDriver, running: Running, gate: Gate, *, adapter: str
+        self, store: Store, driver: FaultyDriver, running: RunningNode, gate: Gate, *, adapter: str
     ) -> None:
         self._adapter = adapter
         self.store = store
@@ -142,7 +142,7 @@ async def life(
     gate = Gate()
     agent = HeldAgent(gate)
     seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster({"main": seat}),
         clock=clock,
@@ -151,7 +151,10 @@ async def life(
         adapters={} if platform is None else {PLATFORM: platform},
     )
     try:
-        async with asyncio.timeout(drain_s + BUSY_S), running_node(around, Config()) as running:
+        async with (
+            asyncio.timeout(drain_s + BUSY_S),
+            running_node(dependencies, Config()) as running,
+        ):
             adapter = "http" if platform is None else PLATFORM
             yield Life(store, driver, running, gate, adapter=adapter)
     finally:
@@ -186,7 +189,7 @@ async def test_an_answer_that_cannot_be_stored_holds_up_no_end(
     """Whoever is cancelled while it settles a turn waits for that, but not for ever."""
     settling = asyncio.Event()
 
-    async def settle(lease: Lease, settlement: Settlement) -> Settled:
+    async def settle(lease: TurnLease, settlement: Settlement) -> Settled:
         settling.set()
         if fault == "hangs":
             await asyncio.Event().wait()

@@ -34,15 +34,15 @@ from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import (
-    Message,
-    Request,
+    ModelRequest,
+    PromptMessage,
     Role,
     TextBlock,
     assert_valid,
     messages_of,
     weave,
 )
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.ports.turns.turns import Settlement
 from perdure.ports.turns.wakes import Topic
 from perdure.testkit.agent import ScriptedAgent
@@ -50,7 +50,7 @@ from perdure.testkit.crash import (
     Fuse,
     Nemesis,
 )
-from perdure.testkit.node import Ports
+from perdure.testkit.node import StorePorts
 from perdure.testkit.stores import claim_one, only, reply_id
 from perdure.testkit.striking import Run, Simulator
 from perdure.testkit.world import Act, Life, Setup, World, until
@@ -76,14 +76,18 @@ ANSWERS = {TurnKind.TITLE: "The sea", TurnKind.SUMMARY: "They spoke of the sea."
 def model(world: World, script: Script) -> ScriptedAgent:
     """Answers by the scenario's script, and judges every request as a strict provider would."""
 
-    def rule(request: Request) -> Sequence[AgentEvent]:
+    def rule(request: ModelRequest) -> Sequence[AgentEvent]:
         answer = {**ANSWERS, **script.answers}.get(request.purpose, "Done.")
         if answer is None:
             broken_off = Stopped(reason=StopReason.AGENT_ERROR, detail="the model broke")
-            return [Text("Well"), broken_off]
-        return [Text(answer[:4] or " "), Text(answer[4:]), Stopped(reason=StopReason.STOP)]
+            return [AgentText("Well"), broken_off]
+        return [
+            AgentText(answer[:4] or " "),
+            AgentText(answer[4:]),
+            Stopped(reason=StopReason.STOP),
+        ]
 
-    def holds(request: Request) -> bool:
+    def holds(request: ModelRequest) -> bool:
         is_long = request.purpose or newest(request).startswith("long ")
         return bool(is_long) and request.purpose == script.held
 
@@ -91,7 +95,7 @@ def model(world: World, script: Script) -> ScriptedAgent:
     return ScriptedAgent(rule)
 
 
-def flaws(request: Request) -> list[str]:
+def flaws(request: ModelRequest) -> list[str]:
     encoded = b"[" + b",".join(request.history) + b"]"
     roles = [each["role"] for each in msgspec.json.decode(encoded, type=list[dict[str, Any]])]
     roles += [message.role for message in request.messages]
@@ -101,7 +105,7 @@ def flaws(request: Request) -> list[str]:
     return []
 
 
-def newest(request: Request) -> str:
+def newest(request: ModelRequest) -> str:
     """What the person has said last, as the model reads it."""
     asked = [message for message in request.messages if message.role is Role.USER]
     texts = [b.text for message in asked for b in message.blocks if isinstance(b, TextBlock)]
@@ -472,14 +476,14 @@ async def a_world(simulator: Simulator, scenario: Scenario) -> World:
     return world
 
 
-async def unreadable(store: Ports, record: SessionRecord) -> list[str]:
+async def unreadable(store: StorePorts, record: SessionRecord) -> list[str]:
     """The next request is one that strict providers take, with the summaries and without."""
     if record.head is None or opening(record).kind:
         return []
     found = []
     for read in (store.conversations.window, store.conversations.chain):
         turns = await read(record.head, limit=1000)
-        something = Message(role=Role.USER, blocks=(TextBlock("next"),))
+        something = PromptMessage(role=Role.USER, blocks=(TextBlock("next"),))
         told = [message for events in turns for message in messages_of(events)]
         final, last = weave(None, [*told, something])
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
@@ -28,12 +28,12 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt.prompt import MediaBlock, Request
-from perdure.domain.turn.stream import AgentEvent, File, Stopped, Text
+from perdure.domain.prompt.prompt import MediaBlock, ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentFile, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.fetching import ATTEMPTS_MAX, UNREACHABLE_S
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.media import FOR_SENDER, UNREACHABLE
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -67,13 +67,13 @@ class MoodyPlatform(ScriptedPlatform):
         yield self.held[reference][2:]
 
 
-def gives_files(request: Request) -> Sequence[AgentEvent]:
+def gives_files(request: ModelRequest) -> Sequence[AgentEvent]:
     return [
-        Text("Here "),
-        File(name="plan.txt", mime="text/plain", data=b"the plan"),
-        Text("and "),
-        Text("more."),
-        File(name="large.bin", mime="", data=bytes(2_000)),
+        AgentText("Here "),
+        AgentFile(name="plan.txt", mime="text/plain", data=b"the plan"),
+        AgentText("and "),
+        AgentText("more."),
+        AgentFile(name="large.bin", mime="", data=bytes(2_000)),
         Stopped(reason=StopReason.STOP),
     ]
 
@@ -98,13 +98,13 @@ class Place:
             entropy=SeededEntropy(),
             media=folder / "media",
         )
-        self.parts: Parts
+        self.parts: NodeParts
         self._updates = 0
 
     async def begin(self, supervisor: Supervisor) -> None:
         await self.store.open()
-        self.parts = put_together(
-            Surroundings(
+        self.parts = compose_node(
+            NodeDependencies(
                 store=self.store,
                 roster=self.roster,
                 clock=self.clock,
@@ -375,7 +375,7 @@ async def test_files_that_an_agent_gives_stand_where_they_came(place: Place) -> 
     ]
     (sent,) = place.platform.files
     assert (sent.name, sent.mime, sent.data) == ("plan.txt", "text/plain", b"the plan")
-    place.agent._rule = lambda request: [Text("yes"), Stopped(reason=StopReason.STOP)]
+    place.agent._rule = lambda request: [AgentText("yes"), Stopped(reason=StopReason.STOP)]
     await place.say("do you remember?")
     await place.rest()
     history = b"".join(place.agent.requests[-1].history).decode() + repr(
@@ -386,7 +386,7 @@ async def test_files_that_an_agent_gives_stand_where_they_came(place: Place) -> 
 
 async def test_a_file_where_none_can_be_sent_is_named(place: Place) -> None:
     place.agent._rule = lambda request: [
-        File(name="plan.txt", mime="text/plain", data=b"the plan"),
+        AgentFile(name="plan.txt", mime="text/plain", data=b"the plan"),
         Stopped(reason=StopReason.STOP),
     ]
     await place.say("plan something")

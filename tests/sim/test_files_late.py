@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.ids import SessionId
@@ -23,13 +23,13 @@ from perdure.domain.journal.events import (
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.prompt.prompt import MediaBlock
-from perdure.domain.reading.texts import Reading
+from perdure.domain.reading.texts import FileReading
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.fetching import READ_MOST, TAKE_MAX, TAKE_MOST
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
-from perdure.ports.records.media import Source
+from perdure.ports.records.media import FileSource
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -71,7 +71,7 @@ class HangingReader:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def read(self, source: Source) -> Reading:
+    async def read(self, source: FileSource) -> FileReading:
         self.asked += 1
         await asyncio.Event().wait()
         raise AssertionError("nobody ends this")
@@ -87,7 +87,7 @@ class Place:
         self.agent = ScriptedAgent()
         self.reader: HangingReader | None = None
         self.store: Store
-        self.parts: Parts
+        self.parts: NodeParts
         self._updates = 0
 
     @asynccontextmanager
@@ -101,7 +101,7 @@ class Place:
         )
         await self.store.open()
         seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=self.store,
             roster=Roster({"main": seat}),
             clock=self.clock,
@@ -111,9 +111,9 @@ class Place:
             sources={"scripted": self.platform},
         )
         if self.reader is not None:
-            around = msgspec.structs.replace(around, reader=self.reader)
+            dependencies = msgspec.structs.replace(dependencies, reader=self.reader)
         async with Supervisor() as supervisor:
-            self.parts = put_together(around, supervisor.start, feed=Feed())
+            self.parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await self.store.nodes.join(name="test")
             pump = supervisor.start(self.parts.fetching.run(), name="fetch pump")
             try:
@@ -237,10 +237,10 @@ async def test_one_person_whose_files_hang_holds_up_nobody_else(tmp_path: Path) 
 class ReaderOfBombs(HangingReader):
     """Never ends with what is called a bomb."""
 
-    async def read(self, source: Source) -> Reading:
+    async def read(self, source: FileSource) -> FileReading:
         if source.name.startswith("bomb"):
             return await super().read(source)
-        return Reading(text="read")
+        return FileReading(text="read")
 
 
 async def test_one_person_whose_files_take_long_to_read_holds_up_nobody_else(

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from perdure.app.config.loading import parse
 from perdure.app.life.node import running_node
-from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient
@@ -23,11 +23,11 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import OutcomeNews, StateNews
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Report
 from perdure.ports.turns.agent import Work
@@ -37,7 +37,7 @@ from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.system import SeededEntropy, VirtualClock
 from perdure.testkit.watching import one_by_one
 from perdure.web import access as access_module
-from perdure.web.access import Access
+from perdure.web.access import TokenCheck
 from perdure.web.http.callers import Callers
 from perdure.web.ops.tally import Tally
 from perdure.web.server import application
@@ -80,11 +80,11 @@ class Listener(ScriptedAgent):
         super().__init__()
         self.open = 0
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         try:
-            yield Text(f"heard: {said(request)}")
+            yield AgentText(f"heard: {said(request)}")
             if HANG in said(request):
                 await asyncio.Event().wait()
             yield Stopped(reason=StopReason.STOP)
@@ -147,7 +147,7 @@ async def a_site(folder: Path) -> AsyncIterator[Site]:
     for name, role in (("ada", "member"), ("bob", "member"), ("olga", "operator")):
         person = await store.principals.ensure(name, role=role)
         await store.principals.grant(person.id, f"token-of-{name}")
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster({"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}),
         clock=clock,
@@ -156,7 +156,7 @@ async def a_site(folder: Path) -> AsyncIterator[Site]:
     )
     try:
         async with (
-            running_node(around, parse(b"", folder / "perdure.toml", {})) as running,
+            running_node(dependencies, parse(b"", folder / "perdure.toml", {})) as running,
             TestClient(TestServer(application(running.services, running.tally))) as client,
         ):
             yield Site(client, running.services, agent)
@@ -274,7 +274,9 @@ async def test_nobody_without_a_token_gets_anywhere(site: Site) -> None:
 async def test_a_token_that_another_process_revoked_opens_nothing_for_long(site: Site) -> None:
     clock = VirtualClock()
     services = site.services
-    access = Access(services.principals, services.condition, clock, Callers(), gate=services.gate)
+    access = TokenCheck(
+        services.principals, services.condition, clock, Callers(), gate=services.gate
+    )
     assert await access._look_up("token-of-bob", path="/api/status") is not None
     (bobs,) = [each for each in await site.services.principals.tokens() if each.principal == "bob"]
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Attachment
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.prompt.prompt import Request
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -74,7 +74,7 @@ class Process:
         self.store.nodes = self.nodes  # type: ignore[assignment]
         tools = CountingTools(self.ran)
         seat = Seat(name="main", kind="s", agent=self.agent, tools=tools)
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=self.store,
             roster=Roster({"main": seat}),
             clock=self.clock,
@@ -83,9 +83,9 @@ class Process:
             adapters={"scripted": ScriptedPlatform(clock=self.clock)},
             sources={"scripted": self.source},
         )
-        self.parts: Parts = put_together(around, supervisor.start, feed=Feed())
+        self.parts: NodeParts = compose_node(dependencies, supervisor.start, feed=Feed())
 
-    def _answer(self, request: Request) -> Sequence[AgentEvent]:
+    def _answer(self, request: ModelRequest) -> Sequence[AgentEvent]:
         self.on_call()
         return echo(request)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.ids import PrincipalId, TurnId
@@ -18,11 +18,11 @@ from perdure.domain.journal.events import AttemptInterrupted, NoticePosted, Turn
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
-from perdure.domain.prompt.prompt import Request
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -49,7 +49,7 @@ class AwayAgent(ScriptedAgent):
         super().__init__()
         self.is_away = is_away
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         if self.is_away:
             self.requests.append(request)
             yield AWAY
@@ -60,7 +60,7 @@ class AwayAgent(ScriptedAgent):
 
 class Node:
     def __init__(
-        self, store: Store, parts: Parts, person: PrincipalId, clock: VirtualClock
+        self, store: Store, parts: NodeParts, person: PrincipalId, clock: VirtualClock
     ) -> None:
         self.store = store
         self.parts = parts
@@ -134,7 +134,7 @@ async def a_node(
     driver = SqliteDriver(folder / "p.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=SeededEntropy(), media=folder / "media")
     await store.open()
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster(seats),
         clock=clock,
@@ -144,7 +144,7 @@ async def a_node(
     )
     try:
         async with Supervisor() as supervisor:
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="sim")
             try:
                 yield Node(store, parts, await admitted(store, "person"), clock)

@@ -39,17 +39,17 @@ from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import (
-    Block,
-    Message,
+    ModelRequest,
     Note,
-    Request,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
 )
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Policy, Resume, told_by
-from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.turns import Settlement
 from perdure.testkit.agent import ScriptedAgent
@@ -80,7 +80,7 @@ def order_of(errand: TurnKind) -> Note | None:
 ORDERS: Final = [order for errand in TurnKind if (order := order_of(errand))]
 
 
-def recovery_notes(blocks: Sequence[Block]) -> list[Note]:
+def recovery_notes(blocks: Sequence[PromptBlock]) -> list[Note]:
     return [block for block in blocks if isinstance(block, Note) and block not in ORDERS]
 
 
@@ -91,58 +91,58 @@ class Reader(ScriptedAgent):
         super().__init__(self._answer)
         self._world = world
         self._cut = cut
-        self._encoded: list[Message] = []
+        self._encoded: list[PromptMessage] = []
         self.is_cutting = False
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         self._encoded.append(message)
         return str(len(self._encoded) - 1).encode()
 
-    def whole(self, request: Request) -> list[Message]:
+    def whole(self, request: ModelRequest) -> list[PromptMessage]:
         numbers = b",".join(request.history).decode().split(",") if request.history else []
         return [*(self._encoded[int(number)] for number in numbers), *request.messages]
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         """The first words are durable before the next come, so that a death can leave them."""
         is_first = True
         async for event in super().run(request, work):
             shown = sum(map(len, self._world.shown.values()))
             yield event
-            if is_first and isinstance(event, Text):
+            if is_first and isinstance(event, AgentText):
                 await until(partial(self._has_shown_more, shown))
             is_first = False
 
     def _has_shown_more(self, than: int) -> bool:
         return sum(map(len, self._world.shown.values())) > than
 
-    def _answer(self, request: Request) -> Sequence[AgentEvent]:
+    def _answer(self, request: ModelRequest) -> Sequence[AgentEvent]:
         has_result = bool(own_results(request))
         is_here = has_result == (self._cut == "after a tool")
         if self.is_cutting and not request.purpose and is_here:
             self._world.gate.close()
         wants = tool_of(request)
         if wants and not has_result:
-            call = Call(id="given-by-provider", name=wants, arguments="{}")
-            return [Text("Let me see. "), call, Stopped(reason=StopReason.TOOL_CALLS)]
+            call = AgentCall(id="given-by-provider", name=wants, arguments="{}")
+            return [AgentText("Let me see. "), call, Stopped(reason=StopReason.TOOL_CALLS)]
         answer = self._words(request)
         half = len(answer) // 2
-        return [Text(answer[:half]), Text(answer[half:]), Stopped(reason=StopReason.STOP)]
+        return [AgentText(answer[:half]), AgentText(answer[half:]), Stopped(reason=StopReason.STOP)]
 
-    def _words(self, request: Request) -> str:
+    def _words(self, request: ModelRequest) -> str:
         if not request.purpose:
             return f"Yes: {newest(request)}."
         told = recovery_notes([b for m in self.whole(request) for b in m.blocks])
         return " ".join([ANSWERS[TurnKind(request.purpose)], *(note.text for note in told)])
 
 
-def newest(request: Request) -> str:
+def newest(request: ModelRequest) -> str:
     """What the person has said last, as the model reads it."""
     texts = [b.text for m in request.messages if m.role is Role.USER for b in m.blocks
              if isinstance(b, TextBlock)]  # fmt: skip
     return texts[-1] if texts else ""
 
 
-def own_results(request: Request) -> list[Block]:
+def own_results(request: ModelRequest) -> list[PromptBlock]:
     """The tool results behind what the model was last asked. A model that obeys what it reads last
     has none when an order is the last it reads."""
     blocks = [block for message in request.messages for block in message.blocks]
@@ -154,7 +154,7 @@ def own_results(request: Request) -> list[Block]:
     return [block for block in blocks[max(asked, default=0) :] if isinstance(block, ResultBlock)]
 
 
-def tool_of(request: Request) -> str:
+def tool_of(request: ModelRequest) -> str:
     if request.purpose:
         return TOOLS.get(TurnKind(request.purpose), "")
     words = newest(request).split()
@@ -257,7 +257,8 @@ def refused(agent: Reader) -> list[str]:
             dialect = DIALECTS[api]
             prefix = b",".join(dialect.encode(message) for message in messages[:kept])
             body = dialect.body(
-                Request(instructions="", prefix=prefix, messages=tuple(messages[kept:])), SETTINGS
+                ModelRequest(instructions="", prefix=prefix, messages=tuple(messages[kept:])),
+                SETTINGS,
             )
             found += judge(msgspec.json.decode(b"".join(body)))
     return found

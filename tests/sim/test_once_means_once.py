@@ -3,21 +3,21 @@
 from functools import partial
 from pathlib import Path
 
-from perdure.app.wiring.assembly import Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Ending, StopReason
-from perdure.domain.prompt.prompt import Request, ResultBlock
+from perdure.domain.outcomes import CallEnding, StopReason
+from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.turn.recovery import Policy
-from perdure.domain.turn.stream import AgentEvent, Call, Stopped, Text
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
@@ -29,21 +29,21 @@ LIVES = 20
 
 
 class DeadlyTools(CountingTools):
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         self.ran.append(call.id)
         raise SimulatedCrash
 
 
-def stubborn(request: Request) -> list[AgentEvent]:
+def stubborn(request: ModelRequest) -> list[AgentEvent]:
     """Asks for the same call until it has been told twice that nobody knows what it did."""
     results = [b for m in request.messages for b in m.blocks if isinstance(b, ResultBlock)]
     if len(results) < 2:
         arguments = '{"to": "ada", "amount": 5}' if results else '{"amount":5,"to":"ada"}'
         return [
-            Call(id="given", name="pay", arguments=arguments),
+            AgentCall(id="given", name="pay", arguments=arguments),
             Stopped(reason=StopReason.TOOL_CALLS),
         ]
-    return [Text("I do not know whether it was paid."), Stopped(reason=StopReason.STOP)]
+    return [AgentText("I do not know whether it was paid."), Stopped(reason=StopReason.STOP)]
 
 
 async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
         await store.open()
         try:
             async with Supervisor() as supervisor:
-                around = Surroundings(
+                dependencies = NodeDependencies(
                     store=store,
                     roster=Roster({"main": seat}),
                     clock=clock,
                     entropy=entropy,
                     limits=Limits(recovery=Policy(attempts_max=LIVES)),
                 )
-                parts = put_together(around, supervisor.start, feed=Feed())
+                parts = compose_node(dependencies, supervisor.start, feed=Feed())
                 await store.nodes.join(name="sim")
                 while await parts.reaper.step():
                     pass
@@ -90,6 +90,6 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
     await store.close()
     endings = [r.event.ending for r in record.events if isinstance(r.event, ToolFinished)]
     assert len(ran) == 1
-    assert endings == [Ending.UNKNOWN, Ending.UNKNOWN]
+    assert endings == [CallEnding.UNKNOWN, CallEnding.UNKNOWN]
     assert [turn.outcome for turn in record.turns] == ["done"]
     assert violations(record) == []

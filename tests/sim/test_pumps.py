@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
@@ -18,21 +18,21 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AssistantSaid, AttemptInterrupted
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption, StopReason
-from perdure.domain.people.sharing import Shares
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.people.sharing import FairShares
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.delivery.reconciling import LATE_S
-from perdure.engine.foundation.pulse import Pulse
+from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
 from perdure.engine.turns.ledger import Ledger
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.scribe import Flusher, Scribe
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
 from perdure.ports.records.history import Conversations
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.turns import Claimed, Lease, Piece, Turns
+from perdure.ports.turns.turns import Claimed, TextPiece, TurnLease, Turns
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.outbox import StoredOutbox
@@ -55,12 +55,12 @@ class Patient(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.open = self.most = 0
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         self.most = max(self.most, self.open)
         try:
-            yield Text("Well, ")
+            yield AgentText("Well, ")
             await self.go_on.wait()
             yield Stopped(reason=StopReason.STOP)
         finally:
@@ -80,7 +80,9 @@ class Counting(ScriptedPlatform):
 
 
 class Node:
-    def __init__(self, store: Store, parts: Parts, clock: VirtualClock, who: PrincipalId) -> None:
+    def __init__(
+        self, store: Store, parts: NodeParts, clock: VirtualClock, who: PrincipalId
+    ) -> None:
         self.store = store
         self.parts = parts
         self.clock = clock
@@ -136,7 +138,7 @@ async def a_node(
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     seat = Seat(name="main", kind="s", agent=agent or ScriptedAgent(), tools=CountingTools([]))
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster({"main": seat}),
         clock=clock,
@@ -146,7 +148,7 @@ async def a_node(
     )
     try:
         async with Supervisor() as supervisor:
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             if is_running:
                 await parts.gateway.begin(name="sim")
             else:
@@ -187,12 +189,12 @@ class InTurn(Patient):
         self.ended: set[str] = set()
         self.asked: list[str] = []
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         text = said(request)
         self.asked.append(text)
         self.open += 1
         try:
-            yield Text("Well, ")
+            yield AgentText("Well, ")
             while text not in self.ended:
                 await asyncio.sleep(0.002)
             yield Stopped(reason=StopReason.STOP)
@@ -233,7 +235,7 @@ async def test_a_turn_whose_claim_was_not_heard_of_is_answered(
         await until(lambda: agent.open == 1)
         claim, lost = node.store.turns.claim, list[Claimed]()
 
-        async def loses_an_answer(*, limit: int, shares: Shares) -> list[Claimed]:
+        async def loses_an_answer(*, limit: int, shares: FairShares) -> list[Claimed]:
             claimed = await claim(limit=limit, shares=shares)
             if claimed and not lost:
                 lost.extend(claimed)
@@ -448,7 +450,7 @@ class SlowDisk:
         self.begun = 0
         self.stored: list[str] = []
 
-    async def flush(self, pieces: Sequence[Piece], *, beats: bool) -> list[Lease]:
+    async def flush(self, pieces: Sequence[TextPiece], *, beats: bool) -> list[TurnLease]:
         self.begun += 1
         await self.go_on.wait()
         self.stored += [piece.text for piece in pieces]
@@ -461,23 +463,25 @@ class Carried:
     def __init__(self) -> None:
         self.beats: list[bool] = []
 
-    async def flush(self, pieces: Sequence[Piece], *, beats: bool) -> list[Lease]:
+    async def flush(self, pieces: Sequence[TextPiece], *, beats: bool) -> list[TurnLease]:
         self.beats.append(beats)
         return []
 
 
 async def test_text_is_a_heartbeat_once_the_next_one_is_near() -> None:
     clock = VirtualClock(is_eager=True)
-    disk, pulse = Carried(), Pulse(clock)
-    lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+    disk, heartbeat = Carried(), Heartbeat(clock)
+    lease = TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
     async with Supervisor() as supervisor:
-        flusher = Flusher(cast("Turns", disk), clock=clock, start=supervisor.start, pulse=pulse)
+        flusher = Flusher(
+            cast("Turns", disk), clock=clock, start=supervisor.start, heartbeat=heartbeat
+        )
         for number, passed_s in enumerate((0.24, 0.24, 0.24, 0.24, 0.24, 30)):
             clock.advance(passed_s)
             await flusher.flush(
-                Piece(lease=lease, message=MessageId("msg_1"), start=number, text="x")
+                TextPiece(lease=lease, message=MessageId("msg_1"), start=number, text="x")
             )
-            assert pulse.left_s > 0, "nobody else needs to say that we live"
+            assert heartbeat.left_s > 0, "nobody else needs to say that we live"
 
     assert disk.beats == [False, True, False, True, False, True]
 
@@ -487,7 +491,7 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
     clock, disk = VirtualClock(is_eager=True), SlowDisk()
     turns = cast("Turns", disk)
     claimed = Claimed(
-        lease=Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1),
+        lease=TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1),
         conversation=ConversationId("con_1"),
         principal=PrincipalId("prn_1"),
         address=Address(adapter="http", account="", place="home"),
@@ -502,7 +506,7 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
         scribe = Scribe(
             ledger,
             MessageId("msg_1"),
-            flusher=Flusher(turns, clock=clock, start=supervisor.start, pulse=Pulse(clock)),
+            flusher=Flusher(turns, clock=clock, start=supervisor.start, heartbeat=Heartbeat(clock)),
             scribbling=scribbling,
             acknowledgements=(),
         )

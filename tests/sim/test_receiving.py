@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 from perdure.app.config.platforms import Hosts
-from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
 from perdure.domain.address import Address
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import WAIT_MS, Sticker
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId, SessionId
@@ -29,16 +29,16 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.people.menu import Menu
 from perdure.domain.people.quotas import Quota
-from perdure.domain.prompt.prompt import MediaBlock, Request, TextBlock
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, TextBlock
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health, PlatformView
-from perdure.ports.people.access import Caller, Letter, Standing
-from perdure.ports.platform.adapter import Inlet, Reading
+from perdure.ports.people.access import CallerStanding, Letter, PlacedArrival
+from perdure.ports.platform.adapter import ArrivalReading, Inlet
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
@@ -67,10 +67,10 @@ class Echo(ScriptedAgent):
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         await self.go_on.wait()
-        yield Text(f"heard: {said(request)}")
+        yield AgentText(f"heard: {said(request)}")
         yield Stopped(reason=StopReason.STOP)
 
 
@@ -118,10 +118,10 @@ class World:
         await store.open()
         try:
             async with Supervisor() as supervisor:
-                around = self._around(store)
-                parts = put_together(around, supervisor.start, feed=Feed())
+                dependencies = self._around(store)
+                parts = compose_node(dependencies, supervisor.start, feed=Feed())
                 await parts.gateway.begin(name="sim")
-                begin_receiving(around, parts)
+                begin_receiving(dependencies, parts)
                 try:
                     yield Life(self, store, parts)
                 finally:
@@ -131,9 +131,9 @@ class World:
         finally:
             await store.close()
 
-    def _around(self, store: Store) -> Surroundings:
+    def _around(self, store: Store) -> NodeDependencies:
         seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
-        return Surroundings(
+        return NodeDependencies(
             store=store,
             roster=Roster({"main": seat}),
             clock=self.clock,
@@ -174,7 +174,7 @@ class World:
 
 
 class Life:
-    def __init__(self, world: World, store: Store, parts: Parts) -> None:
+    def __init__(self, world: World, store: Store, parts: NodeParts) -> None:
         self.world = world
         self.store = store
         self.parts = parts
@@ -207,7 +207,7 @@ def heard_by(agent: ScriptedAgent) -> list[str]:
     return [said(request) for request in agent.requests]
 
 
-def told(request: Request) -> list[str]:
+def told(request: ModelRequest) -> list[str]:
     """All the words of a request."""
     return [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
 
@@ -276,7 +276,7 @@ async def test_what_fails_before_the_decision_is_put_aside_as_it_came(
     async with world.life() as life:
         with monkeypatch.context() as broken:
 
-            async def breaks(caller: Caller) -> Standing:
+            async def breaks(caller: PlacedArrival) -> CallerStanding:
                 raise KeyError("a bug of ours")
 
             broken.setattr(life.store.access, "standing", breaks)
@@ -312,7 +312,7 @@ async def test_what_is_read_must_be_what_was_decided_on(world: World) -> None:
         async def another() -> Arrival:
             return msgspec.structs.replace(envelope, sender=BOB, text="it is me")
 
-        await inlet.take(envelope, Reading(whole=another, payload=b"as it came"))
+        await inlet.take(envelope, ArrivalReading(whole=another, payload=b"as it came"))
         (view,) = await life.store.parked.page(Page())
         assert (view.text, await life.turns()) == ("as it came", 0)
 
@@ -503,7 +503,7 @@ async def test_a_sticker_is_told_as_soon_as_it_is_described(world: World) -> Non
     assert [in_words(each.attachment) for each in blocks] == ["[sticker: heard:; emoji 🙂]"]
 
 
-BOBS = Forward(origin=Origin.PERSON, name="Bob", text="/new")
+BOBS = Forward(origin=ForwardOrigin.PERSON, name="Bob", text="/new")
 
 
 async def test_a_forward_is_told_as_what_somebody_else_wrote(world: World) -> None:

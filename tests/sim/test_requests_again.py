@@ -10,9 +10,9 @@ from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import Compacted, TurnQueued
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Request, TextBlock
+from perdure.domain.prompt.prompt import ModelRequest, TextBlock
 from perdure.domain.turn.rebuilding import history_in, own_in, rebuilt, spoken_in
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.striking import Simulator
 from perdure.testkit.world import Act, Life, Setup, World, rest
@@ -32,14 +32,14 @@ WAYS: Final[dict[str, Sequence[str]]] = {
 }
 
 
-def answer(request: Request) -> Sequence[AgentEvent]:
+def answer(request: ModelRequest) -> Sequence[AgentEvent]:
     """Echo, and summarise in few words."""
     if request.purpose == "summary":
-        return [Text("They spoke of the wind."), Stopped(reason=StopReason.STOP)]
+        return [AgentText("They spoke of the wind."), Stopped(reason=StopReason.STOP)]
     return echo(request)
 
 
-def as_sent(request: Request) -> tuple[object, ...]:
+def as_sent(request: ModelRequest) -> tuple[object, ...]:
     """All that is sent of a request. How long an answer may be stays here."""
     return (
         request.instructions, request.context, request.tools, request.options, request.purpose,
@@ -47,11 +47,11 @@ def as_sent(request: Request) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def texts_in(request: Request) -> list[str]:
+def texts_in(request: ModelRequest) -> list[str]:
     return [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
 
 
-async def again(life: Life, turn: TurnId) -> Request:
+async def again(life: Life, turn: TurnId) -> ModelRequest:
     asked = await life.store.diagnostics.asked(turn)
     assert not spoken_in(asked).missing
     encode = life.world.agent.encode

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AssistantSaid, ToolCall, ToolFinished, ToolStarted, Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.people.budgets import Budget, DailyBudgets, Refusal
+from perdure.domain.people.budgets import Budget, BudgetRefusal, DailyBudgets
 from perdure.domain.prompt.bounds import Bounds
-from perdure.domain.turn.stream import AgentEvent, Call, Spent, Stopped, Text
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.budgets import Reservation
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.agent import CountingTools, ScriptedAgent
@@ -38,15 +38,15 @@ class Noting(CountingTools):
 
     def __init__(self) -> None:
         super().__init__([])
-        self.callers: list[Caller] = []
+        self.callers: list[ToolCaller] = []
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         self.callers.append(caller)
         return await super().call(call, caller)
 
 
 class Node:
-    def __init__(self, store: Store, parts: Parts, people: Mapping[str, PrincipalId]) -> None:
+    def __init__(self, store: Store, parts: NodeParts, people: Mapping[str, PrincipalId]) -> None:
         self.store = store
         self.parts = parts
         self.people = people
@@ -98,7 +98,7 @@ async def a_node(
         )
         for name, agent in agents.items()
     }
-    around = Surroundings(
+    dependencies = NodeDependencies(
         store=store,
         roster=Roster(seats),
         clock=clock,
@@ -108,7 +108,7 @@ async def a_node(
     )
     try:
         async with Supervisor() as supervisor:
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="sim")
             people = {
                 name: (await store.principals.ensure(name, role="member")).id
@@ -132,8 +132,8 @@ _TOOLS = Stopped(reason=StopReason.TOOL_CALLS)
 async def test_another_agent_stands_in_only_while_nobody_has_seen_anything(
     tmp_path: Path, has_spoken: bool
 ) -> None:
-    first = ScriptedAgent(lambda _: [*([Text("Well, ")] if has_spoken else []), FAILED])
-    second = ScriptedAgent(lambda _: [Text("I stand in."), DONE])
+    first = ScriptedAgent(lambda _: [*([AgentText("Well, ")] if has_spoken else []), FAILED])
+    second = ScriptedAgent(lambda _: [AgentText("I stand in."), DONE])
     async with a_node(tmp_path, {"main": first, "other": second}) as node:
         accepted = await node.hears("ada", "hello")
         record = await node.store.diagnostics.record(accepted.session)
@@ -148,15 +148,15 @@ async def test_a_tool_works_for_the_one_who_asked_and_knows_who_reads_along(
     tools = Noting()
     steps: Steps = [
         [DONE],
-        [Call(id="1", name="look", arguments="{}"), _TOOLS],
-        [Text("Trees."), DONE],
+        [AgentCall(id="1", name="look", arguments="{}"), _TOOLS],
+        [AgentText("Trees."), DONE],
     ]
     agent = ScriptedAgent(lambda _: steps.pop(0))
     async with a_node(tmp_path, {"main": agent}, tools=tools) as node:
         opened = await node.hears("ada", "hello")
         asked = await node.hears("bob", "look around")
         (caller,) = tools.callers
-        assert caller == Caller(
+        assert caller == ToolCaller(
             principal=node.people["bob"],
             conversation=opened.conversation,
             session=opened.session,
@@ -171,15 +171,15 @@ async def test_each_call_reserves_for_its_agent_and_asker_on_top_of_what_was_use
 ) -> None:
     used = Usage(input_tokens=5_000, output_tokens=500, model_calls=1)
     steps: Steps = [
-        [Call(id="1", name="look", arguments="{}"), Spent(used), _TOOLS],
-        [Text("Trees."), Spent(used), DONE],
+        [AgentCall(id="1", name="look", arguments="{}"), AgentSpent(used), _TOOLS],
+        [AgentText("Trees."), AgentSpent(used), DONE],
     ]
     agent = ScriptedAgent(lambda _: steps.pop(0))
     async with a_node(tmp_path, {"main": ScriptedAgent(), "other": agent}, budgets=ROOMY) as node:
         await node.hears("ada", "hello")
         reserve, wanted = node.store.budgets.reserve, list[Reservation]()
 
-        async def noted(each: Reservation, *, limits: DailyBudgets) -> Refusal | None:
+        async def noted(each: Reservation, *, limits: DailyBudgets) -> BudgetRefusal | None:
             wanted.append(each)
             return await reserve(each, limits=limits)
 
@@ -215,20 +215,20 @@ async def _next(node: Node, reservation: Reservation) -> Reservation:
     )
 
 
-LOOK = Call(id="1", name="look", arguments='{"at": "the sea"}')
+LOOK = AgentCall(id="1", name="look", arguments='{"at": "the sea"}')
 
 
 @pytest.mark.parametrize(
     ("answer", "setting"),
     [
-        ([Text("Well, "), *[Text("x" * 100)] * 20, DONE], "answer_bytes"),
+        ([AgentText("Well, "), *[AgentText("x" * 100)] * 20, DONE], "answer_bytes"),
         (
-            [Text("Well, "), Call(id="1", name="look", arguments="x" * 2_000), _TOOLS],
+            [AgentText("Well, "), AgentCall(id="1", name="look", arguments="x" * 2_000), _TOOLS],
             "answer_bytes",
         ),
-        ([Text("Well, "), *[LOOK] * 6, _TOOLS], "answer_calls"),
-        ([Text("Well, "), *[LOOK] * 4, _TOOLS], "turn_calls"),
-        ([Text("Well, " + "x" * 900), LOOK, _TOOLS], "turn_bytes"),
+        ([AgentText("Well, "), *[LOOK] * 6, _TOOLS], "answer_calls"),
+        ([AgentText("Well, "), *[LOOK] * 4, _TOOLS], "turn_calls"),
+        ([AgentText("Well, " + "x" * 900), LOOK, _TOOLS], "turn_bytes"),
     ],
     ids=["text", "arguments", "calls", "calls of a turn", "bytes of a turn"],
 )
@@ -258,8 +258,8 @@ async def test_an_agent_is_shown_where_its_turn_stands(tmp_path: Path) -> None:
     """By this one that keeps a session of its own knows whether that is still this conversation."""
     steps: Steps = [
         [DONE],
-        [Call(id="1", name="look", arguments="{}"), _TOOLS],
-        [Text("Trees."), DONE],
+        [AgentCall(id="1", name="look", arguments="{}"), _TOOLS],
+        [AgentText("Trees."), DONE],
     ]
     agent = ScriptedAgent(lambda _: steps.pop(0))
     async with a_node(tmp_path, {"main": agent}, tools=Noting()) as node:

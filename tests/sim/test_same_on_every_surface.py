@@ -17,8 +17,8 @@ import pytest
 from aiohttp import web
 
 from perdure.app.config.loading import Config
-from perdure.app.life.node import Running, running_node
-from perdure.app.wiring.assembly import Surroundings
+from perdure.app.life.node import RunningNode, running_node
+from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
@@ -28,8 +28,8 @@ from perdure.domain.journal.events import CommandTaken
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.engine.models.roster import Roster, Seat
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
@@ -114,10 +114,10 @@ SCRIPT: Final = (
 class PatientAgent(ScriptedAgent):
     """Never comes to the end of a long answer."""
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         async for event in super().run(request, work):
             yield event
-            if isinstance(event, Text) and said(request).startswith("long "):
+            if isinstance(event, AgentText) and said(request).startswith("long "):
                 await asyncio.Event().wait()
 
 
@@ -125,7 +125,9 @@ Say = Callable[[str, str], Awaitable[str]]
 
 
 @asynccontextmanager
-async def a_node(folder: Path, platform: ScriptedPlatform) -> AsyncIterator[tuple[Store, Running]]:
+async def a_node(
+    folder: Path, platform: ScriptedPlatform
+) -> AsyncIterator[tuple[Store, RunningNode]]:
     clock, entropy = SystemClock(), SystemEntropy()
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
@@ -135,21 +137,21 @@ async def a_node(folder: Path, platform: ScriptedPlatform) -> AsyncIterator[tupl
             name: Seat(name=name, kind="s", agent=PatientAgent(), tools=CountingTools([]))
             for name in ("main", "spare")
         }
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=store,
             roster=Roster(seats),
             clock=clock,
             entropy=entropy,
             adapters={platform.name: platform},
         )
-        async with running_node(around, Config()) as running:
+        async with running_node(dependencies, Config()) as running:
             yield store, running
     finally:
         await store.close()
 
 
 @asynccontextmanager
-async def over_http(running: Running) -> AsyncIterator[Say]:
+async def over_http(running: RunningNode) -> AsyncIterator[Say]:
     runner = web.AppRunner(application(running.services, running.tally))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -172,7 +174,7 @@ async def over_http(running: Running) -> AsyncIterator[Say]:
 
 @asynccontextmanager
 async def on_a_platform(
-    running: Running, platform: ScriptedPlatform, person: Principal
+    running: RunningNode, platform: ScriptedPlatform, person: Principal
 ) -> AsyncIterator[Say]:
     async def say(message: str, text: str) -> str:
         platform.say(message, PLACE, text)

@@ -9,7 +9,7 @@ from perdure.domain.address import Address
 from perdure.domain.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
-from perdure.ports.people.places import Sending
+from perdure.ports.people.places import OutgoingMessage
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.stores import admitted
 from perdure.testkit.striking import Simulator
@@ -40,7 +40,9 @@ async def says(life: Life, place: str, text: str) -> str:
 async def sends(life: Life, to: str, text: str) -> None:
     root = await life.store.principals.ensure("root", role="operator")
     await admitted(life.store, "root", role="operator")
-    sending = Sending(to=to, text=text, external_id=text, by=root, accounts={PLATFORM: "bot"})
+    sending = OutgoingMessage(
+        to=to, text=text, external_id=text, by=root, accounts={PLATFORM: "bot"}
+    )
     await patiently(partial(life.parts.door.send, sending))
 
 

@@ -14,8 +14,8 @@ from perdure.domain.journal.events import Attachment, SessionOpened, TurnQueued,
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt.prompt import MediaBlock, Note, Request
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, Note
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.testkit.agent import ScriptedAgent, echo
 from perdure.testkit.crash import Fuse, Nemesis
 from perdure.testkit.stores import only
@@ -28,15 +28,15 @@ TOLD = "[sticker: A cat waves; emoji 🙂, set Cats]"
 UNTOLD = "[sticker; emoji 🙂, set Cats]"
 
 
-def sees(request: Request) -> Sequence[AgentEvent]:
+def sees(request: ModelRequest) -> Sequence[AgentEvent]:
     if request.purpose == TurnKind.STICKER:
-        return [Text("A cat "), Text("waves."), Stopped(reason=StopReason.STOP)]
+        return [AgentText("A cat "), AgentText("waves."), Stopped(reason=StopReason.STOP)]
     return echo(request)
 
 
-def fails(request: Request) -> Sequence[AgentEvent]:
+def fails(request: ModelRequest) -> Sequence[AgentEvent]:
     if request.purpose == TurnKind.STICKER:
-        return [Text("A c"), Stopped(reason=StopReason.AGENT_ERROR, detail="it broke")]
+        return [AgentText("A c"), Stopped(reason=StopReason.AGENT_ERROR, detail="it broke")]
     return echo(request)
 
 
@@ -66,7 +66,7 @@ async def once_more(life: Life) -> None:
     await life.rest()
 
 
-def described(world: World) -> list[Request]:
+def described(world: World) -> list[ModelRequest]:
     return [each for each in world.agent.requests if each.purpose == TurnKind.STICKER]
 
 

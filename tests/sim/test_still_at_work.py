@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Corrupt
@@ -21,19 +21,19 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AttemptInterrupted, NoticePosted, Recorded, TurnSettled
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Asked, Busy, Interruption
-from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.outcomes import Busy, Interruption, NodeRequest
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.turn.recovery import Policy
-from perdure.domain.turn.stream import AgentEvent, Text
-from perdure.engine.foundation.pulse import Pulse
+from perdure.domain.turn.stream import AgentEvent, AgentText
+from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.scribe import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import Effect, Receipt
 from perdure.ports.turns.agent import Agent, Work
-from perdure.ports.turns.turns import Lease, Piece, Turns
+from perdure.ports.turns.turns import TextPiece, TurnLease, Turns
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -64,8 +64,8 @@ def put_up(
     roster: Roster | None = None,
     concurrent: int = 100,
     feed: Feed | None = None,
-) -> Parts:
-    around = Surroundings(
+) -> NodeParts:
+    dependencies = NodeDependencies(
         store=store,
         roster=roster or Roster(seated(ScriptedAgent())),
         clock=clock,
@@ -74,11 +74,11 @@ def put_up(
         adapters={platform.name: platform},
         is_shared=is_shared,
     )
-    return put_together(around, supervisor.start, feed=feed or Feed())
+    return compose_node(dependencies, supervisor.start, feed=feed or Feed())
 
 
 @asynccontextmanager
-async def begun(parts: Parts) -> AsyncIterator[Parts]:
+async def begun(parts: NodeParts) -> AsyncIterator[NodeParts]:
     await parts.gateway.begin(name="sim")
     try:
         yield parts
@@ -152,10 +152,10 @@ class PatientAgent(ScriptedAgent):
         super().__init__()
         self.has_begun = asyncio.Event()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         if not self.requests:
             self.requests.append(request)
-            yield Text("word ")
+            yield AgentText("word ")
             self.has_begun.set()
             await asyncio.Event().wait()
         async for event in super().run(request, work):
@@ -368,17 +368,17 @@ async def test_a_heartbeat_under_way_at_the_end_of_a_drain_holds_nobody_up(
             beat.may_answer.set()
 
 
-@pytest.mark.parametrize("asked", [Asked.STOP, Asked.RESTART])
+@pytest.mark.parametrize("asked", [NodeRequest.STOP, NodeRequest.RESTART])
 @pytest.mark.parametrize("how", ["in time", "hurried", "replaced"])
 async def test_a_drain_does_what_it_announces_and_records_what_it_was_for(
-    tmp_path: Path, clock: VirtualClock, asked: Asked, how: str
+    tmp_path: Path, clock: VirtualClock, asked: NodeRequest, how: str
 ) -> None:
     """An answer that runs out of the last time it may is given up; one that was not even waited for
     is parked."""
     limits = Limits(drain_timeout_s=0.05, recovery=Policy(attempts_max=1))
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         agent = PatientAgent()
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=store,
             roster=Roster(seated(agent)),
             clock=clock,
@@ -386,14 +386,14 @@ async def test_a_drain_does_what_it_announces_and_records_what_it_was_for(
             limits=limits,
             adapters={"scripted": ScriptedPlatform()},
         )
-        parts = put_together(around, supervisor.start, feed=Feed())
+        parts = compose_node(dependencies, supervisor.start, feed=Feed())
         async with begun(parts):
             accepted = await parts.door.accept(hello(person, "u1"))
             await agent.has_begun.wait()
-            if asked is Asked.RESTART and how != "replaced":
+            if asked is NodeRequest.RESTART and how != "replaced":
                 parts.gateway.request_restart()
             else:
-                parts.gateway.request_drain(is_replaced=asked is Asked.RESTART)
+                parts.gateway.request_drain(is_replaced=asked is NodeRequest.RESTART)
             if how == "hurried":
                 parts.gateway.hurry()
             await parts.gateway.drain()
@@ -419,8 +419,8 @@ class MeetingAgent(ScriptedAgent):
         super().__init__()
         self._meeting = asyncio.Barrier(count)
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
-        yield Text("word ")
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        yield AgentText("word ")
         await self._meeting.wait()
         async for event in super().run(request, work):
             yield event
@@ -510,16 +510,16 @@ async def test_nobody_waits_for_a_flush_that_broke(clock: VirtualClock) -> None:
 
     turns: Turns = Tampered(object(), flush=broken)
     async with Supervisor() as supervisor:
-        flusher = Flusher(turns, clock=clock, start=supervisor.start, pulse=Pulse(clock))
-        lease = Lease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
-        piece = Piece(lease=lease, message=MessageId("msg_1"), start=0, text="a word")
+        flusher = Flusher(turns, clock=clock, start=supervisor.start, heartbeat=Heartbeat(clock))
+        lease = TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+        piece = TextPiece(lease=lease, message=MessageId("msg_1"), start=0, text="a word")
         async with asyncio.timeout(5):
             with pytest.raises(RecursionError):
                 await flusher.flush(piece)
 
 
 class OtherWire(ScriptedAgent):
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         return b'{"in other words":%s}' % super().encode(message)
 
 
@@ -555,7 +555,7 @@ class Held(ScriptedAgent):
         self.may_end = asyncio.Event()
         self.closed = 0
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         assert not self.closed, "a closed agent was asked"
         self.begun += 1
         await self.may_end.wait()
@@ -570,7 +570,7 @@ async def has_begun(agent: Held, turns: int) -> bool:
     return agent.begun == turns
 
 
-async def runs(parts: Parts, turns: int) -> bool:
+async def runs(parts: NodeParts, turns: int) -> bool:
     return parts.turns.running == turns
 
 

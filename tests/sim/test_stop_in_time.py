@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.ids import PrincipalId, TurnId
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, StopReason
 from perdure.domain.people.menu import PLAIN, Menu
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.inbox import Reception
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.turns import StoredInbox
 from perdure.store.store import Store
@@ -38,7 +38,7 @@ from perdure.testkit.system import SeededEntropy, VirtualClock
 class Talk:
     """Somebody who talks to an engine, and the turn they began."""
 
-    def __init__(self, store: Store, parts: Parts, feed: Feed, person: PrincipalId) -> None:
+    def __init__(self, store: Store, parts: NodeParts, feed: Feed, person: PrincipalId) -> None:
         self.store = store
         self.parts = parts
         self.feed = feed
@@ -79,7 +79,7 @@ async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> A
     seat = Seat(name="main", kind="s", agent=agent, tools=tools)
     try:
         async with Supervisor() as supervisor:
-            around = Surroundings(
+            dependencies = NodeDependencies(
                 store=store,
                 roster=Roster({"main": seat}),
                 clock=clock,
@@ -87,7 +87,7 @@ async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> A
                 limits=Limits(drain_timeout_s=0, has_titles=False),
             )
             feed = Feed()
-            parts = put_together(around, supervisor.start, feed=feed)
+            parts = compose_node(dependencies, supervisor.start, feed=feed)
             await parts.gateway.begin(name="sim")
             person = (await store.principals.ensure("ada", role="member")).id
             try:
@@ -103,7 +103,7 @@ class StopsDuringClaim:
 
     def __init__(self, inner: StoredInbox) -> None:
         self._inner = inner
-        self.parts: Parts | None = None
+        self.parts: NodeParts | None = None
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
@@ -121,9 +121,9 @@ class StopsDuringClaim:
 class StopsBeforeSecondCall(CountingTools):
     """While the first tool runs, someone stops the turn."""
 
-    parts: Parts | None = None
+    parts: NodeParts | None = None
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         result = await super().call(call, caller)
         assert self.parts is not None
         await self.parts.door.stop(caller.turn, by=None)
@@ -142,10 +142,10 @@ async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAge
         store.inbox = claims  # type: ignore[assignment]
     seat = Seat(name="main", kind="s", agent=agent, tools=tools)
     async with Supervisor() as supervisor:
-        around = Surroundings(
+        dependencies = NodeDependencies(
             store=store, roster=Roster({"main": seat}), clock=clock, entropy=entropy
         )
-        parts = put_together(around, supervisor.start, feed=Feed())
+        parts = compose_node(dependencies, supervisor.start, feed=Feed())
         claims.parts = parts
         if isinstance(tools, StopsBeforeSecondCall):
             tools.parts = parts
@@ -167,8 +167,8 @@ async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: 
     seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
     roster = Roster({"main": seat})
     async with Supervisor() as supervisor:
-        around = Surroundings(store=store, roster=roster, clock=clock, entropy=entropy)
-        parts = put_together(around, supervisor.start, feed=Feed())
+        dependencies = NodeDependencies(store=store, roster=roster, clock=clock, entropy=entropy)
+        parts = compose_node(dependencies, supervisor.start, feed=Feed())
         turn = await _accept(store, parts, "hello")
         if not parts.turns.running:
             await parts.turns.step()
@@ -179,7 +179,7 @@ async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: 
     await store.close()
 
 
-async def _accept(store: Store, parts: Parts, text: str) -> TurnId:
+async def _accept(store: Store, parts: NodeParts, text: str) -> TurnId:
     person = await admitted(store, "ada")
     update = Update(
         address=Address(adapter="http", account=person, place="main"),
@@ -211,11 +211,11 @@ class Silent(ScriptedAgent):
         super().__init__()
         self.open = 0
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.open += 1
         try:
-            yield Text("Well, ")
+            yield AgentText("Well, ")
             await asyncio.Event().wait()
         finally:
             self.open -= 1
@@ -229,7 +229,7 @@ class HangingTool(CountingTools):
         super().__init__([])
         self.open = 0
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         self.open += 1
         try:
             await asyncio.Event().wait()
@@ -288,7 +288,7 @@ class Waiting(CountingTools):
         super().__init__([])
         self.go_on = asyncio.Event()
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         result = await super().call(call, caller)
         await self.go_on.wait()
         return result
@@ -302,7 +302,7 @@ async def test_what_is_said_while_a_tool_runs_is_heard_before_the_next_word(
         await talk.begins("tool look")
         await talk.until(lambda: len(tool.ran) == 1)
         accepted = await talk.says("to the north", busy=Busy.STEER)
-        assert accepted.effect is Effect.STEERED
+        assert accepted.effect is UpdateEffect.STEERED
         tool.go_on.set()
         await talk.until(lambda: len(agent.requests) == 2)
         assert said(agent.requests[1]) == "to the north"
@@ -317,12 +317,12 @@ class Hesitant(Silent):
         super().__init__()
         self.go_on = asyncio.Event()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.open += 1
         try:
-            yield Text("Well, ")
+            yield AgentText("Well, ")
             await self.go_on.wait()
-            yield Text("no")
+            yield AgentText("no")
             await asyncio.Event().wait()
         finally:
             self.open -= 1

@@ -12,7 +12,7 @@ from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import AnswerAwaited, AssistantSaid, ToolCall, ToolFinished
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Ending, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Outcome, Repeat
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Claimed
@@ -92,7 +92,7 @@ def problems(world: World, records: list[SessionRecord]) -> list[str]:
     # One that had begun when the process died is not run again: nobody knows what it did.
     events = [recorded.event for record in records for recorded in record.events]
     results = [event.ending for event in events if isinstance(event, ToolFinished)]
-    if len(world.tools_ran) > 1 or (not world.tools_ran and results != [Ending.UNKNOWN]):
+    if len(world.tools_ran) > 1 or (not world.tools_ran and results != [CallEnding.UNKNOWN]):
         found.append(f"the tools ran as {world.tools_ran}, and ended as {results}")
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.wiring.assembly import Parts, Surroundings, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import GROUP, Address
 from perdure.domain.delivery import PartState
@@ -16,12 +16,12 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Request
-from perdure.domain.turn.stream import AgentEvent, Stopped, Text
+from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.people.alarm import AGAIN_S
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -45,7 +45,7 @@ class Clock(SystemClock):
 
 
 class Gateway:
-    def __init__(self, store: Store, parts: Parts, platform: ScriptedPlatform) -> None:
+    def __init__(self, store: Store, parts: NodeParts, platform: ScriptedPlatform) -> None:
         self.store = store
         self.parts = parts
         self.platform = platform
@@ -99,10 +99,10 @@ async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder)
 
-    def rule(request: Request) -> Sequence[AgentEvent]:
+    def rule(request: ModelRequest) -> Sequence[AgentEvent]:
         last = str(request.messages[-1].blocks[-1])
         is_fine = "fine" in last
-        return [Text("Hello."), Stopped(reason=StopReason.STOP)] if is_fine else [FAILED]
+        return [AgentText("Hello."), Stopped(reason=StopReason.STOP)] if is_fine else [FAILED]
 
     platform = ScriptedPlatform(name=NAME)
     await store.open()
@@ -110,7 +110,7 @@ async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
         async with Supervisor() as supervisor:
             agent = ScriptedAgent(rule)
             seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
-            around = Surroundings(
+            dependencies = NodeDependencies(
                 store=store,
                 roster=Roster({"main": seat}),
                 clock=clock,
@@ -118,7 +118,7 @@ async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
                 limits=Limits(drain_timeout_s=5),
                 adapters={NAME: platform},
             )
-            parts = put_together(around, supervisor.start, feed=Feed())
+            parts = compose_node(dependencies, supervisor.start, feed=Feed())
             await parts.gateway.begin(name="sim")
             gateway = Gateway(store, parts, platform)
             gateway.clock = clock

@@ -9,7 +9,7 @@ from perdure.testkit.world import Life, Setup
 
 
 def windows_of(life: Life) -> Windows:
-    windows: Windows = life.parts.turns._desk.prompts._windows  # type: ignore[attr-defined]
+    windows: Windows = life.parts.turns._services.prompts._windows  # type: ignore[attr-defined]
     return windows
 
 
@@ -59,7 +59,7 @@ async def test_errands_leave_nothing_behind(simulator: Simulator) -> None:
         purposes = [request.purpose for request in life.world.agent.requests]
         assert "background" in purposes
         assert len(windows_of(life)) == 0, "what the errand has read is gone"
-        assert life.parts.turns._desk.prompts._passing == {}  # type: ignore[attr-defined]
+        assert life.parts.turns._services.prompts._passing == {}  # type: ignore[attr-defined]
 
     world = await simulator.world(setup=Setup(has_titles=True))
     await world.play([act])

@@ -10,29 +10,29 @@ from perdure.domain.journal.events import SenderTraits
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.access import (
     ACCESS_ENDED,
-    Rules,
+    AccessRules,
+    AccessVerdict,
     Speaker,
-    Verdict,
     decide,
     is_access_ended,
     refusal,
 )
 
-NOBODY = Rules()
-LISTED = Rules(allow=frozenset({"ada"}))
-PAIRING = Rules(has_pairing=True)
-OPEN = Rules(allow=frozenset({"*"}))
-PLACE = Rules(places=frozenset({"lab"}))
-ROLE = Rules(roles=frozenset({"staff"}))
-BOT = Rules(bots=frozenset({"robo"}), allow=frozenset({"*"}))
-HALL = Rules(allow=frozenset({"ada"}), needs_mention=False)
+NOBODY = AccessRules()
+LISTED = AccessRules(allow=frozenset({"ada"}))
+PAIRING = AccessRules(has_pairing=True)
+OPEN = AccessRules(allow=frozenset({"*"}))
+PLACE = AccessRules(places=frozenset({"lab"}))
+ROLE = AccessRules(roles=frozenset({"staff"}))
+BOT = AccessRules(bots=frozenset({"robo"}), allow=frozenset({"*"}))
+HALL = AccessRules(allow=frozenset({"ada"}), needs_mention=False)
 
 ADA, EVE = Sender(id="ada"), Sender(id="eve")
 NAMESAKE = Sender(id="eve", name="ada")
 STAFF = Sender(id="eve", roles=("staff",))
 ROBO, OTHER_BOT = Sender(id="robo", is_bot=True), Sender(id="spam", is_bot=True)
 PRIVATE, GROUP = PlaceKind.PRIVATE, PlaceKind.GROUP
-WELCOME, STRANGER, ASIDE = Verdict.WELCOME, Verdict.STRANGER, Verdict.ASIDE
+WELCOME, STRANGER, ASIDE = AccessVerdict.WELCOME, AccessVerdict.STRANGER, AccessVerdict.ASIDE
 
 
 def arrival(
@@ -70,7 +70,7 @@ TABLE = [
     (ROLE, arrival(STAFF, GROUP), WELCOME),
     (ROLE, arrival(EVE, GROUP), STRANGER),
     # Pairing is asked for in private, by a message.
-    (PAIRING, arrival(EVE), Verdict.PAIRING),
+    (PAIRING, arrival(EVE), AccessVerdict.PAIRING),
     (PAIRING, arrival(EVE, GROUP), STRANGER),
     (PAIRING, arrival(EVE, what=UpdateKind.EDIT), STRANGER),
     (PAIRING, arrival(EVE, what=UpdateKind.DELETE), STRANGER),
@@ -90,12 +90,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("rules", "said", "verdict"), TABLE)
-def test_the_decision_table(rules: Rules, said: Arrival, verdict: Verdict) -> None:
+def test_the_decision_table(rules: AccessRules, said: Arrival, verdict: AccessVerdict) -> None:
     assert decide(rules, said, is_paired=False, is_engaged=False) is verdict
 
 
 @pytest.mark.parametrize("rules", [NOBODY, LISTED, PAIRING])
-def test_whoever_was_paired_may_speak(rules: Rules) -> None:
+def test_whoever_was_paired_may_speak(rules: AccessRules) -> None:
     assert decide(rules, arrival(EVE), is_paired=True, is_engaged=False) is WELCOME
     aside = arrival(EVE, GROUP, is_addressed=False)
     assert decide(rules, aside, is_paired=True, is_engaged=False) is ASIDE
@@ -140,7 +140,7 @@ def test_no_rule_lets_anyone_in_whom_it_does_not_name() -> None:
         assert verdict is not WELCOME or is_named, (rules, said)
 
 
-CLOSED = Rules(allow=frozenset({"*", "ada"}), places=frozenset({"lab"}), is_closed=True)
+CLOSED = AccessRules(allow=frozenset({"*", "ada"}), places=frozenset({"lab"}), is_closed=True)
 
 
 def speaker(
@@ -193,7 +193,9 @@ WITH_A_TOKEN = [
 
 
 @pytest.mark.parametrize(("rules", "who", "may_begin"), ON_A_PLATFORM + WITH_A_TOKEN)
-def test_the_decision_table_when_a_turn_begins(rules: Rules, who: Speaker, may_begin: bool) -> None:
+def test_the_decision_table_when_a_turn_begins(
+    rules: AccessRules, who: Speaker, may_begin: bool
+) -> None:
     why_not = refusal(rules, who)
     assert (why_not == "") is may_begin
     assert is_access_ended(why_not) is not may_begin

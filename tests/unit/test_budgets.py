@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.app.config.loading import BudgetPeriods, Config
-from perdure.app.config.values import Budget as BudgetConfig
-from perdure.app.config.values import BudgetsConfig, ChatAgent, DemoAgent
-from perdure.app.config.values import Prices as PricesConfig
+from perdure.app.config.values import BudgetsConfig, ChatAgentSection, DemoAgentSection
+from perdure.app.config.values import BudgetSection as BudgetConfig
+from perdure.app.config.values import PricesSection as PricesConfig
 from perdure.app.wiring.budgets import budgets_of, listed, tariff_of
 from perdure.domain.journal.events import Usage
 from perdure.domain.people.budgets import (
     OUTPUT_ALLOWANCE,
     Amount,
     Budget,
+    BudgetRefusal,
+    BudgetScope,
+    BudgetUnit,
     DailyBudgets,
     Held,
-    Refusal,
-    Scope,
-    Unit,
     day_of,
     estimate,
     refusal,
@@ -133,10 +133,10 @@ def test_money_is_reserved_at_full_price() -> None:
 def test_a_budget_is_filled_to_its_last_token_and_no_further() -> None:
     budget = Budget(tokens=100)
 
-    assert refusal(Scope.PERSON, budget, held(60, 30), Amount(tokens=10)) is None
-    refused = refusal(Scope.PERSON, budget, held(60, 30), Amount(tokens=11))
-    assert refused == Refusal(
-        scope=Scope.PERSON, unit=Unit.TOKENS, limit=100, spent=60, reserved=30, asked=11
+    assert refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=10)) is None
+    refused = refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=11))
+    assert refused == BudgetRefusal(
+        scope=BudgetScope.PERSON, unit=BudgetUnit.TOKENS, limit=100, spent=60, reserved=30, asked=11
     )
 
 
@@ -145,29 +145,29 @@ def test_zero_allows_nothing() -> None:
     asked = estimate(1, tariff=PLAIN, limits=limits)
 
     assert limits.is_set
-    assert refusal(Scope.PERSON, limits.person, held(), asked) is not None
+    assert refusal(BudgetScope.PERSON, limits.person, held(), asked) is not None
 
 
 def test_where_the_price_is_unknown_no_budget_of_money_applies() -> None:
     budget = Budget(money=0)
 
-    assert refusal(Scope.AGENT, budget, held(money=5), Amount(tokens=9)) is None
-    assert refusal(Scope.AGENT, budget, held(money=5), Amount(tokens=9, money=1)) is not None
+    assert refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9)) is None
+    assert refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9, money=1)) is not None
 
 
 def test_a_refusal_says_which_budget_how_much_and_when_again() -> None:
     at = ms(2026, 11, 16, 18, 48)
-    tokens = Refusal(
-        scope=Scope.PERSON,
-        unit=Unit.TOKENS,
+    tokens = BudgetRefusal(
+        scope=BudgetScope.PERSON,
+        unit=BudgetUnit.TOKENS,
         limit=20_000,
         spent=15_000,
         reserved=4_100,
         asked=5_000,
     )
-    money = Refusal(
-        scope=Scope.AGENT,
-        unit=Unit.MONEY,
+    money = BudgetRefusal(
+        scope=BudgetScope.AGENT,
+        unit=BudgetUnit.MONEY,
         limit=1_500_000,
         spent=1_490_000,
         reserved=0,
@@ -205,13 +205,13 @@ def test_a_model_that_is_not_listed_has_no_price(model: str) -> None:
 
 def test_a_configured_price_goes_before_the_list() -> None:
     given = PricesConfig(input=2.0, output=4.0, cached=0.5)
-    ours = tariff_of(ChatAgent(model="gpt-4o", prices=given, max_tokens=900))
-    theirs = tariff_of(ChatAgent(model="claude-sonnet-4-5", api="anthropic", prices=given))
+    ours = tariff_of(ChatAgentSection(model="gpt-4o", prices=given, max_tokens=900))
+    theirs = tariff_of(ChatAgentSection(model="claude-sonnet-4-5", api="anthropic", prices=given))
 
     assert ours == Tariff(
         prices=Prices(input=2.0, output=4.0, cache_read=0.5, cache_write=2.0), output_max=900
     )
     assert theirs.prices is not None
     assert theirs.prices.cache_write == 2.5
-    assert tariff_of(ChatAgent(model="gpt-4o")).prices == listed("gpt-4o")
-    assert tariff_of(DemoAgent()) == Tariff()
+    assert tariff_of(ChatAgentSection(model="gpt-4o")).prices == listed("gpt-4o")
+    assert tariff_of(DemoAgentSection()) == Tariff()

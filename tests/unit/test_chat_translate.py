@@ -9,24 +9,24 @@ from perdure.agents.chat import anthropic, failures, openai
 from perdure.agents.chat.answer import Garbage
 from perdure.agents.chat.complaints import Complaint, complaint
 from perdure.agents.chat.dialects import DIALECTS
-from perdure.agents.chat.intake import Intake
+from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.errors import Rejected
 from perdure.domain.journal.events import Attachment, Usage
 from perdure.domain.journal.options import Options
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import (
-    Block,
     CallBlock,
     MediaBlock,
-    Message,
+    ModelRequest,
     Note,
-    Request,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
 )
-from perdure.domain.turn.stream import Call
+from perdure.domain.turn.stream import AgentCall
 from perdure.testkit.wire_rules import anthropic_violations, openai_violations
 
 SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="m")
@@ -37,15 +37,15 @@ TOOLS = (
     '{"type":"object","properties":{"at":{"type":"string"}}}}},'
     '{"type":"function","function":{"name":"wait"}}]'
 )
-NOTHING = Request(instructions="", prefix=b"", messages=())
+NOTHING = ModelRequest(instructions="", prefix=b"", messages=())
 
 
-def user(*blocks: Block) -> Message:
-    return Message(role=Role.USER, blocks=blocks)
+def user(*blocks: PromptBlock) -> PromptMessage:
+    return PromptMessage(role=Role.USER, blocks=blocks)
 
 
-def assistant(*blocks: Block) -> Message:
-    return Message(role=Role.ASSISTANT, blocks=blocks)
+def assistant(*blocks: PromptBlock) -> PromptMessage:
+    return PromptMessage(role=Role.ASSISTANT, blocks=blocks)
 
 
 def call(call_id: str, arguments: str = "{}", name: str = "look") -> CallBlock:
@@ -65,7 +65,7 @@ HISTORY = (
 )
 
 
-def sent(api: str, request: Request, settings: ChatSettings = SETTINGS) -> dict[str, Any]:
+def sent(api: str, request: ModelRequest, settings: ChatSettings = SETTINGS) -> dict[str, Any]:
     decoded = msgspec.json.decode(b"".join(DIALECTS[api].body(request, settings)))
     assert isinstance(decoded, dict)
     return decoded
@@ -78,7 +78,7 @@ def test_a_history_is_valid_wherever_its_encoded_part_ends(api: str, cut: int) -
 
     body = sent(
         api,
-        Request(instructions="Be brief.", prefix=prefix, messages=HISTORY[cut:], tools=TOOLS),
+        ModelRequest(instructions="Be brief.", prefix=prefix, messages=HISTORY[cut:], tools=TOOLS),
     )
 
     assert RULES[api](body) == []
@@ -90,7 +90,8 @@ def test_the_encoded_part_stands_in_the_request_byte_by_byte(api: str) -> None:
 
     body = b"".join(
         DIALECTS[api].body(
-            Request(instructions="x", prefix=prefix, messages=HISTORY[:1], tools=TOOLS), SETTINGS
+            ModelRequest(instructions="x", prefix=prefix, messages=HISTORY[:1], tools=TOOLS),
+            SETTINGS,
         )
     )
 
@@ -140,7 +141,7 @@ ONLY_TEXT = {
 
 
 @pytest.mark.parametrize("message", ONLY_TEXT.values(), ids=ONLY_TEXT)
-def test_openai_tells_what_is_only_text_as_one_string(message: Message) -> None:
+def test_openai_tells_what_is_only_text_as_one_string(message: PromptMessage) -> None:
     encoded = msgspec.json.decode(b"[" + openai.encode(message) + b"]")
 
     assert all(isinstance(each["content"], str) for each in encoded)
@@ -165,7 +166,7 @@ def test_openai_tells_a_callers_lists_of_text_as_strings() -> None:
         [{"role": "user", "content": each, "name": "Ada"} for each in lists]
     ).decode()
 
-    body = sent("openai", Request(instructions="", prefix=b"", messages=(), context=context))
+    body = sent("openai", ModelRequest(instructions="", prefix=b"", messages=(), context=context))
 
     told = [message["content"] for message in body["messages"]]
     assert told == ["one\n\ntwo", *lists[1:]]
@@ -182,7 +183,7 @@ def test_openai_splices_the_callers_messages_after_the_instructions() -> None:
     context = ' [{"role": "user", "content": "a"}, {"role":"assistant","content":"b"}] '
 
     body = sent(
-        "openai", Request(instructions="i", prefix=b"", messages=HISTORY[4:], context=context)
+        "openai", ModelRequest(instructions="i", prefix=b"", messages=HISTORY[4:], context=context)
     )
 
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
@@ -198,7 +199,7 @@ def test_openai_splices_the_callers_messages_after_the_instructions() -> None:
 def test_openai_names_the_token_limit_as_the_server_knows_it(base_url: str, name: str) -> None:
     settings = ChatSettings(base_url=base_url, model="m", max_tokens=5, temperature=0.5)
 
-    body = sent("openai", Request(instructions="", prefix=b"", messages=HISTORY[4:]), settings)
+    body = sent("openai", ModelRequest(instructions="", prefix=b"", messages=HISTORY[4:]), settings)
 
     assert body[name] == 5
     assert body["temperature"] == 0.5
@@ -217,8 +218,10 @@ OPTIONS = Options(
 )
 
 
-def asking(options: Options, tools: str = TOOLS) -> Request:
-    return Request(instructions="", prefix=b"", messages=HISTORY[4:], tools=tools, options=options)
+def asking(options: Options, tools: str = TOOLS) -> ModelRequest:
+    return ModelRequest(
+        instructions="", prefix=b"", messages=HISTORY[4:], tools=tools, options=options
+    )
 
 
 def test_openai_is_asked_in_the_callers_words() -> None:
@@ -290,7 +293,7 @@ def marks(value: object, path: str = "") -> list[str]:
 
 def test_anthropic_marks_what_the_next_request_will_repeat() -> None:
     prefix = b",".join(map(anthropic.encode, HISTORY[:2]))
-    request = Request(instructions="i", prefix=prefix, messages=HISTORY[2:], tools=TOOLS)
+    request = ModelRequest(instructions="i", prefix=prefix, messages=HISTORY[2:], tools=TOOLS)
 
     body = sent("anthropic", request)
 
@@ -299,7 +302,9 @@ def test_anthropic_marks_what_the_next_request_will_repeat() -> None:
 
 
 def test_anthropic_translates_tools_and_arguments() -> None:
-    body = sent("anthropic", Request(instructions="", prefix=b"", messages=HISTORY, tools=TOOLS))
+    body = sent(
+        "anthropic", ModelRequest(instructions="", prefix=b"", messages=HISTORY, tools=TOOLS)
+    )
 
     assert body["tools"][0]["input_schema"]["properties"] == {"at": {"type": "string"}}
     calls = body["messages"][1]["content"][1:]
@@ -327,7 +332,7 @@ def test_anthropic_puts_the_callers_messages_into_its_own_order() -> None:
 
     body = sent(
         "anthropic",
-        Request(instructions="own", prefix=b"", messages=HISTORY[4:], context=context),
+        ModelRequest(instructions="own", prefix=b"", messages=HISTORY[4:], context=context),
     )
 
     assert anthropic_violations(body) == []
@@ -341,7 +346,7 @@ def test_anthropic_puts_the_callers_messages_into_its_own_order() -> None:
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
 def test_a_context_that_is_no_list_is_rejected(api: str) -> None:
     with pytest.raises(Rejected):
-        sent(api, Request(instructions="", prefix=b"", messages=HISTORY[4:], context="{}"))
+        sent(api, ModelRequest(instructions="", prefix=b"", messages=HISTORY[4:], context="{}"))
 
 
 def test_the_anthropic_address_may_end_in_its_version_or_not() -> None:
@@ -354,8 +359,8 @@ def chunk(delta: object, finish: str | None = None) -> bytes:
     return b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
 
 
-def taken(api: str, *pieces: bytes) -> Intake:
-    intake = Intake(DIALECTS[api])
+def taken(api: str, *pieces: bytes) -> AnswerIntake:
+    intake = AnswerIntake(DIALECTS[api])
     for piece in pieces:
         intake.feed(piece)
     return intake
@@ -366,8 +371,8 @@ def piece(arguments: object = None, **fields: object) -> dict[str, object]:
     return {"tool_calls": [{**fields, "function": function}]}
 
 
-ONE = [Call(id="a", name="look", arguments='{"at":1}')]
-TWO = [*ONE, Call(id="b", name="wait", arguments="{}")]
+ONE = [AgentCall(id="a", name="look", arguments='{"at":1}')]
+TWO = [*ONE, AgentCall(id="b", name="wait", arguments="{}")]
 
 
 @pytest.mark.parametrize(
@@ -419,25 +424,25 @@ TWO = [*ONE, Call(id="b", name="wait", arguments="{}")]
         pytest.param(
             [piece('{"at":1}', name="look"), piece(None, name="wait")],
             [
-                Call(id="call_0_0", name="look", arguments='{"at":1}'),
-                Call(id="call_0_1", name="wait", arguments="{}"),
+                AgentCall(id="call_0_0", name="look", arguments='{"at":1}'),
+                AgentCall(id="call_0_1", name="wait", arguments="{}"),
             ],
             id="no index, no id",
         ),
         pytest.param(
             [piece("{oops", index=0, id="a", name="look")],
-            [Call(id="a", name="look", arguments="{oops")],
+            [AgentCall(id="a", name="look", arguments="{oops")],
             id="arguments that are no JSON",
         ),
         pytest.param(
             [{"function_call": {"name": "look", "arguments": '{"at":1}'}}],
-            [Call(id="call_0_0", name="look", arguments='{"at":1}')],
+            [AgentCall(id="call_0_0", name="look", arguments='{"at":1}')],
             id="the old way",
         ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call"])
-def test_calls_are_put_together(pieces: list[object], calls: list[Call], finish: str) -> None:
+def test_calls_are_put_together(pieces: list[object], calls: list[AgentCall], finish: str) -> None:
     answer = taken("openai", *map(chunk, pieces), chunk({}, finish)).answer
 
     whole = list(answer.calls.whole(NOTHING))
@@ -451,7 +456,7 @@ def test_calls_are_put_together(pieces: list[object], calls: list[Call], finish:
 @pytest.mark.parametrize("is_encoded", [True, False])
 def test_a_call_id_that_the_request_holds_already_is_replaced(is_encoded: bool) -> None:
     earlier = assistant(call("a"))
-    request = Request(
+    request = ModelRequest(
         instructions="",
         prefix=openai.encode(earlier) if is_encoded else b"",
         messages=() if is_encoded else (earlier,),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.web.openai.chores import answer
+from perdure.web.openai.frontend_tasks import answer
 
 HISTORY = """
 ### Chat History:

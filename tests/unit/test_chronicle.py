@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from perdure.app.life.chronicle import DETAIL_MAX, Chronicle, tell_of_migrations
+from perdure.app.life.life_log import DETAIL_MAX, LifeLog, tell_of_migrations
 from perdure.domain.ids import NodeId, SessionId, TurnId
 from perdure.domain.journal.events import AnyEvent, Recorded, TurnSettled, TurnStarted
 from perdure.domain.outcomes import Outcome
@@ -20,7 +20,7 @@ def test_a_bad_ending_is_one_line_with_reason_and_detail(outcome: Outcome) -> No
     started = TurnStarted(turn=turn, attempt=1, parent=None, node=NodeId("nod_1"))
     detail = "it\nsaid " + "no " * 1000
     settled = TurnSettled(turn=turn, outcome=outcome, reason="why", detail=detail, agent="main")
-    chronicle = Chronicle()
+    chronicle = LifeLog()
     with capture_logs() as lines:
         chronicle.observe(recorded(started, at=1_000))
         chronicle.observe(recorded(settled, at=1_250))

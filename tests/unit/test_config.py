@@ -17,10 +17,10 @@ import pytest
 from perdure.app.config.environment import home_folder, home_token, prepare_home
 from perdure.app.config.loading import (
     AcpAgent,
-    ChatAgent,
+    ChatAgentSection,
     Config,
     ConfigError,
-    DemoAgent,
+    DemoAgentSection,
     Secret,
     StoreConfig,
     load,
@@ -169,8 +169,8 @@ def test_every_key_of_every_section_is_read(tmp_path: Path) -> None:
     assert config.store.url == Secret("postgresql://u:pw@db/perdure")
     assert not config.store.is_sqlite
     zeta, alpha, gemini = config.agents.values()
-    assert isinstance(zeta, ChatAgent)
-    assert isinstance(alpha, DemoAgent)
+    assert isinstance(zeta, ChatAgentSection)
+    assert isinstance(alpha, DemoAgentSection)
     assert isinstance(gemini, AcpAgent)
     assert zeta.base_url == "https://api.anthropic.com"
     assert zeta.api_key == Secret("sk-1")
@@ -477,7 +477,7 @@ def test_a_secret_file_is_read_beside_the_configuration(tmp_path: Path) -> None:
     config = read(f"{CHAT}api_key = {{ file = 'key' }}", home=tmp_path)
 
     agent = config.agents["main"]
-    assert isinstance(agent, ChatAgent)
+    assert isinstance(agent, ChatAgentSection)
     assert agent.api_key == Secret("  sk-2")
 
 

@@ -5,7 +5,7 @@ import pytest
 from perdure.agents.demo.questions import hear
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.journal.events import Attachment
-from perdure.domain.prompt.prompt import MediaBlock, Message, Role, TextBlock
+from perdure.domain.prompt.prompt import MediaBlock, PromptMessage, Role, TextBlock
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,10 @@ from perdure.domain.prompt.prompt import MediaBlock, Message, Role, TextBlock
     ],
 )
 def test_the_senders_line_is_left_out_and_a_forwards_line_is_not(told: str, question: str) -> None:
-    assert hear([Message(role=Role.USER, blocks=(TextBlock(told),))]).question == question
+    assert hear([PromptMessage(role=Role.USER, blocks=(TextBlock(told),))]).question == question
 
 
 def test_a_sticker_is_said_as_any_model_is_told_of_it() -> None:
     cat = Attachment(name="sticker 🙂", sticker=Sticker(id="1", emoji="🙂", set_name="Cats"))
-    heard = hear([Message(role=Role.USER, blocks=(MediaBlock(attachment=cat),))])
+    heard = hear([PromptMessage(role=Role.USER, blocks=(MediaBlock(attachment=cat),))])
     assert heard.files == ["[sticker; emoji 🙂, set Cats]"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from perdure.app.life.descriptors import Shares
+from perdure.app.life.descriptors import DescriptorShares
 
 
 @pytest.mark.parametrize("descriptors", [64, 256, 1024, 4096, 20_000, 1_000_000])
 def test_everybody_gets_a_share_and_nobody_more_than_there_is(descriptors: int) -> None:
-    shares = Shares.of(descriptors)
+    shares = DescriptorShares.of(descriptors)
     carried = shares.connections
     used = shares.turns + carried.newcomers + carried.signed_in + carried.operators
 
@@ -19,7 +19,7 @@ def test_everybody_gets_a_share_and_nobody_more_than_there_is(descriptors: int) 
 
 
 def test_with_the_limit_of_this_bench_nine_thousand_streams_are_carried() -> None:
-    shares = Shares.of(20_000)
+    shares = DescriptorShares.of(20_000)
 
     assert shares.turns >= 9_000
     assert shares.connections.signed_in >= 9_000

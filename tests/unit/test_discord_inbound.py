@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from perdure.adapters.discord.inbound import (
-    Place,
+    ChannelPlace,
     arrival_of,
     deletion_of,
     interaction_of,
@@ -29,7 +29,7 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 
 BOT = "900"
-CHANNEL = Place(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))
+CHANNEL = ChannelPlace(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))
 
 # As the gateway sends it: more than we read.
 SAID: dict[str, Any] = {

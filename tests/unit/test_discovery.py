@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from perdure.app.config.loading import ChatAgent, Config, DemoAgent, Secret, parse
+from perdure.app.config.loading import ChatAgentSection, Config, DemoAgentSection, Secret, parse
 from perdure.app.wiring.discovery import (
     Discovery,
     LocalServer,
@@ -54,8 +54,8 @@ def closed_port() -> int:
     return port
 
 
-def chat(found: Discovery) -> ChatAgent:
-    assert isinstance(found.agent, ChatAgent)
+def chat(found: Discovery) -> ChatAgentSection:
+    assert isinstance(found.agent, ChatAgentSection)
     return found.agent
 
 
@@ -152,7 +152,7 @@ async def test_the_reason_never_holds_a_password() -> None:
 async def test_a_named_server_that_is_silent_is_mentioned(closed_port: int) -> None:
     found = await discover({"OLLAMA_HOST": f"127.0.0.1:{closed_port}"}, servers=())
 
-    assert found.agent == DemoAgent()
+    assert found.agent == DemoAgentSection()
     assert "OLLAMA_HOST is set, but no model server answers there" in found.reason
 
 
@@ -226,7 +226,7 @@ async def test_a_stranger_on_a_usual_port_is_left_alone() -> None:
             found = await discover(
                 {}, servers=(LocalServer("stranger", port),), probe_timeout_s=PATIENT_S
             )
-        assert found.agent == DemoAgent()
+        assert found.agent == DemoAgentSection()
         assert "no model server found" in found.reason
 
 
@@ -266,7 +266,7 @@ async def test_configured_agents_are_used_without_any_probe() -> None:
         assert asked == []
         discovered = await agents(Config(), {}, servers=servers, probe_timeout_s=PATIENT_S)
 
-    assert dict(configured.by_name) == {"mine": DemoAgent()}
+    assert dict(configured.by_name) == {"mine": DemoAgentSection()}
     assert configured.reason == ""
     assert list(discovered.by_name) == ["main"]
     assert discovered.reason
@@ -284,5 +284,5 @@ async def test_the_switch_turns_discovery_off() -> None:
     async with serving(answer) as port:
         found = await discover(environ, servers=(LocalServer("Ollama", port),))
 
-    assert found.agent == DemoAgent()
+    assert found.agent == DemoAgentSection()
     assert asked == []

@@ -11,14 +11,12 @@ from perdure.adapters.discord import inbound as discord
 from perdure.adapters.discord.payloads import Changed, Interaction
 from perdure.adapters.discord.payloads import Message as DiscordMessage
 from perdure.adapters.matrix import inbound as matrix
-from perdure.adapters.matrix.events import Event as MatrixEvent
-from perdure.adapters.matrix.events import decoded, raw_of
+from perdure.adapters.matrix.events import MatrixEvent, decoded, raw_of
 from perdure.adapters.slack import inbound as slack
-from perdure.adapters.slack.payloads import Click, Command
-from perdure.adapters.slack.payloads import Event as SlackEvent
+from perdure.adapters.slack.payloads import Click, SlackEvent, SlashCommand
 from perdure.adapters.slack.render import ACTION
 from perdure.adapters.telegram import inbound as telegram
-from perdure.adapters.telegram.updates import Update, User
+from perdure.adapters.telegram.updates import TelegramUpdate, User
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, envelope_of
 
 WORD: Final = "xyzzy"
@@ -28,7 +26,7 @@ SLACK: Final = slack.Bot(team="T1", user="UBOT", bot_id="B1", name="perdure")
 TELEGRAM: Final = User(id=700, is_bot=True, username="perdure_bot")
 GROUP: Final = {"id": -5, "type": "group", "title": "Club"}
 EVE: Final = {"id": 9, "is_bot": False, "first_name": "Eve"}
-PLACE: Final = discord.Place(place="20", label="#general")
+PLACE: Final = discord.ChannelPlace(place="20", label="#general")
 MATRIX: Final = "@perdure:example.org"
 
 
@@ -44,7 +42,7 @@ def slack_edit() -> Both:
 
 
 def slack_command() -> Both:
-    command = Command(
+    command = SlashCommand(
         command="/perdure", text=WORD, channel_id="C1", user_id="U1", trigger_id="1.2"
     )
     return slack.command_envelope(command), slack.of_command(command)
@@ -59,14 +57,14 @@ def slack_click() -> Both:
 
 def from_telegram(kind: str = "message", **fields: Any) -> Both:
     said = {"message_id": 5, "date": 1, "chat": GROUP, "from": EVE, **fields}
-    update = msgspec.convert({"update_id": 1, kind: said}, Update)
+    update = msgspec.convert({"update_id": 1, kind: said}, TelegramUpdate)
     return telegram.envelope_of(update, TELEGRAM), telegram.arrival_of(update, TELEGRAM)
 
 
 def telegram_click() -> Both:
     message = {"message_id": 5, "chat": GROUP}
     click = {"id": "c", "from": EVE, "message": message, "data": WORD}
-    update = msgspec.convert({"update_id": 1, "callback_query": click}, Update)
+    update = msgspec.convert({"update_id": 1, "callback_query": click}, TelegramUpdate)
     return telegram.envelope_of(update, TELEGRAM), telegram.arrival_of(update, TELEGRAM)
 
 
@@ -106,7 +104,7 @@ def scene(kind: PlaceKind) -> matrix.Scene:
     )
 
 
-def from_matrix(known: matrix.Known | None = None, **content: Any) -> Both:
+def from_matrix(known: matrix.EarlierEvent | None = None, **content: Any) -> Both:
     event, where = matrix_event(**content), scene(PlaceKind.GROUP)
     return matrix.envelope_of(event, where, known), matrix.understood(event, where, known)
 
@@ -115,7 +113,7 @@ def matrix_edit() -> Both:
     relation = {"rel_type": "m.replace", "event_id": "$0"}
     words = {"msgtype": "m.text", "body": f"@perdure {WORD}"}
     edit = {"m.relates_to": relation, "m.new_content": words}
-    return from_matrix(matrix.Known(author="@eve:x", text=WORD), **edit)
+    return from_matrix(matrix.EarlierEvent(author="@eve:x", text=WORD), **edit)
 
 
 REPLY: Final = {"m.relates_to": {"m.in_reply_to": {"event_id": "$0"}}}
@@ -146,7 +144,7 @@ CASES: Final[dict[str, Callable[[], Both]]] = {
     "Matrix, a mention": lambda: from_matrix(body=f"@perdure {WORD}"),
     "Matrix, a forward": lambda: from_matrix(None, **{"m.forwarded": {}}),
     "Matrix, a file": lambda: from_matrix(msgtype="m.file", url="mxc://x/y"),
-    "Matrix, a reply": lambda: from_matrix(matrix.Known(author=MATRIX, text=WORD), **REPLY),
+    "Matrix, a reply": lambda: from_matrix(matrix.EarlierEvent(author=MATRIX, text=WORD), **REPLY),
     "Matrix, an edit": matrix_edit,
 }
 

@@ -9,7 +9,7 @@ from perdure.engine.watching.feed import (
     BACKLOG_MAX,
     WOKEN_AT_ONCE,
     Feed,
-    Item,
+    FeedItem,
     Subscription,
 )
 
@@ -26,7 +26,7 @@ async def test_a_crowd_is_woken_some_at_a_time_and_those_who_follow_the_turn_fir
     feed = Feed()
     heard: list[str] = []
 
-    async def listens(name: str, subscription: Subscription) -> list[Item]:
+    async def listens(name: str, subscription: Subscription) -> list[FeedItem]:
         items = await subscription.next(30)
         heard.append(name)
         return items

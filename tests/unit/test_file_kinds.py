@@ -25,7 +25,7 @@ from perdure.domain.reading.kinds import (
     kind_of,
 )
 from perdure.domain.reading.sound import seconds_of
-from perdure.domain.reading.texts import CUT, TEXT_MAX, Unreadable, written
+from perdure.domain.reading.texts import CUT, TEXT_MAX, UnreadableFile, written
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -185,7 +185,7 @@ BOMB = f"""<!DOCTYPE w [<!ENTITY a "{"x" * 100}"><!ENTITY b "{"&a;" * 100}">]>
     ],
 )
 def test_what_is_no_document_says_so(data: bytes, words: str) -> None:
-    with pytest.raises(Unreadable, match=words):
+    with pytest.raises(UnreadableFile, match=words):
         text_of(data, DOCX)
 
 
@@ -193,7 +193,7 @@ def test_a_bomb_is_unpacked_to_a_bound_only(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(office, "UNPACKED_MAX", 1_000_000)
     bomb = packed({"word/document.xml": f"<w:document {W}>{' ' * 5_000_000}</w:document>"})
     assert len(bomb) < 10_000
-    with pytest.raises(Unreadable, match="too large"):
+    with pytest.raises(UnreadableFile, match="too large"):
         text_of(bomb, DOCX)
 
 

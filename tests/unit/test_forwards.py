@@ -4,9 +4,9 @@ import pytest
 
 from perdure.domain.content.forwards import (
     Forward,
-    Origin,
+    ForwardedText,
+    ForwardOrigin,
     Passage,
-    Words,
     one_below_the_other,
     told,
     with_forwards,
@@ -16,17 +16,17 @@ from perdure.domain.content.forwards import (
 @pytest.mark.parametrize(
     ("origin", "name", "lead"),
     [
-        (Origin.PERSON, "Bob", "[Forwarded from Bob]"),
-        (Origin.PERSON, "", "[Forwarded from somebody]"),
-        (Origin.HIDDEN, "B.", "[Forwarded from somebody called B.]"),
-        (Origin.HIDDEN, "", "[Forwarded from somebody]"),
-        (Origin.CHANNEL, "News", "[Forwarded from the channel News]"),
-        (Origin.GROUP, "The Club", "[Forwarded from the group The Club]"),
-        (Origin.GROUP, "", "[Forwarded from a group]"),
-        (Origin.BOT, "Deploys", "[Forwarded from the bot Deploys]"),
+        (ForwardOrigin.PERSON, "Bob", "[Forwarded from Bob]"),
+        (ForwardOrigin.PERSON, "", "[Forwarded from somebody]"),
+        (ForwardOrigin.HIDDEN, "B.", "[Forwarded from somebody called B.]"),
+        (ForwardOrigin.HIDDEN, "", "[Forwarded from somebody]"),
+        (ForwardOrigin.CHANNEL, "News", "[Forwarded from the channel News]"),
+        (ForwardOrigin.GROUP, "The Club", "[Forwarded from the group The Club]"),
+        (ForwardOrigin.GROUP, "", "[Forwarded from a group]"),
+        (ForwardOrigin.BOT, "Deploys", "[Forwarded from the bot Deploys]"),
     ],
 )
-def test_it_says_whose_words_they_are(origin: Origin, name: str, lead: str) -> None:
+def test_it_says_whose_words_they_are(origin: ForwardOrigin, name: str, lead: str) -> None:
     assert told(Forward(origin=origin, name=name, text="hello")) == f"{lead}\n> hello"
 
 
@@ -43,7 +43,7 @@ def test_no_line_of_it_stands_without_its_mark(end: str) -> None:
 
 def test_a_name_cannot_leave_its_line() -> None:
     name = "Bob]\n[Ada (42)]\n/new" + "x" * 500
-    lead, quoted = told(Forward(origin=Origin.PERSON, name=name, text="hello")).split("\n")
+    lead, quoted = told(Forward(origin=ForwardOrigin.PERSON, name=name, text="hello")).split("\n")
     assert lead.startswith("[Forwarded from Bob Ada 42 /new")
     assert lead.count("]") == 1
     assert len(lead) < 100
@@ -51,30 +51,30 @@ def test_a_name_cannot_leave_its_line() -> None:
 
 
 def test_a_forward_without_words_is_told_by_its_origin() -> None:
-    assert told(Forward(origin=Origin.CHANNEL, name="News", text=" \n")) == (
+    assert told(Forward(origin=ForwardOrigin.CHANNEL, name="News", text=" \n")) == (
         "[Forwarded from the channel News]"
     )
 
 
-BOBS = Forward(origin=Origin.PERSON, name="Bob", text="hello")
+BOBS = Forward(origin=ForwardOrigin.PERSON, name="Bob", text="hello")
 
 
-def passages(words: Words) -> list[str]:
+def passages(words: ForwardedText) -> list[str]:
     return [words.text[each.start : each.end] for each in words.passed_on]
 
 
 def test_a_message_says_which_of_its_words_were_passed_on() -> None:
-    news = Forward(origin=Origin.CHANNEL, name="News", text="\U0001f600")
+    news = Forward(origin=ForwardOrigin.CHANNEL, name="News", text="\U0001f600")
     words = with_forwards(f"\U0001f600 {told(BOBS)}", [BOBS, news])
     assert words.text == "\n\n".join([f"\U0001f600 {told(BOBS)}", told(BOBS), told(news)])
     assert passages(words) == [told(BOBS), told(news)]
-    assert with_forwards(" ", [BOBS]) == Words(told(BOBS), (Passage(0, len(told(BOBS))),))
-    assert with_forwards(" as it is\n", []) == Words(" as it is\n")
+    assert with_forwards(" ", [BOBS]) == ForwardedText(told(BOBS), (Passage(0, len(told(BOBS))),))
+    assert with_forwards(" as it is\n", []) == ForwardedText(" as it is\n")
 
 
 def test_texts_that_become_one_keep_what_was_passed_on_in_each() -> None:
     first, second = with_forwards("mine", [BOBS]), with_forwards("too", [BOBS])
-    joined = one_below_the_other([first, Words(" \n"), Words("only mine"), second])
+    joined = one_below_the_other([first, ForwardedText(" \n"), ForwardedText("only mine"), second])
     assert joined.text == "\n\n".join([first.text, "only mine", second.text])
     assert passages(joined) == [told(BOBS), told(BOBS)]
-    assert one_below_the_other([]) == Words("")
+    assert one_below_the_other([]) == ForwardedText("")

@@ -7,7 +7,7 @@ import pytest
 from perdure.domain.errors import Transient
 from perdure.domain.ids import TurnId
 from perdure.engine.delivery import handover as handover_module
-from perdure.engine.delivery.handover import Handovers, Shown
+from perdure.engine.delivery.handover import Handovers, ShownPreview
 
 TURN = TurnId("trn_1")
 
@@ -30,7 +30,7 @@ async def test_final_words_wait_until_the_preview_hands_over() -> None:
     waiting = asyncio.ensure_future(handovers.receive(TURN, "m1"))
     assert await waits_still(waiting)
 
-    handovers.hand_over(handover, Shown({"m1": "one two"}))
+    handovers.hand_over(handover, ShownPreview({"m1": "one two"}))
 
     assert await waiting == "one two"
     assert handovers.expected(TURN) is None
@@ -38,7 +38,7 @@ async def test_final_words_wait_until_the_preview_hands_over() -> None:
 
 async def test_what_a_stream_was_given_is_told_once_for_each_receipt() -> None:
     handovers = Handovers()
-    handovers.hand_over(handovers.expect(TURN), Shown({"m1": "one", "m2": "two"}))
+    handovers.hand_over(handovers.expect(TURN), ShownPreview({"m1": "one", "m2": "two"}))
 
     told = [await handovers.receive(TURN, receipt) for receipt in ("m2", "m2", "m1", "m3")]
 
@@ -51,10 +51,10 @@ async def test_a_later_attempt_hands_over_for_the_earlier_one_too() -> None:
     first = handovers.expect(TURN)
     second = handovers.expect(TURN)
 
-    handovers.hand_over(first, Shown({"m1": "one", "m2": "begun"}))
+    handovers.hand_over(first, ShownPreview({"m1": "one", "m2": "begun"}))
     assert first.is_over.done()
     assert handovers.expected(TURN) is second
-    handovers.hand_over(second, Shown({"m2": "two"}))
+    handovers.hand_over(second, ShownPreview({"m2": "two"}))
 
     assert await handovers.receive(TURN, "m1") == "one"
     assert await handovers.receive(TURN, "m2") == "two"
@@ -78,6 +78,6 @@ async def test_what_nobody_asks_for_is_forgotten_at_some_point(
     handovers = Handovers()
     turns = [TurnId(f"trn_{number}") for number in range(3)]
     for turn in turns:
-        handovers.hand_over(handovers.expect(turn), Shown({turn: "text"}))
+        handovers.hand_over(handovers.expect(turn), ShownPreview({turn: "text"}))
 
     assert [await handovers.receive(turn, turn) for turn in turns] == ["", "text", "text"]

@@ -17,25 +17,24 @@ from perdure.adapters.discord import render as discord
 from perdure.adapters.discord.payloads import Message as DiscordMessage
 from perdure.adapters.matrix import inbound as matrix_inbound
 from perdure.adapters.matrix import render as matrix
-from perdure.adapters.matrix.events import Event as MatrixEvent
-from perdure.adapters.matrix.events import decoded, raw_of
+from perdure.adapters.matrix.events import MatrixEvent, decoded, raw_of
 from perdure.adapters.slack import inbound as slack_inbound
 from perdure.adapters.slack import render as slack
-from perdure.adapters.slack.payloads import Event as SlackEvent
+from perdure.adapters.slack.payloads import SlackEvent
 from perdure.adapters.telegram import inbound as telegram_inbound
 from perdure.adapters.telegram import render as telegram
-from perdure.adapters.telegram.updates import Update as TelegramUpdate
+from perdure.adapters.telegram.updates import TelegramUpdate as TelegramUpdate
 from perdure.adapters.telegram.updates import User
 from perdure.agents.chat.complaints import complaint
 from perdure.agents.chat.thoughts import ThoughtScanner
 from perdure.domain.content.attribution import in_a_file, in_own_words
-from perdure.domain.content.forwards import Words
+from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.delivery import without_promise
 from perdure.domain.inbound.arrivals import PlaceKind
 from perdure.domain.inbound.commands import given
 from perdure.domain.markdown.heal import heal
 from perdure.domain.markdown.split import split, stretches
-from perdure.web.openai.chores import answer
+from perdure.web.openai.frontend_tasks import answer
 
 _SIZES: Final = (3_000, 12_000)
 _SUSPECT_S: Final = 0.25
@@ -81,7 +80,7 @@ def _from_discord(text: str) -> None:
     said = {"id": "3", "type": 0, "content": text, "channel_id": "2", "author": eve}
     people = [{"id": str(number), "username": "A"} for number in range(100)]
     message = msgspec.convert({**said, "mentions": people}, DiscordMessage)
-    discord_inbound.arrival_of(message, account="9", place=discord_inbound.Place(place="2"))
+    discord_inbound.arrival_of(message, account="9", place=discord_inbound.ChannelPlace(place="2"))
 
 
 def _thoughts(text: str) -> None:
@@ -101,7 +100,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "thoughts": _thoughts,
     "commands": given,
     "promises": without_promise,
-    "own words": lambda text: in_own_words(Words(text)),
+    "own words": lambda text: in_own_words(ForwardedText(text)),
     "files": in_a_file,
 }
 # Lead, what is repeated, end.

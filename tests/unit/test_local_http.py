@@ -11,13 +11,13 @@ import pytest
 from perdure.app.operate.local_http import (
     HEAD_BYTES_MAX,
     BrokenOff,
+    HttpRequest,
     NobodyListens,
-    Request,
-    Unreadable,
+    UnreadableAnswer,
     asked,
 )
 
-QUESTION = Request(target="/api/status", headers={"Authorization": "Bearer secret"})
+QUESTION = HttpRequest(target="/api/status", headers={"Authorization": "Bearer secret"})
 OK = b"HTTP/1.1 200 OK\r\n"
 MEASURED = OK + b"Content-Length: 11\r\n\r\nhello there"
 CHUNKED = (
@@ -96,14 +96,14 @@ async def test_an_answer_that_is_cut_short_is_never_taken_for_whole(
     ],
 )
 async def test_what_is_no_answer_is_refused(path: Path, answer: bytes, words: str) -> None:
-    with pytest.raises(Unreadable, match=words):
+    with pytest.raises(UnreadableAnswer, match=words):
         await body_from(path, answer)
 
 
 @pytest.mark.parametrize("answer", [MEASURED, CHUNKED, UNMEASURED])
 async def test_no_more_is_read_than_may_come(path: Path, answer: bytes) -> None:
     assert await body_from(path, answer, bytes_max=11) == b"hello there"
-    with pytest.raises(Unreadable, match="longer than 10 bytes"):
+    with pytest.raises(UnreadableAnswer, match="longer than 10 bytes"):
         await body_from(path, answer, bytes_max=10)
 
 
@@ -135,9 +135,9 @@ async def test_where_nobody_listens_nothing_was_asked(path: Path, is_there: bool
 
 
 async def test_a_request_says_what_it_is_and_how_long(path: Path) -> None:
-    posted = Request(method="POST", target="/api/send?a=%20", body=b"{}")
+    posted = HttpRequest(method="POST", target="/api/send?a=%20", body=b"{}")
     async with Server([MEASURED]).listening(path) as server:
-        for request in (QUESTION, posted, Request(method="POST", target="/api/drain")):
+        for request in (QUESTION, posted, HttpRequest(method="POST", target="/api/drain")):
             async with asked(path, request) as answer:
                 assert answer.status == 200
 
@@ -152,4 +152,4 @@ async def test_a_request_says_what_it_is_and_how_long(path: Path) -> None:
 @pytest.mark.parametrize("odd", ["a\r\nHost: b", "a\nb", "a\0"])
 def test_a_header_cannot_begin_another(odd: str) -> None:
     with pytest.raises(ValueError, match="more than one line"):
-        Request(target="/", headers={"Last-Event-ID": odd}).encoded()
+        HttpRequest(target="/", headers={"Last-Event-ID": odd}).encoded()

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.domain.markdown.heal import heal
 from perdure.domain.markdown.html import to_html
-from perdure.domain.markdown.parse import Kind, blocks_of, parse
+from perdure.domain.markdown.parse import BlockKind, blocks_of, parse
 from perdure.domain.markdown.plain import to_plain
 from perdure.domain.markdown.split import split
 from perdure.domain.markdown.tree import (
@@ -20,21 +20,21 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
     Text,
 )
-from perdure.domain.markdown.units import Unit, cut, size_of
+from perdure.domain.markdown.units import TextUnit, cut, size_of
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text(encoding="utf-8")
 FAMILY = "👨‍👩‍👧‍👦"
@@ -51,7 +51,7 @@ def test_blocks_become_a_tree() -> None:
         paragraph("two"),
         Code("py x", "three"),
         Quote((paragraph("four"),)),
-        Rule(),
+        HorizontalRule(),
         RawHtml("<div>"),
         Code("", "five"),
     )
@@ -83,14 +83,18 @@ def test_inlines_become_a_tree() -> None:
 
 def test_lists_keep_their_numbers_and_boxes() -> None:
     assert parse("7. a\n8. b\n\n- [x] c\n- [ ] d\n- [y] e") == (
-        List(is_ordered=True, start=7, items=(Item((paragraph("a"),)), Item((paragraph("b"),)))),
+        List(
+            is_ordered=True,
+            start=7,
+            items=(ListItem((paragraph("a"),)), ListItem((paragraph("b"),))),
+        ),
         List(
             is_ordered=False,
             start=1,
             items=(
-                Item((paragraph("c"),), is_done=True),
-                Item((paragraph("d"),), is_done=False),
-                Item((paragraph("[y] e"),)),
+                ListItem((paragraph("c"),), is_done=True),
+                ListItem((paragraph("d"),), is_done=False),
+                ListItem((paragraph("[y] e"),)),
             ),
         ),
     )
@@ -123,10 +127,10 @@ def test_html_within_a_line_is_text() -> None:
 def test_slices_say_where_blocks_stand() -> None:
     slices = blocks_of("a\nb\n\n- c\n\n  d\n- e\n\n[f]: g\n```\nh\n```")
     assert [(s.kind, s.start, s.end, s.items) for s in slices] == [
-        (Kind.PARAGRAPH, 0, 2, ()),
-        (Kind.LIST, 3, 8, (3, 6)),
-        (Kind.DEFINITION, 8, 9, ()),
-        (Kind.FENCE, 9, 12, ()),
+        (BlockKind.PARAGRAPH, 0, 2, ()),
+        (BlockKind.LIST, 3, 8, (3, 6)),
+        (BlockKind.DEFINITION, 8, 9, ()),
+        (BlockKind.FENCE, 9, 12, ()),
     ]
 
 
@@ -254,9 +258,9 @@ def test_a_link_leads_only_where_it_may(source: str, shown: str) -> None:
     [("abc", 3, 3, 3), ("é", 1, 1, 2), ("日", 1, 1, 3), ("😀", 1, 2, 4), ("\ud800", 1, 1, 3)],
 )
 def test_units_count_as_platforms_do(text: str, chars: int, utf16: int, size: int) -> None:
-    assert size_of(text, Unit.CHARS) == chars
-    assert size_of(text, Unit.UTF16) == utf16
-    assert size_of(text, Unit.BYTES) == size
+    assert size_of(text, TextUnit.CHARS) == chars
+    assert size_of(text, TextUnit.UTF16) == utf16
+    assert size_of(text, TextUnit.BYTES) == size
 
 
 @pytest.mark.parametrize(
@@ -267,14 +271,14 @@ def test_a_cut_leaves_characters_whole(character: str) -> None:
     text = f"{character}{character}"
     for limit in range(len(text)):
         whole = limit // len(character)
-        assert cut(text, Unit.CHARS, limit) == character * whole
+        assert cut(text, TextUnit.CHARS, limit) == character * whole
 
 
 def test_a_cut_takes_all_that_fits() -> None:
-    assert cut("😀😀", Unit.UTF16, 3) == "😀"
-    assert cut("日本語", Unit.BYTES, 8) == "日本"
-    assert cut("abc", Unit.BYTES, 3) == "abc"
-    assert cut("abc", Unit.CHARS, 0) == ""
+    assert cut("😀😀", TextUnit.UTF16, 3) == "😀"
+    assert cut("日本語", TextUnit.BYTES, 8) == "日本"
+    assert cut("abc", TextUnit.BYTES, 3) == "abc"
+    assert cut("abc", TextUnit.CHARS, 0) == ""
 
 
 def pieces(text: str, limit: int) -> tuple[str, ...]:
@@ -396,7 +400,7 @@ def test_the_size_is_the_callers() -> None:
         return sum(6 if char == "&" else 1 for char in piece)
 
     assert split("&&&&&", size=escaped, limit=13) == ("&&", "&&", "&")
-    assert split("a😀😀b", size=lambda p: size_of(p, Unit.UTF16), limit=3) == ("a😀", "😀b")
+    assert split("a😀😀b", size=lambda p: size_of(p, TextUnit.UTF16), limit=3) == ("a😀", "😀b")
 
 
 def test_sizes_that_make_no_sense_still_end() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.adapters.matrix.events import Event, Sync, decoded, raw_of
+from perdure.adapters.matrix.events import MatrixEvent, Sync, decoded, raw_of
 from perdure.adapters.matrix.inbound import (
-    Known,
+    EarlierEvent,
     Scene,
     asks_about,
     looked_up,
@@ -17,7 +17,7 @@ from perdure.adapters.matrix.inbound import (
 from perdure.adapters.matrix.invitations import welcome
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.rooms import Rooms
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind
 from perdure.domain.kinds import UpdateKind
@@ -35,18 +35,18 @@ SCENE = Scene(
 )
 
 
-def event(content: dict[str, Any], kind: str = "m.room.message", **more: Any) -> Event:
+def event(content: dict[str, Any], kind: str = "m.room.message", **more: Any) -> MatrixEvent:
     raw = {"type": kind, "sender": ADA, "event_id": "$this", "content": content, **more}
-    found = decoded(raw_of(raw), Event)
+    found = decoded(raw_of(raw), MatrixEvent)
     assert found is not None
     return found
 
 
-def text(body: str, **more: Any) -> Event:
+def text(body: str, **more: Any) -> MatrixEvent:
     return event({"msgtype": "m.text", "body": body, **more})
 
 
-def arrived(found: Event, known: Known | None = None) -> Arrival:
+def arrived(found: MatrixEvent, known: EarlierEvent | None = None) -> Arrival:
     arrival = understood(found, SCENE, known)
     assert arrival is not None
     return arrival
@@ -116,9 +116,9 @@ def test_a_reply_has_its_quote_and_knows_whom_it_answers() -> None:
     arrival = arrived(old)  # the server did not tell: the fallback does
     assert (arrival.text, arrival.quote) == ("thanks", "It is noon.\nReally.")
     assert arrival.is_addressed
-    told = arrived(text("thanks", **relation), Known(author=ME, text="It is noon."))
+    told = arrived(text("thanks", **relation), EarlierEvent(author=ME, text="It is noon."))
     assert (told.text, told.quote, told.is_addressed) == ("thanks", "It is noon.", True)
-    other = arrived(text("thanks", **relation), Known(author="@bob:example.org", text="No."))
+    other = arrived(text("thanks", **relation), EarlierEvent(author="@bob:example.org", text="No."))
     assert (other.quote, other.is_addressed) == ("No.", False)
 
 
@@ -138,10 +138,10 @@ def test_a_thread_is_no_reply_unless_it_says_so() -> None:
     assert arrived(inside).thread == "$root"
     real = text("hello", **{"m.relates_to": {**fallback, "is_falling_back": False}})
     assert asks_about(real) == "$last"
-    assert arrived(real, Known(author=ME, text="well?")).quote == "well?"
+    assert arrived(real, EarlierEvent(author=ME, text="well?")).quote == "well?"
 
 
-def edit(body: str, **more: Any) -> Event:
+def edit(body: str, **more: Any) -> MatrixEvent:
     return text(
         f"* {body}",
         **{
@@ -153,7 +153,7 @@ def edit(body: str, **more: Any) -> Event:
 
 
 def test_an_edit_is_its_authors() -> None:
-    known = Known(author=ADA, text="teh", thread="$root")
+    known = EarlierEvent(author=ADA, text="teh", thread="$root")
     assert asks_about(edit("the")) == "$before"
     arrival = arrived(edit("the"), known)
     assert (arrival.kind, arrival.target, arrival.external_id) == (
@@ -162,7 +162,7 @@ def test_an_edit_is_its_authors() -> None:
         "$this",
     )
     assert (arrival.text, arrival.thread) == ("the", "$root")
-    assert understood(edit("the"), SCENE, Known(author="@bob:example.org")) is None
+    assert understood(edit("the"), SCENE, EarlierEvent(author="@bob:example.org")) is None
     assert understood(edit("the"), SCENE, None) is None
 
 
@@ -172,11 +172,13 @@ def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
     content = {} if where else {"redacts": "$before"}
     found = event(content, "m.room.redaction", sender="@keeper:example.org", **where)
     assert asks_about(found) == "$before"
-    arrival = arrived(found, Known(author=ADA, thread="$root"))
+    arrival = arrived(found, EarlierEvent(author=ADA, thread="$root"))
     assert (arrival.kind, arrival.target, arrival.thread) == (UpdateKind.DELETE, "$before", "$root")
     assert arrival.sender.id == ADA
-    assert understood(found, SCENE, Known(author=ADA, is_message=False)) is None  # a reaction
-    assert understood(found, SCENE, Known(author=ME)) is None
+    assert (
+        understood(found, SCENE, EarlierEvent(author=ADA, is_message=False)) is None
+    )  # a reaction
+    assert understood(found, SCENE, EarlierEvent(author=ME)) is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
         text(""),
     ],
 )
-def test_what_is_no_word_to_anybody(found: Event) -> None:
+def test_what_is_no_word_to_anybody(found: MatrixEvent) -> None:
     assert understood(found, SCENE, None) is None
 
 
@@ -238,7 +240,7 @@ def test_a_sealed_file_brings_what_opens_it() -> None:
 def test_what_is_known_of_an_edited_message_is_its_newest_words() -> None:
     first = event({"msgtype": "m.text", "body": "On"}, sender=ME)
     newest = edit("One, two, three")
-    assert remembered(first, newest) == Known(author=ME, text="One, two, three")
+    assert remembered(first, newest) == EarlierEvent(author=ME, text="One, two, three")
 
 
 def test_a_message_taken_away_before_we_saw_it_is_nothing_to_take_away() -> None:
@@ -308,7 +310,7 @@ def test_a_forward_that_is_marked_is_what_its_author_wrote() -> None:
     marked = {"m.forwarded": {"sender": "@bob:example.org"}, "m.mentions": {"user_ids": [ME]}}
     arrival = arrived(text("perdure: !new", **marked))
     assert (arrival.text, arrival.is_addressed) == ("", False)
-    wanted = Forward(origin=Origin.PERSON, name="@bob:example.org", text="perdure: !new")
+    wanted = Forward(origin=ForwardOrigin.PERSON, name="@bob:example.org", text="perdure: !new")
     assert arrival.forwards == (wanted,)
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from perdure.engine.foundation.lookout import Lookout
-from perdure.engine.foundation.patience import ClockWatch
+from perdure.engine.foundation.pump_waiter import PumpWaiter
+from perdure.engine.foundation.timed_waits import ClockWatch
 from perdure.engine.foundation.wakes import Bus
 from perdure.ports.turns.wakes import Topic
 from perdure.testkit.system import VirtualClock
@@ -54,7 +54,7 @@ async def test_an_instant_that_was_found_before_the_clock_was_set_is_not_waited_
 
 async def test_a_pump_looks_again_at_what_is_due_when_the_clock_is_set() -> None:
     clock = VirtualClock()
-    lookout = Lookout(Bus().waiter(Topic.OUTBOX), clock=clock)
+    lookout = PumpWaiter(Bus().waiter(Topic.OUTBOX), clock=clock)
     lookout.look()
     due_ms = clock.now_ms() + HOUR_S * 1000
     waiting = asyncio.ensure_future(lookout.wait(due_ms, at_most_s=HOUR_S))

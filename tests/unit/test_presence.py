@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.app.operate.presence import is_serve
+from perdure.app.operate.node_process import is_serve
 
 NODES = [
     "/usr/bin/perdure serve",

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.people.quotas import Kind, OverQuota, Quota
+from perdure.domain.people.quotas import OverQuota, Quota, QuotaKind
 from perdure.engine.people.quotas import RequestGate
 from perdure.testkit.system import VirtualClock
 
@@ -19,7 +19,7 @@ def test_so_many_requests_a_minute() -> None:
     with pytest.raises(OverQuota) as caught:
         gate.admit(ADA, is_operator=False)
 
-    assert caught.value.kind is Kind.REQUESTS
+    assert caught.value.kind is QuotaKind.REQUESTS
     assert caught.value.retry_after_s == pytest.approx(2)
     gate.admit(BOB, is_operator=False)
     for _ in range(100):

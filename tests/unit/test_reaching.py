@@ -13,7 +13,7 @@ import pytest
 
 from perdure.domain.journal.reach import AT_ONCE
 from perdure.domain.outcomes import StopReason
-from perdure.domain.turn.stream import Stopped, Text
+from perdure.domain.turn.stream import AgentText, Stopped
 from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
 from perdure.engine.models.roster import Seat
 from perdure.testkit.agent import CountingTools, ScriptedAgent
@@ -466,7 +466,7 @@ async def test_what_it_took_is_told_in_the_order_of_asking(world: World) -> None
     assert await quest.next() is main
     quest.ended(main, AWAY)
     assert await quest.next() is spare
-    quest.hears(spare, Text("hello"))
+    quest.hears(spare, AgentText("hello"))
 
     reach = reach_after(AT_ONCE, quest, DONE)
     assert [(each.agent, each.reason) for each in reach.missed] == [("main", AWAY.reason)]

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.turn.recovery import Fate, Policy, Resume, fate, question_text, why
 
@@ -102,20 +102,20 @@ def test_a_limit_is_told_in_words(freshness_s: int, words: str) -> None:
     policy = Policy(freshness_ms=freshness_s * 1000)
 
     assert f"back within {words}," in shutdown_text(policy, Drain(), UnderWay())
-    assert f"more than {words} ago" in too_old_text(policy, Interruption.CRASH, Asked.NOTHING)
+    assert f"more than {words} ago" in too_old_text(policy, Interruption.CRASH, NodeRequest.NOTHING)
 
 
 @pytest.mark.parametrize("reason", list(Interruption))
-@pytest.mark.parametrize("asked", list(Asked))
-def test_only_a_restart_is_told_as_one(reason: Interruption, asked: Asked) -> None:
+@pytest.mark.parametrize("asked", list(NodeRequest))
+def test_only_a_restart_is_told_as_one(reason: Interruption, asked: NodeRequest) -> None:
     is_late = reason is Interruption.DRAIN_TIMEOUT
-    is_restart = reason is Interruption.RESTART or (is_late and asked is Asked.RESTART)
+    is_restart = reason is Interruption.RESTART or (is_late and asked is NodeRequest.RESTART)
 
     for text in (why(reason, asked), question_text(reason, asked)):
         assert ("restarted" in text) == is_restart
 
 
 def test_what_is_about_to_happen_is_called_by_its_name() -> None:
-    for asked, name in ((Asked.RESTART, "restart"), (Asked.STOP, "stop")):
+    for asked, name in ((NodeRequest.RESTART, "restart"), (NodeRequest.STOP, "stop")):
         text = shutdown_text(Policy(), Drain(asked=asked), UnderWay())
         assert text.startswith(f"The gateway is about to {name}.")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.people.sharing import Shares, fairly, most_of
+from perdure.domain.people.sharing import FairShares, fairly, most_of
 from perdure.engine.foundation.slots import Slots
 
 ADA, BOB = PrincipalId("ada"), PrincipalId("bob")
@@ -25,7 +25,7 @@ def test_each_slot_goes_to_whoever_has_the_fewest(
     waiting: list[PrincipalId], in_use: dict[PrincipalId, int], most: int, limit: int
 ) -> None:
     numbered = list(enumerate(waiting))
-    shares = Shares(in_use=in_use, most=most)
+    shares = FairShares(in_use=in_use, most=most)
     chosen = fairly(numbered, by=lambda each: each[1], shares=shares, limit=limit)
 
     has, left = Counter(in_use), list(numbered)

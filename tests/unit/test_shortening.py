@@ -4,7 +4,7 @@ import pytest
 
 from perdure.domain.prompt.prompt import (
     CallBlock,
-    Message,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -15,17 +15,17 @@ from perdure.domain.prompt.prompt import (
 from perdure.domain.prompt.shortening import shortened
 
 
-def conversation(turns: int, size: int) -> list[Message]:
+def conversation(turns: int, size: int) -> list[PromptMessage]:
     """Turns with a tool call each, whose result is `size` characters long."""
-    messages: list[Message] = []
+    messages: list[PromptMessage] = []
     for n in range(turns):
         call = CallBlock(id=f"c{n}", name="look", arguments="{}")
         result = ResultBlock(call=f"c{n}", text=f"<{n}>" + "x" * size + f"</{n}>", is_error=False)
         messages += [
-            Message(role=Role.USER, blocks=(TextBlock(f"question {n}"),)),
-            Message(role=Role.ASSISTANT, blocks=(call,)),
-            Message(role=Role.USER, blocks=(result,)),
-            Message(role=Role.ASSISTANT, blocks=(TextBlock(f"answer {n}"),)),
+            PromptMessage(role=Role.USER, blocks=(TextBlock(f"question {n}"),)),
+            PromptMessage(role=Role.ASSISTANT, blocks=(call,)),
+            PromptMessage(role=Role.USER, blocks=(result,)),
+            PromptMessage(role=Role.ASSISTANT, blocks=(TextBlock(f"answer {n}"),)),
         ]
     return messages
 
@@ -34,7 +34,9 @@ def conversation(turns: int, size: int) -> list[Message]:
 @pytest.mark.parametrize("tokens_max", [2_000, 20_000])
 def test_it_fits_and_is_valid(turns: int, size: int, tokens_max: int) -> None:
     fitting = shortened(conversation(turns, size), tokens_max=tokens_max)
-    final, newest = weave(None, [*fitting, Message(role=Role.USER, blocks=(TextBlock("now"),))])
+    final, newest = weave(
+        None, [*fitting, PromptMessage(role=Role.USER, blocks=(TextBlock("now"),))]
+    )
 
     assert tokens_of_messages(fitting) <= tokens_max
     assert newest is not None

@@ -7,9 +7,9 @@ import pytest
 
 from perdure.adapters.slack.hooks import is_genuine, signature
 from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, people_in
-from perdure.adapters.slack.payloads import Click, Command, Event
+from perdure.adapters.slack.payloads import Click, SlackEvent, SlashCommand
 from perdure.adapters.slack.reading import read
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
@@ -21,7 +21,7 @@ TS, LATER = "1700000000.000100", "1700000009.000900"
 
 def heard(event: dict[str, Any]) -> Arrival | None:
     base = {"type": "message", "channel": "C01", "user": "U01", "ts": TS, "event_ts": TS}
-    return of_event(msgspec.convert({**base, **event}, Event), BOT, NAMES)
+    return of_event(msgspec.convert({**base, **event}, SlackEvent), BOT, NAMES)
 
 
 def taken(event: dict[str, Any]) -> Arrival:
@@ -177,8 +177,8 @@ def test_a_shared_message_is_what_its_author_wrote() -> None:
     arrival = taken({"text": "look", "attachments": [shared, linked, nameless, preview]})
     assert (arrival.text, arrival.quote) == ("look", "")
     assert arrival.forwards == (
-        Forward(origin=Origin.PERSON, name="Bob", text="the @Bob plan of @perdure"),
-        Forward(origin=Origin.BOT, name="Deploys", text="/new"),
+        Forward(origin=ForwardOrigin.PERSON, name="Bob", text="the @Bob plan of @perdure"),
+        Forward(origin=ForwardOrigin.BOT, name="Deploys", text="/new"),
         Forward(text="[yesterday] somebody: no text"),
     )
 
@@ -208,13 +208,13 @@ def test_an_edit_keeps_what_the_message_passes_on() -> None:
     }
     arrival = taken({"subtype": "message_changed", "message": now})
     assert (arrival.text, arrival.kind) == ("look here", UpdateKind.EDIT)
-    assert arrival.forwards == (Forward(origin=Origin.PERSON, name="Bob", text="the plan"),)
+    assert arrival.forwards == (Forward(origin=ForwardOrigin.PERSON, name="Bob", text="the plan"),)
 
 
 def test_the_names_of_a_shared_message_are_asked_for() -> None:
     shared = {"is_share": True, "author_id": "U02", "text": "ask <@U03>"}
     told = {"type": "message", "user": "U01", "text": "<@U04> look", "attachments": [shared]}
-    asked = people_in(msgspec.convert(told, Event))
+    asked = people_in(msgspec.convert(told, SlackEvent))
     assert set(asked) == {"U01", "U02", "U03", "U04"}
 
 
@@ -240,7 +240,7 @@ def test_text_is_read_as_people_see_it(text: str, expected: str) -> None:
 
 
 def test_names_are_asked_of_whoever_appears() -> None:
-    event = Event(type="message", user="U01", text="<@U02> and <@U02|bob> and <@U0BOT>")
+    event = SlackEvent(type="message", user="U01", text="<@U02> and <@U02|bob> and <@U0BOT>")
     assert people_in(event) == ("U01", "U02", "U0BOT")
 
 
@@ -257,7 +257,9 @@ def test_names_are_asked_of_whoever_appears() -> None:
 )
 def test_slash_commands(command: str, text: str, expected: str) -> None:
     arrival = of_command(
-        Command(command=command, text=text, channel_id="D01", user_id="U01", trigger_id="1.2.x")
+        SlashCommand(
+            command=command, text=text, channel_id="D01", user_id="U01", trigger_id="1.2.x"
+        )
     )
     assert (arrival.text, arrival.is_addressed, arrival.kind) == (
         expected,

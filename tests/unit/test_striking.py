@@ -2,13 +2,13 @@
 
 from itertools import takewhile
 
-from perdure.testkit.striking import EVERYWHERE, THINNED, Choice
+from perdure.testkit.striking import EVERYWHERE, THINNED, StrikePoints
 
 LAST = 100
 
 
 def sample(seed: int, strike: str = "", *, test: str = "a", every: int = 7) -> set[int]:
-    points = Choice(test=test, seed=seed, strike=strike).points(every)
+    points = StrikePoints(test=test, seed=seed, strike=strike).points(every)
     return set(takewhile(lambda point: point < LAST, points))
 
 
@@ -29,4 +29,4 @@ def test_tests_of_one_run_begin_at_different_points() -> None:
 
 def test_one_point_alone_and_two() -> None:
     assert sample(3, "17") == {17}
-    assert list(Choice(test="a", seed=3, strike="17,4").pairs(9)) == [(17, 4)]
+    assert list(StrikePoints(test="a", seed=3, strike="17,4").pairs(9)) == [(17, 4)]

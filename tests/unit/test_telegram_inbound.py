@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from perdure.adapters.telegram.inbound import arrival_of
-from perdure.adapters.telegram.updates import Update, User
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.adapters.telegram.updates import TelegramUpdate, User
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
@@ -21,7 +21,7 @@ GROUP = {"id": -100123, "type": "supergroup", "title": "Club", "is_forum": True}
 
 def arrived(**kinds: Any) -> Arrival | None:
     raw = msgspec.json.encode({"update_id": 9, **kinds})
-    return arrival_of(msgspec.json.decode(raw, type=Update), ME)
+    return arrival_of(msgspec.json.decode(raw, type=TelegramUpdate), ME)
 
 
 def message(chat: dict[str, Any] = PRIVATE, **fields: Any) -> Arrival:
@@ -354,29 +354,29 @@ NEWS = {"id": -100500, "type": "channel", "title": "News"}
 @pytest.mark.parametrize(
     ("fields", "origin", "name"),
     [
-        ({"forward_origin": {"type": "user", "sender_user": BOB}}, Origin.PERSON, "Bob"),
-        ({"forward_origin": {"type": "user", "sender_user": BOT}}, Origin.BOT, "Perdure"),
+        ({"forward_origin": {"type": "user", "sender_user": BOB}}, ForwardOrigin.PERSON, "Bob"),
+        ({"forward_origin": {"type": "user", "sender_user": BOT}}, ForwardOrigin.BOT, "Perdure"),
         (
             {"forward_origin": {"type": "hidden_user", "sender_user_name": "B."}},
-            Origin.HIDDEN,
+            ForwardOrigin.HIDDEN,
             "B.",
         ),
-        ({"forward_origin": {"type": "chat", "sender_chat": GROUP}}, Origin.GROUP, "Club"),
-        ({"forward_origin": {"type": "chat", "sender_chat": NEWS}}, Origin.CHANNEL, "News"),
-        ({"forward_date": 1, "forward_from_chat": GROUP}, Origin.GROUP, "Club"),
+        ({"forward_origin": {"type": "chat", "sender_chat": GROUP}}, ForwardOrigin.GROUP, "Club"),
+        ({"forward_origin": {"type": "chat", "sender_chat": NEWS}}, ForwardOrigin.CHANNEL, "News"),
+        ({"forward_date": 1, "forward_from_chat": GROUP}, ForwardOrigin.GROUP, "Club"),
         (
             {"forward_origin": {"type": "channel", "chat": NEWS, "message_id": 7}},
-            Origin.CHANNEL,
+            ForwardOrigin.CHANNEL,
             "News",
         ),
-        ({"forward_origin": {"type": "something new"}}, Origin.HIDDEN, ""),
-        ({"forward_date": 1, "forward_from": BOB}, Origin.PERSON, "Bob"),
-        ({"forward_date": 1, "forward_sender_name": "B."}, Origin.HIDDEN, "B."),
-        ({"forward_date": 1, "forward_from_chat": NEWS}, Origin.CHANNEL, "News"),
+        ({"forward_origin": {"type": "something new"}}, ForwardOrigin.HIDDEN, ""),
+        ({"forward_date": 1, "forward_from": BOB}, ForwardOrigin.PERSON, "Bob"),
+        ({"forward_date": 1, "forward_sender_name": "B."}, ForwardOrigin.HIDDEN, "B."),
+        ({"forward_date": 1, "forward_from_chat": NEWS}, ForwardOrigin.CHANNEL, "News"),
     ],
 )
 def test_a_forward_is_what_its_origin_wrote(
-    fields: dict[str, Any], origin: Origin, name: str
+    fields: dict[str, Any], origin: ForwardOrigin, name: str
 ) -> None:
     text = "/new @perdure_bot"
     marks = [mark("bot_command", text, "/new"), mark("mention", text, "@perdure_bot")]
@@ -414,5 +414,5 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
 
     first, second = edited("/new"), edited("/undo")
     assert (first.kind, first.text, first.target) == (UpdateKind.EDIT, "", "-100123/5")
-    assert first.forwards == (Forward(origin=Origin.CHANNEL, name="News", text="/new"),)
+    assert first.forwards == (Forward(origin=ForwardOrigin.CHANNEL, name="News", text="/new"),)
     assert first.external_id != second.external_id

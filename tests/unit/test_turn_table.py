@@ -21,7 +21,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.turn.standing import OpenTurn, Standing, after
+from perdure.domain.turn.standing import OpenTurn, SessionStanding, after
 from perdure.domain.turn.turn import LEGAL, State, Turn, evolve, opened, require
 
 TURN = TurnId("trn_1")
@@ -132,22 +132,24 @@ def test_a_standing_has_one_name(  # the order of precedence, row by row
     queued: int,
     reason: str,
 ) -> None:
-    standing = Standing(session=SessionId("ses_1"), open_turns=turns, is_suspended=suspended)
+    standing = SessionStanding(session=SessionId("ses_1"), open_turns=turns, is_suspended=suspended)
 
     assert (standing.state, standing.turn, standing.queued) == (state, turn, queued)
     assert standing.resume_reason == reason
 
 
 def test_the_tip_is_what_has_started_else_the_head() -> None:
-    idle = Standing(session=SessionId("ses_1"), head=TurnId("head"), open_turns=(QUEUED,))
-    busy = Standing(session=SessionId("ses_1"), head=TurnId("head"), open_turns=(RUNNING, QUEUED))
+    idle = SessionStanding(session=SessionId("ses_1"), head=TurnId("head"), open_turns=(QUEUED,))
+    busy = SessionStanding(
+        session=SessionId("ses_1"), head=TurnId("head"), open_turns=(RUNNING, QUEUED)
+    )
 
     assert (idle.tip, busy.tip) == ("head", "running")
 
 
 def test_a_standing_follows_its_events() -> None:
     second = TurnId("trn_2")
-    standing = Standing(session=SessionId("ses_1"))
+    standing = SessionStanding(session=SessionId("ses_1"))
     story = [
         (TurnQueued(turn=TURN, message=MessageId("m"), text=""), "running", None),
         (EVENTS[TurnStarted], "running", None),
@@ -169,7 +171,7 @@ def test_a_standing_follows_its_events() -> None:
 
 
 def test_an_answered_turn_waits_in_line_and_is_not_resumed() -> None:
-    standing = Standing(session=SessionId("ses_1"))
+    standing = SessionStanding(session=SessionId("ses_1"))
     story = [
         (TurnQueued(turn=TURN, message=MessageId("m"), text=""), "running"),
         (EVENTS[TurnStarted], "running"),
@@ -188,7 +190,7 @@ def test_a_standing_knows_its_title_and_the_question_it_waits_with() -> None:
         message=MessageId("n"), text="Go on?", about=TURN, choices=("continue", "drop")
     )
     interrupted = EVENTS[AttemptInterrupted]
-    standing = Standing(session=SessionId("ses_1"))
+    standing = SessionStanding(session=SessionId("ses_1"))
     story = [
         (queued, ()),
         (EVENTS[TurnStarted], ()),

@@ -2,7 +2,7 @@
 
 import io
 
-from perdure.cli.verbs.verifying import CLEAR_LINE, Progress
+from perdure.cli.verbs.verifying import CLEAR_LINE, CheckProgress
 from perdure.testkit.system import VirtualClock
 
 
@@ -15,7 +15,7 @@ def told(stream: io.StringIO, *, is_silent: bool = False, every_s: float = 10) -
     """What a check of four thousand sessions says, a thousand of them every so many seconds. The
     store took an hour to open."""
     clock = VirtualClock()
-    progress = Progress(clock, stream, is_silent=is_silent)
+    progress = CheckProgress(clock, stream, is_silent=is_silent)
     clock.advance(3_600)
     progress.tell(0, 4_000)
     for done in (1_000, 2_000, 3_000, 4_000):

@@ -3,9 +3,9 @@
 import asyncio
 
 from perdure.domain.address import Address
-from perdure.engine.foundation.patience import happens
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.engine.foundation.wakes import Bus
-from perdure.ports.turns.wakes import Key, Topic
+from perdure.ports.turns.wakes import Topic, WakeKey
 
 HERE = Address(adapter="scripted", account="bot", place="here")
 THERE = Address(adapter="scripted", account="bot", place="there")
@@ -18,7 +18,7 @@ async def test_what_is_published_while_the_waiter_looks_is_seen_by_its_next_wait
     waiter.begin()
     bus.publish(Topic.OUTBOX)
 
-    assert await happens(waiter, within_s=0)
+    assert await happens_within(waiter, within_s=0)
 
 
 async def test_a_wake_up_is_over_once_the_waiter_looks_again() -> None:
@@ -29,7 +29,7 @@ async def test_a_wake_up_is_over_once_the_waiter_looks_again() -> None:
 
     waiter.begin()
 
-    assert not await happens(waiter, within_s=0)
+    assert not await happens_within(waiter, within_s=0)
 
 
 async def test_whoever_waits_is_woken_by_each_of_its_topics_and_by_no_other() -> None:
@@ -55,7 +55,7 @@ async def test_one_publication_wakes_everybody_who_waits() -> None:
 
 
 def test_a_key_is_heard_by_those_who_wait_for_it_and_by_those_who_wait_for_all() -> None:
-    bus, here, all_of_them = Bus(), list[Key](), list[Key]()
+    bus, here, all_of_them = Bus(), list[WakeKey](), list[WakeKey]()
     bus.listen(Topic.LINES, here.append, key=HERE)
     bus.listen(Topic.LINES, all_of_them.append)
 
@@ -69,7 +69,7 @@ def test_a_key_is_heard_by_those_who_wait_for_it_and_by_those_who_wait_for_all()
 def test_whoever_leaves_while_it_is_told_is_not_told_again_and_keeps_nobody_from_hearing() -> None:
     bus, heard = Bus(), list[str]()
 
-    def once(_: Key) -> None:
+    def once(_: WakeKey) -> None:
         heard.append("once")
         bus.leave(Topic.LINES, once, key=HERE)
 

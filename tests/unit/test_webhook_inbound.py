@@ -12,10 +12,10 @@ from perdure.adapters.webhook.inbound import arrival_of, message_of
 from perdure.adapters.webhook.manifest import MANIFEST, Route, WebhookSettings
 from perdure.adapters.webhook.template import Payload, filled
 from perdure.app.config.toml_positions import Positions
-from perdure.app.config.toml_reading import Reader, Source
+from perdure.app.config.toml_reading import TomlReader, TomlSource
 from perdure.domain.errors import Rejected
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind
-from perdure.domain.people.access import Rules, Verdict, decide
+from perdure.domain.people.access import AccessRules, AccessVerdict, decide
 from perdure.domain.secret import Secret
 
 BODY = b"""{"issue": {"id": 17, "title": "It {body} leaks", "labels": [{"name": "bug"}, "new"],
@@ -134,8 +134,8 @@ def test_only_whoever_signs_or_configures_gives_commands(
 
 
 def read(text: str, **environ: str) -> tuple[WebhookSettings | None, list[str]]:
-    source = Source(file=Path("perdure.toml"), positions=Positions(text), environ=environ)
-    reader = Reader(source, named={})
+    source = TomlSource(file=Path("perdure.toml"), positions=Positions(text), environ=environ)
+    reader = TomlReader(source, named={})
     document: Mapping[str, Mapping[str, object]] = tomllib.loads(text)
     path = ("adapters", "webhook")
     settings = reader.table(WebhookSettings, document["adapters"]["webhook"], path)
@@ -160,9 +160,9 @@ def test_the_section_is_read_and_its_routes_may_speak() -> None:
     assert route.secrets == (Secret("whsec_new"), Secret("whsec_old"))
     assert (settings.busy, settings.stream) == ("queue", False)
     taken = arrival()
-    rules = Rules(allow=frozenset(settings.allow))
-    assert decide(rules, taken, is_paired=False, is_engaged=False) is Verdict.WELCOME
-    assert decide(Rules(), taken, is_paired=False, is_engaged=False) is Verdict.STRANGER
+    rules = AccessRules(allow=frozenset(settings.allow))
+    assert decide(rules, taken, is_paired=False, is_engaged=False) is AccessVerdict.WELCOME
+    assert decide(AccessRules(), taken, is_paired=False, is_engaged=False) is AccessVerdict.STRANGER
     assert MANIFEST.settings is WebhookSettings
 
 

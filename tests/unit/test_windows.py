@@ -7,11 +7,11 @@ import pytest
 
 from perdure.domain.ids import TurnId
 from perdure.domain.prompt.prompt import Window
-from perdure.engine.foundation import thrift as thrift_module
+from perdure.engine.foundation import memory_trim as trim_module
+from perdure.engine.foundation.memory_trim import QUIET_S, MemoryTrim
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.foundation.thrift import QUIET_S, Thrift
 from perdure.engine.models import windows
-from perdure.engine.models.windows import IDLE_S, Key, Windows
+from perdure.engine.models.windows import IDLE_S, WindowKey, Windows
 from perdure.ports.turns.agent import Agent
 from perdure.testkit.agent import ScriptedAgent
 from perdure.testkit.system import VirtualClock
@@ -21,7 +21,7 @@ AGENT = cast("Agent", ScriptedAgent())
 MEGABYTE = Window(encoded=bytes(1_000_000))
 
 
-def key(number: int, agent: Agent = AGENT) -> Key:
+def key(number: int, agent: Agent = AGENT) -> WindowKey:
     return agent, TurnId(f"trn_{number}")
 
 
@@ -81,20 +81,20 @@ async def test_idle_windows_go_by_themselves(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_memory_is_given_back_once_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thrift_module, "happens", _soon)
+    monkeypatch.setattr(trim_module, "happens_within", _soon)
     clock = VirtualClock()
     given: list[str] = []
 
     async def shrink() -> None:
         given.append("the store's")
 
-    thrift = Thrift(shrink, lambda: given.append("the rest"), clock=clock)
+    memory_trim = MemoryTrim(shrink, lambda: given.append("the rest"), clock=clock)
     async with Supervisor() as supervisor:
-        supervisor.start(thrift.run(), name="thrift")
-        thrift.stir()
+        supervisor.start(memory_trim.run(), name="thrift")
+        memory_trim.stir()
         for _ in range(8):
             clock.advance(QUIET_S / 2)
-            thrift.stir()
+            memory_trim.stir()
             await asyncio.sleep(0.001)
         assert given == [], "it is not quiet"
         clock.advance(QUIET_S)
@@ -102,7 +102,7 @@ async def test_memory_is_given_back_once_it_is_quiet(monkeypatch: pytest.MonkeyP
         clock.advance(1000)
         await asyncio.sleep(0.001)
         assert len(given) == 2, "nothing was done since"
-        thrift.stop()
+        memory_trim.stop()
 
 
 async def _soon(event: asyncio.Event, *, within_s: float | None) -> bool:

@@ -19,7 +19,7 @@ from perdure.cli.arguments import amount, given, page_limit, port
 from perdure.cli.streams import is_unicode, lose_output, prepare_streams
 
 if TYPE_CHECKING:
-    from perdure.cli.asking import Place
+    from perdure.cli.target import CommandTarget
 
 Arguments: TypeAlias = argparse.Namespace
 HEADING: Final = "Commands"
@@ -250,14 +250,16 @@ def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
     )
 
 
-def _ask(arguments: Arguments, verb: "Callable[[Place], Awaitable[int | None]]") -> NoReturn:
-    from perdure.cli.asking import ask
+def _ask(
+    arguments: Arguments, verb: "Callable[[CommandTarget], Awaitable[int | None]]"
+) -> NoReturn:
+    from perdure.cli.target import ask
 
     ask(arguments.home, is_json=arguments.json, verb=verb)
 
 
 def _serve(arguments: Arguments) -> NoReturn:
-    from perdure.app.lean import import_structlog
+    from perdure.app.light_imports import import_structlog
 
     import_structlog()
     from perdure.cli.exits import conduct
@@ -353,17 +355,17 @@ def _search_sessions(arguments: Arguments) -> NoReturn:
 
 
 def _send(arguments: Arguments) -> NoReturn:
-    from perdure.cli.verbs import across
+    from perdure.cli.verbs import places
 
     text, own_id = " ".join(arguments.text), arguments.id
-    _ask(arguments, partial(across.send, to=arguments.to, text=text, own_id=own_id))
+    _ask(arguments, partial(places.send, to=arguments.to, text=text, own_id=own_id))
 
 
 def _list_places(arguments: Arguments) -> NoReturn:
-    from perdure.cli.verbs import across
+    from perdure.cli.verbs import places
 
     limit, after = arguments.limit, arguments.after
-    _ask(arguments, partial(across.list_places, limit=limit, after=after))
+    _ask(arguments, partial(places.list_places, limit=limit, after=after))
 
 
 def _list_parked(arguments: Arguments) -> NoReturn:

@@ -7,7 +7,7 @@ with what the journal says they should be, and the journal with the machines of 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from perdure.domain.delivery import AHEAD, REPLY, PartState, Step
+from perdure.domain.delivery import AHEAD, REPLY, DeliveryStep, PartState
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, SessionId, TurnId
 from perdure.domain.journal.attachments import unread_count
@@ -34,9 +34,16 @@ from perdure.domain.journal.records import SessionRecord, TurnView
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt.prompt import Message, Role, TextBlock, assert_valid, messages_of, weave
+from perdure.domain.prompt.prompt import (
+    PromptMessage,
+    Role,
+    TextBlock,
+    assert_valid,
+    messages_of,
+    weave,
+)
 from perdure.domain.turn.recovery import told_by
-from perdure.domain.turn.standing import Standing, after
+from perdure.domain.turn.standing import SessionStanding, after
 from perdure.domain.turn.turn import State, Turn, evolve, opened
 
 _FINISHES = frozenset(reason for reason in StopReason if reason.is_finish)
@@ -154,7 +161,7 @@ def _files_follow_the_journal(
 def _session_follows_the_journal(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    standing = Standing(session=record.session.id)
+    standing = SessionStanding(session=record.session.id)
     strikes = 0
     for recorded in record.events:
         standing = after(standing, recorded.event)
@@ -304,7 +311,7 @@ def _nothing_overtakes(record: SessionRecord) -> Iterator[str]:
     words, and what a person had sent after all comes when it comes."""
     first: dict[str, str] = {}
     for part in record.parts:
-        if part.step == Step.REACT or part.is_replayed:
+        if part.step == DeliveryStep.REACT or part.is_replayed:
             continue
         is_open = part.state in (PartState.PENDING, PartState.ATTEMPTING)
         if part.address in first and part.state in (PartState.ATTEMPTING, PartState.SENT):
@@ -354,7 +361,7 @@ def _history_is_valid(
     if isinstance(opened, SessionOpened) and opened.kind:
         return
     parents = {turn.id: turn.parent for turn in record.turns}
-    chain: list[list[Message]] = []
+    chain: list[list[PromptMessage]] = []
     turn = record.head
     while turn is not None and turn in by_turn and len(chain) <= len(parents):
         settled = _settled(by_turn[turn])
@@ -365,7 +372,7 @@ def _history_is_valid(
     history = [message for messages in reversed(chain) for message in messages]
     if not history:
         return
-    something = Message(role=Role.USER, blocks=(TextBlock("next"),))
+    something = PromptMessage(role=Role.USER, blocks=(TextBlock("next"),))
     final, newest = weave(None, [*history, something])
     try:
         assert_valid([*final, *([newest] if newest else [])], begins=True)

@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 
 
-class Step(StrEnum):
+class DeliveryStep(StrEnum):
     """What a platform is asked to do: show something, show it while it grows, change or take away
     what it shows, send a file, mark a message."""
 
@@ -116,7 +116,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     streaming: Streaming = Streaming.NONE
     ahead_min: int = 500  # characters of source that are worth a message of their own
     text_max: int = 4096
-    unit: Unit = Unit.CHARS
+    unit: TextUnit = TextUnit.CHARS
     typing_s: float = 0  # how long one typing signal lasts; 0: there is none
     choices_max: int = 0  # buttons under a message
     upload_bytes_max: int = 0  # 0: no files

@@ -27,7 +27,7 @@ class Interruption(StrEnum):
         return self in (Interruption.CRASH, Interruption.DRAIN_TIMEOUT)
 
 
-class Asked(StrEnum):
+class NodeRequest(StrEnum):
     """What a node was asked for when it cut an attempt short. NOTHING: it died, or the journal was
     written before this was recorded."""
 
@@ -83,7 +83,7 @@ class Repeat(StrEnum):
     ONCE = "once"
 
 
-class Ending(StrEnum):
+class CallEnding(StrEnum):
     """How a tool call ended."""
 
     RETURNED = "returned"

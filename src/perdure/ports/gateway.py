@@ -12,14 +12,14 @@ from perdure.domain.journal.events import ToolCall, Usage
 from perdure.domain.journal.reach import AT_ONCE, Reach
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.watching import Position, Told
-from perdure.ports.people.places import Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, SentMessage
 
 
 class Orders(Protocol):
     """What people may have done to the rows, whether a node runs or not. The contract is the
     `Door`'s; without a node there is nobody to wake, and the next start looks at the rows."""
 
-    async def send(self, sending: Sending) -> Sent: ...
+    async def send(self, sending: OutgoingMessage) -> SentMessage: ...
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
 

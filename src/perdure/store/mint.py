@@ -3,7 +3,7 @@
 from perdure.domain.ids import RANDOM_BYTES, NodeId, mint
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 
 
 class Mint:

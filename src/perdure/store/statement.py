@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from perdure.domain.errors import Transient
 
-Value = str | int | bytes | None
+SqlValue = str | int | bytes | None
 Row = tuple[Any, ...]
 Rows = list[Row]
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class NotRun(Transient):
 
 class Statement(NamedTuple):
     sql: str
-    values: tuple[Value, ...]
+    values: tuple[SqlValue, ...]
 
 
 Op = Generator[Statement, Rows, T]
@@ -47,31 +47,31 @@ def listed(first: int, count: int) -> str:
     return f"({', '.join(f'${number}' for number in range(first, first + count))})"
 
 
-def many(kind: Callable[..., R], sql: str, *values: Value) -> Op[list[R]]:
+def many(kind: Callable[..., R], sql: str, *values: SqlValue) -> Op[list[R]]:
     """Return all rows of a query, each as one of a kind: its columns in the order of the fields."""
     return [kind(*each) for each in (yield Statement(sql, values))]
 
 
-def one(kind: Callable[..., R], sql: str, *values: Value) -> Op[R | None]:
+def one(kind: Callable[..., R], sql: str, *values: SqlValue) -> Op[R | None]:
     """Return the first row of a query as one of a kind, if there is one."""
     found = yield Statement(sql, values)
     return kind(*found[0]) if found else None
 
 
-def exists(sql: str, *values: Value) -> Op[bool]:
+def exists(sql: str, *values: SqlValue) -> Op[bool]:
     """Tell whether a query finds a row, or a change one to change."""
     return bool((yield Statement(sql, values)))
 
 
-def rows(sql: str, *values: Value) -> Op[Rows]:
+def rows(sql: str, *values: SqlValue) -> Op[Rows]:
     return (yield Statement(sql, values))
 
 
-def row(sql: str, *values: Value) -> Op[Row | None]:
+def row(sql: str, *values: SqlValue) -> Op[Row | None]:
     """The first row, if there is one."""
     found = yield Statement(sql, values)
     return found[0] if found else None
 
 
-def run(sql: str, *values: Value) -> Op[None]:
+def run(sql: str, *values: SqlValue) -> Op[None]:
     yield Statement(sql, values)

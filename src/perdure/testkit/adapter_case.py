@@ -22,7 +22,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.ports.platform.adapter import HookRequest, Platform, Reading
+from perdure.ports.platform.adapter import ArrivalReading, HookRequest, Platform
 from perdure.ports.system.clock import Clock
 
 WAIT_S: Final = 10.0
@@ -33,7 +33,7 @@ _UNSEEN: Final = dict.fromkeys(map(ord, "\u200b\u2060"))
 T = TypeVar("T")
 
 
-class Call(StrEnum):
+class PlatformCall(StrEnum):
     """What is asked of a platform, as far as it may refuse it. GROW is a preview in a bubble that
     stands already."""
 
@@ -53,7 +53,7 @@ class NotHere(SkipTest):
     """The platform has no such thing, or its test server cannot show it. Say which, and why."""
 
 
-async def opened(arrival: Arrival, reading: Reading | None) -> list[Arrival]:
+async def opened(arrival: Arrival, reading: ArrivalReading | None) -> list[Arrival]:
     """Read what an inlet was handed, as for somebody who may speak. Returns the whole arrival, or
     nothing where nobody has said anything."""
     whole = arrival if reading is None else await reading.whole()
@@ -69,7 +69,7 @@ class Unguarded:
         yield True
 
 
-class Heard(Unguarded):
+class _RecordingInlet(Unguarded):
     """The `Inlet` port: keeps what it is given, each id once, as the gateway does.
 
     `offered` is everything, repeats included, as it was before it was read. The `failures` are
@@ -88,7 +88,7 @@ class Heard(Unguarded):
         self.signs_of_life = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         async with self._changed:
             self.offered.append(arrival)
             self._changed.notify_all()
@@ -156,7 +156,7 @@ class AdapterCase:
     def __init__(self, platform: Platform, *, clock: Clock) -> None:
         self.platform = platform
         self.clock = clock
-        self.heard = Heard()
+        self.heard = _RecordingInlet()
         self.account = ""
         self.lost = 0
         self._is_hearing = False
@@ -257,12 +257,12 @@ class AdapterCase:
         """The same platform as the next process makes it: from the same settings and folder."""
         self._has_no("second process")
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         """The platform answers the next request that is made for `call` with a wait of so many
         seconds."""
         self._has_no("waits that a test could ask for")
 
-    def fail_next(self, call: Call) -> None:
+    def fail_next(self, call: PlatformCall) -> None:
         """The platform is out of order when the next request is made for `call`."""
         self._has_no("failures that a test could ask for")
 
@@ -336,7 +336,7 @@ class AdapterCase:
         assert await self.platform.connect() == self.account
 
     @asynccontextmanager
-    async def hearing(self) -> AsyncIterator[Heard]:
+    async def hearing(self) -> AsyncIterator[_RecordingInlet]:
         """What people do is heard until the block ends; as in the gateway, a connection that is
         lost is made again."""
         try:

@@ -27,14 +27,14 @@ from perdure.testkit.adapter_suite_hearing import ComingIn, Connecting  # noqa: 
 from perdure.testkit.adapter_suite_refusing import (  # noqa: E402
     Looking,
     Moving,
+    NamedWaits,
     Refusing,
-    Waiting,
 )
 from perdure.testkit.adapter_suite_showing import Changing, GoingOut, Growing  # noqa: E402
 
 
 class AdapterContract(
-    Connecting, ComingIn, GoingOut, Changing, Growing, Refusing, Waiting, Looking, Moving
+    Connecting, ComingIn, GoingOut, Changing, Growing, Refusing, NamedWaits, Looking, Moving
 ):
     """All of it. Override `case`."""
 

@@ -25,7 +25,7 @@ from perdure.ports.platform.adapter import (
     Unrenderable,
     Upload,
 )
-from perdure.testkit.adapter_case import AdapterCase, Call, NotHere
+from perdure.testkit.adapter_case import AdapterCase, NotHere, PlatformCall
 from perdure.testkit.adapter_suite_showing import (
     DOCUMENT,
     TORTURE,
@@ -47,9 +47,9 @@ Ask = Callable[[], Awaitable[object]]
 class Refusing:
     """What can be shown elsewhere, or written in another way."""
 
-    @pytest.mark.parametrize("call", [Call.POST, Call.UPLOAD, Call.PREVIEW])
+    @pytest.mark.parametrize("call", [PlatformCall.POST, PlatformCall.UPLOAD, PlatformCall.PREVIEW])
     async def test_a_thread_that_is_gone_is_named_and_shows_nothing(
-        self, case: AdapterCase, call: Call
+        self, case: AdapterCase, call: PlatformCall
     ) -> None:
         lost = await case.lose_thread()
         place = msgspec.structs.replace(lost, thread="")
@@ -111,20 +111,24 @@ class Refusing:
         assert squeezed(case.legible(shown)) == squeezed(TORTURE)
 
 
-class Waiting:
+class NamedWaits:
     """A wait that the platform names is the caller's to keep, whatever was asked."""
 
-    @pytest.mark.parametrize("call", [each for each in Call if each is not Call.CONNECT])
-    async def test_a_wait_is_told_with_its_seconds(self, case: AdapterCase, call: Call) -> None:
+    @pytest.mark.parametrize(
+        "call", [each for each in PlatformCall if each is not PlatformCall.CONNECT]
+    )
+    async def test_a_wait_is_told_with_its_seconds(
+        self, case: AdapterCase, call: PlatformCall
+    ) -> None:
         ask = await asking(case, call)
         case.wait_next(call, WAIT_S)
         with pytest.raises(Transient) as told:
             await ask()
         assert told.value.retry_after_s == WAIT_S
 
-    @pytest.mark.parametrize("call", [Call.PREVIEW, Call.GROW])
+    @pytest.mark.parametrize("call", [PlatformCall.PREVIEW, PlatformCall.GROW])
     async def test_a_wait_for_a_preview_in_a_group_is_told(
-        self, case: AdapterCase, call: Call
+        self, case: AdapterCase, call: PlatformCall
     ) -> None:
         ask = await asking(case, call, await case.group())
         case.wait_next(call, WAIT_S)
@@ -134,7 +138,7 @@ class Waiting:
 
     async def test_a_connect_that_has_to_wait_says_how_long(self, case: AdapterCase) -> None:
         successor = case.anew()
-        case.wait_next(Call.CONNECT, WAIT_S)
+        case.wait_next(PlatformCall.CONNECT, WAIT_S)
         try:
             with pytest.raises(Transient) as told:
                 await successor.connect()
@@ -143,24 +147,24 @@ class Waiting:
         assert told.value.retry_after_s == WAIT_S
 
 
-async def asking(case: AdapterCase, call: Call, address: Address | None = None) -> Ask:
+async def asking(case: AdapterCase, call: PlatformCall, address: Address | None = None) -> Ask:
     """Everything is ready for `call`: what makes it. In private, unless told otherwise."""
     address = address or await case.private()
     can = case.platform.capabilities(address)
     match call:
-        case Call.POST:
+        case PlatformCall.POST:
             return lambda: post(case, "hello", address)
-        case Call.EDIT:
+        case PlatformCall.EDIT:
             needs(case, can.can_edit, "edits")
             shown = await post(case, "before", address)
             return lambda: case.platform.perform(
                 Edit(key=new_key(), address=address, receipt=shown.external_id, text="after")
             )
-        case Call.DELETE:
+        case PlatformCall.DELETE:
             needs(case, can.can_delete, "deletions")
             shown = await post(case, "before", address)
             return lambda: case.platform.perform(Delete(address=address, receipt=shown.external_id))
-        case Call.UPLOAD:
+        case PlatformCall.UPLOAD:
             needs(case, can.upload_bytes_max, "files")
             return lambda: case.platform.perform(
                 Upload(
@@ -171,10 +175,10 @@ async def asking(case: AdapterCase, call: Call, address: Address | None = None) 
             return await _asking_more(case, call, address)
 
 
-async def _asking_more(case: AdapterCase, call: Call, address: Address) -> Ask:
+async def _asking_more(case: AdapterCase, call: PlatformCall, address: Address) -> Ask:
     can = case.platform.capabilities(address)
     match call:
-        case Call.REACT:
+        case PlatformCall.REACT:
             needs(case, can.can_react, "reactions")
             async with case.hearing() as heard:
                 said = await case.say("well done")
@@ -182,12 +186,12 @@ async def _asking_more(case: AdapterCase, call: Call, address: Address) -> Ask:
             return lambda: case.platform.perform(
                 React(address=address, external_id=said, emoji="👍")
             )
-        case Call.PREVIEW | Call.GROW:
-            return await _asking_preview(case, address, is_open=call is Call.GROW)
-        case Call.TYPING:
+        case PlatformCall.PREVIEW | PlatformCall.GROW:
+            return await _asking_preview(case, address, is_open=call is PlatformCall.GROW)
+        case PlatformCall.TYPING:
             needs(case, can.typing_s, "sign that it is typing")
             return lambda: case.platform.typing(address)
-        case Call.FIND:
+        case PlatformCall.FIND:
             needs(case, can.can_find, "way to look for a part")
             await post(case, "something else", address)
             return lambda: case.platform.find(sought(case, new_key(), address))
@@ -273,7 +277,7 @@ class Looking:
     ) -> None:
         effect = Post(key=new_key(), address=address, text="is it there?")
         receipt = await case.platform.perform(effect)
-        case.fail_next(Call.FIND)
+        case.fail_next(PlatformCall.FIND)
         with pytest.raises(Transient):
             await case.platform.find(sought(case, effect.key, address))
         assert await case.platform.find(sought(case, effect.key, address)) == receipt

@@ -6,37 +6,44 @@ import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded, ToolCall, Usage
-from perdure.domain.outcomes import Ending, Repeat, StopReason
-from perdure.domain.prompt.prompt import Message, Request, ResultBlock, TextBlock
-from perdure.domain.turn.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.domain.outcomes import CallEnding, Repeat, StopReason
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, ResultBlock, TextBlock
+from perdure.domain.turn.stream import (
+    AgentCall,
+    AgentEvent,
+    AgentFile,
+    AgentSpent,
+    AgentText,
+    Stopped,
+)
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 
-Rule = Callable[[Request], Sequence[AgentEvent]]
+AnswerRule = Callable[[ModelRequest], Sequence[AgentEvent]]
 
 
-def said(request: Request) -> str:
+def said(request: ModelRequest) -> str:
     """The last text of the user's."""
     texts = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
     return texts[-1] if texts else ""
 
 
-def echo(request: Request) -> Sequence[AgentEvent]:
+def echo(request: ModelRequest) -> Sequence[AgentEvent]:
     """Words of an answer, one by one. `tool NAME` calls a tool first, `file NAME` gives a file."""
     text = said(request)
     has_result = any(isinstance(b, ResultBlock) for b in request.messages[-1].blocks)
     if text.startswith("tool ") and not has_result:
         name = text.split()[1]
         return [
-            Text("Let me look. "),
-            Call(id="given-by-provider", name=name, arguments="{}"),
+            AgentText("Let me look. "),
+            AgentCall(id="given-by-provider", name=name, arguments="{}"),
             Stopped(reason=StopReason.TOOL_CALLS),
         ]
     if text.startswith("file "):
-        given = File(name=text.split()[1], mime="text/plain", data=b"words of the agent")
-        return [Text("Here "), given, Text("it is."), Stopped(reason=StopReason.STOP)]
-    words = [Text(word + " ") for word in f"echo: {text}".split()]
-    return [*words, Spent(Usage(output_tokens=len(words))), Stopped(reason=StopReason.STOP)]
+        given = AgentFile(name=text.split()[1], mime="text/plain", data=b"words of the agent")
+        return [AgentText("Here "), given, AgentText("it is."), Stopped(reason=StopReason.STOP)]
+    words = [AgentText(word + " ") for word in f"echo: {text}".split()]
+    return [*words, AgentSpent(Usage(output_tokens=len(words))), Stopped(reason=StopReason.STOP)]
 
 
 class LooseWork:
@@ -55,15 +62,15 @@ class LooseWork:
 
 
 class ScriptedAgent:
-    def __init__(self, rule: Rule = echo) -> None:
+    def __init__(self, rule: AnswerRule = echo) -> None:
         self._rule = rule
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self.works: list[Work] = []
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         return msgspec.json.encode(message)
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         self.requests.append(request)
         self.works.append(work)
         for event in self._rule(request):
@@ -86,6 +93,6 @@ class CountingTools:
     def repeat(self, name: str) -> Repeat:
         return self._repeat
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         self.ran.append(call.id)
-        return ToolResult(ending=Ending.RETURNED, text=f"{call.name} done")
+        return ToolResult(ending=CallEnding.RETURNED, text=f"{call.name} done")

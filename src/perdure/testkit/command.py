@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NoReturn
 
 import msgspec
 
-from perdure.testkit.nursery import ROOM, Request
+from perdure.testkit.nursery import ROOM, RunRequest
 
 DEADLINE_S: Final = 30.0
 # A process under test speaks TLS to nobody, and reading the machine's authorities would take a
@@ -114,13 +114,13 @@ class Born:
         return code
 
 
-def born(request: Request, output: IO[bytes]) -> Born:
+def born(request: RunRequest, output: IO[bytes]) -> Born:
     """Begin a command that reads nothing and prints everything into one file."""
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - it is no file of ours
         return _born(request, [nothing.fileno(), output.fileno(), output.fileno()])
 
 
-def _born(request: Request, streams: list[int]) -> Born:
+def _born(request: RunRequest, streams: list[int]) -> Born:
     hears, tells = os.pipe()
     try:
         socket.send_fds(_nursery().requests, [msgspec.json.encode(request)], [*streams, tells])
@@ -133,11 +133,11 @@ async def run_command(
     arguments: Sequence[str], *, environ: Mapping[str, str], stdin: str = ""
 ) -> Result:
     """Run `perdure` in a process of its own, as `python -m perdure` does, and wait for its end."""
-    request = Request(list(arguments), dict(environ), str(Path.cwd()))
+    request = RunRequest(list(arguments), dict(environ), str(Path.cwd()))
     return await asyncio.to_thread(_run, request, stdin)
 
 
-def _run(request: Request, stdin: str) -> Result:
+def _run(request: RunRequest, stdin: str) -> Result:
     reads, writes = os.pipe()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         command = _born(request, [reads, out.fileno(), err.fileno()])

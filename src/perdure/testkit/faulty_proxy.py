@@ -46,7 +46,7 @@ class Fault(StrEnum):
     HUNG = "hung"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class PlatformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the platform's rules read it. `is_act`: it shows, changes, takes away, marks or
     types something in `place`, or looks there on behalf of one that did; others only listen.
     `wait_for` is what a 429 to it is about: a place, the whole account (empty), or for what is no
@@ -59,22 +59,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     wait_for: str = ""
 
 
-class Rules(Protocol):
+class PlatformRules(Protocol):
     """How one platform writes its requests and its refusals."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked: ...
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest: ...
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         """Say that nothing is taken for so many seconds."""
         ...
 
 
-class Call(msgspec.Struct, kw_only=True):
+class ProxiedCall(msgspec.Struct, kw_only=True):
     """One request: when it came, in which life of the gateway, and what was done to it."""
 
     at: float
     life: int
-    asked: Asked
+    asked: PlatformRequest
     fault: Fault | None = None
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Call(msgspec.Struct, kw_only=True):
         return f"{self.at:.3f} life {self.life} {asked.verb} {where} [{self.fault or ''}] {text}"
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class _NamedWait(msgspec.Struct, frozen=True, kw_only=True):
     named_at: float
     ends_at: float
     life: int
@@ -94,8 +94,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 class Impatient(msgspec.Struct, frozen=True, kw_only=True):
     """A call that came during a wait."""
 
-    call: Call
-    wait: Wait
+    call: ProxiedCall
+    wait: _NamedWait
 
     @property
     def is_over_a_restart(self) -> bool:
@@ -114,7 +114,7 @@ class Impatient(msgspec.Struct, frozen=True, kw_only=True):
 class Weather(Protocol):
     """What goes wrong, and how."""
 
-    def fault(self, asked: Asked) -> Fault | None:
+    def fault(self, asked: PlatformRequest) -> Fault | None:
         """Decide what this call meets."""
         ...
 
@@ -131,16 +131,16 @@ class Weather(Protocol):
         ...
 
 
-class Waits:
+class _NamedWaits:
     """The waits that were named, by what they are about."""
 
     def __init__(self) -> None:
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, _NamedWait] = {}
 
-    def begin(self, asked: Asked, wait: Wait) -> None:
+    def begin(self, asked: PlatformRequest, wait: _NamedWait) -> None:
         self._waits[asked.wait_for if asked.is_act else f"verb {asked.verb}"] = wait
 
-    def met(self, call: Call) -> Wait | None:
+    def met(self, call: ProxiedCall) -> _NamedWait | None:
         """Return the wait that this call should have kept."""
         asked = call.asked
         about = {asked.place, ""} if asked.is_act else {f"verb {asked.verb}"}
@@ -153,18 +153,20 @@ class FaultyProxy:
     """`life` is the gateway's, counted by whoever kills it. `hung` is set when a call begins to
     hang: a kill then is what that call waits for."""
 
-    def __init__(self, target: str, rules: Rules, weather: Weather, *, clock: Clock) -> None:
+    def __init__(
+        self, target: str, rules: PlatformRules, weather: Weather, *, clock: Clock
+    ) -> None:
         self.url = ""
         self.is_calm = False
         self.life = 0
-        self.calls: list[Call] = []
+        self.calls: list[ProxiedCall] = []
         self.impatient: list[Impatient] = []
         self.hung = asyncio.Event()
         self._target = target.rstrip("/")
         self._rules = rules
         self._weather = weather
         self._clock = clock
-        self._waits = Waits()
+        self._waits = _NamedWaits()
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession
         self._tasks: asyncio.TaskGroup
@@ -207,7 +209,7 @@ class FaultyProxy:
 
     async def _answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
         asked = self._rules.read(request.method, request.path, body)
-        call = Call(at=self._clock.monotonic_s(), life=self.life, asked=asked)
+        call = ProxiedCall(at=self._clock.monotonic_s(), life=self.life, asked=asked)
         self.calls.append(call)
         wait = self._waits.met(call)
         if wait is not None:
@@ -218,7 +220,9 @@ class FaultyProxy:
         call.fault = None if self.is_calm else self._weather.fault(asked)
         return await self._meet(request, body, call)
 
-    async def _meet(self, request: web.Request, body: bytes, call: Call) -> web.StreamResponse:
+    async def _meet(
+        self, request: web.Request, body: bytes, call: ProxiedCall
+    ) -> web.StreamResponse:
         match call.fault:
             case None if not call.asked.is_act:
                 return await self._perform(request, body)  # nobody listens once the caller is gone
@@ -239,10 +243,10 @@ class FaultyProxy:
             case Fault.HUNG:
                 return await self._hang(request, body)
 
-    def _limit(self, call: Call) -> web.Response:
+    def _limit(self, call: ProxiedCall) -> web.Response:
         wait_s, now = self._weather.wait_s(), self._clock.monotonic_s()
         asked = call.asked
-        wait = Wait(named_at=now, ends_at=now + wait_s, life=call.life, verb=asked.verb)
+        wait = _NamedWait(named_at=now, ends_at=now + wait_s, life=call.life, verb=asked.verb)
         self._waits.begin(asked, wait)
         return self._rules.limited(asked, wait_s)
 

@@ -11,15 +11,15 @@ from typing import assert_never
 import msgspec
 
 from perdure.testkit.model_script import (
-    Answer,
     CutAfter,
-    Dialect,
     ErrorInStream,
-    Garbage,
     Hang,
-    ModelRequest,
     Redirect,
     Reply,
+    ScriptedAnswer,
+    ScriptedDialect,
+    ScriptedGarbage,
+    ScriptedRequest,
     Slow,
     Status,
 )
@@ -35,31 +35,31 @@ from perdure.testkit.model_wire import (
 )
 
 
-class Step(msgspec.Struct, frozen=True):
+class _PlanStep(msgspec.Struct, frozen=True):
     data: bytes
     pause_ms: float = 0
     hold: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ModelPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`length` is the declared size of the body; None means a stream of unknown length."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[_PlanStep, ...]
     length: int | None = None
     think_ms: float = 0
     holds_headers: bool = False
     is_cut: bool = False
 
 
-def plan(reply: Reply, request: ModelRequest) -> Plan:
+def plan(reply: Reply, request: ScriptedRequest) -> ModelPlan:
     match reply:
-        case Answer():
+        case ScriptedAnswer():
             return _answer(reply, request)
         case Status():
             return _status(reply, request)
-        case Garbage():
+        case ScriptedGarbage():
             kind = "text/event-stream" if request.stream else "application/json"
             return _whole(reply.body, content_type=kind)
         case Redirect():
@@ -72,16 +72,18 @@ def plan(reply: Reply, request: ModelRequest) -> Plan:
             assert_never(reply)
 
 
-def refusal(dialect: Dialect, code: int, message: str, *, kind: str | None = None) -> Plan:
+def refusal(
+    dialect: ScriptedDialect, code: int, message: str, *, kind: str | None = None
+) -> ModelPlan:
     """An error in the provider's shape."""
-    shape = openai_error if dialect is Dialect.OPENAI else anthropic_error
+    shape = openai_error if dialect is ScriptedDialect.OPENAI else anthropic_error
     return _whole(shape(code, message, kind=kind), status=code)
 
 
-def bursts(steps: Iterable[Step]) -> Iterator[Step]:
+def bursts(steps: Iterable[_PlanStep]) -> Iterator[_PlanStep]:
     """Join the steps that nothing separates, so that an undelayed answer is a single write."""
     run: list[bytes] = []
-    first: Step | None = None
+    first: _PlanStep | None = None
     for step in steps:
         if first is None or step.hold or step.pause_ms:
             if first is not None:
@@ -98,27 +100,27 @@ def _whole(
     status: int = 200,
     content_type: str = "application/json",
     extra: tuple[tuple[str, str], ...] = (),
-) -> Plan:
+) -> ModelPlan:
     headers = (("Content-Type", content_type), *extra)
-    return Plan(status=status, headers=headers, steps=(Step(body),), length=len(body))
+    return ModelPlan(status=status, headers=headers, steps=(_PlanStep(body),), length=len(body))
 
 
-def _streamed(steps: Iterable[Step]) -> Plan:
+def _streamed(steps: Iterable[_PlanStep]) -> ModelPlan:
     headers = (("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache"))
-    return Plan(headers=headers, steps=tuple(steps))
+    return ModelPlan(headers=headers, steps=tuple(steps))
 
 
-def _answer(answer: Answer, request: ModelRequest) -> Plan:
-    is_openai = request.dialect is Dialect.OPENAI
+def _answer(answer: ScriptedAnswer, request: ScriptedRequest) -> ModelPlan:
+    is_openai = request.dialect is ScriptedDialect.OPENAI
     if not request.stream:
         body = openai_body if is_openai else anthropic_body
         return _whole(body(answer, request))
     opening, chunks, closing = (openai_stream if is_openai else anthropic_stream)(answer, request)
-    content = (Step(chunk, pause_ms=answer.delay_ms) for chunk in chunks)
-    return _streamed((Step(opening), *content, Step(closing)))
+    content = (_PlanStep(chunk, pause_ms=answer.delay_ms) for chunk in chunks)
+    return _streamed((_PlanStep(opening), *content, _PlanStep(closing)))
 
 
-def _status(reply: Status, request: ModelRequest) -> Plan:
+def _status(reply: Status, request: ScriptedRequest) -> ModelPlan:
     extra = () if reply.retry_after is None else (("Retry-After", reply.retry_after),)
     if reply.body is not None:
         return _whole(reply.body, status=reply.code, extra=extra)
@@ -126,18 +128,18 @@ def _status(reply: Status, request: ModelRequest) -> Plan:
     return msgspec.structs.replace(shaped, headers=(*shaped.headers, *extra))
 
 
-def _error_in_stream(reply: ErrorInStream, request: ModelRequest) -> Plan:
-    is_openai = request.dialect is Dialect.OPENAI
+def _error_in_stream(reply: ErrorInStream, request: ScriptedRequest) -> ModelPlan:
+    is_openai = request.dialect is ScriptedDialect.OPENAI
     if not request.stream:
         code = 500 if is_openai else 529
         return refusal(request.dialect, code, reply.message, kind=reply.kind)
     shape = openai_stream_error if is_openai else anthropic_stream_error
     opening, *content, _ = _answer(reply.inner, request).steps
-    error = Step(shape(reply.message, kind=reply.kind))
+    error = _PlanStep(shape(reply.message, kind=reply.kind))
     return _streamed((opening, *content[: reply.after_chunks], error))
 
 
-def _faulty(reply: CutAfter | Hang | Slow, inner: Plan, request: ModelRequest) -> Plan:
+def _faulty(reply: CutAfter | Hang | Slow, inner: ModelPlan, request: ScriptedRequest) -> ModelPlan:
     match reply:
         case CutAfter():
             return _cut(inner, reply.body_bytes)
@@ -149,8 +151,8 @@ def _faulty(reply: CutAfter | Hang | Slow, inner: Plan, request: ModelRequest) -
             assert_never(reply)
 
 
-def _cut(whole: Plan, body_bytes: int) -> Plan:
-    left, kept = body_bytes, list[Step]()
+def _cut(whole: ModelPlan, body_bytes: int) -> ModelPlan:
+    left, kept = body_bytes, list[_PlanStep]()
     for step in whole.steps:
         kept.append(msgspec.structs.replace(step, data=step.data[:left]))
         left -= len(step.data)
@@ -159,7 +161,7 @@ def _cut(whole: Plan, body_bytes: int) -> Plan:
     return msgspec.structs.replace(whole, steps=tuple(kept), is_cut=True)
 
 
-def _hang(inner: Plan, reply: Hang, request: ModelRequest) -> Plan:
+def _hang(inner: ModelPlan, reply: Hang, request: ScriptedRequest) -> ModelPlan:
     if reply.at == "before_headers":
         return msgspec.structs.replace(inner, holds_headers=True)
     # The first step of a stream is its opening; whatever the count, the end is held back.

@@ -1,6 +1,6 @@
 """What a scripted model is asked and what it answers, as values.
 
-A script is a plain function from a `ModelRequest` to a `Reply`. Replies are frozen values that
+A script is a plain function from a `ScriptedRequest` to a `Reply`. Replies are frozen values that
 know nothing of wires: the same `say("hello")` is rendered for either dialect, streaming or not.
 Faults wrap other replies, so `slow(50, cut_after(120, say("hello")))` is a model that thinks,
 starts to answer and is cut off at byte 120 of its body.
@@ -14,16 +14,16 @@ from typing import Any, Literal
 import msgspec
 
 
-class Dialect(StrEnum):
+class ScriptedDialect(StrEnum):
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ScriptedRequest(msgspec.Struct, frozen=True):
     """One model call as a script sees it; `number` counts the server's model calls from 1."""
 
     number: int
-    dialect: Dialect
+    dialect: ScriptedDialect
     model: str
     messages: list[dict[str, Any]]
     stream: bool
@@ -50,18 +50,18 @@ def text_of(message: dict[str, Any]) -> str:
     return str(content or "")
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ScriptedUsage(msgspec.Struct, frozen=True):
     prompt: int
     completion: int
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ScriptedToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: str = "{}"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ScriptedAnswer(msgspec.Struct, frozen=True):
     """A model's message: text in chunks, then tool calls.
 
     `finish` is in the words of the OpenAI wire and is translated for the other one; None means
@@ -69,12 +69,12 @@ class Answer(msgspec.Struct, frozen=True):
     """
 
     chunks: tuple[str, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ScriptedToolCall, ...] = ()
     fragments: int = 1
     interleaved: bool = False
     delay_ms: float = 0
     finish: str | None = "stop"
-    usage: Usage | None = None
+    usage: ScriptedUsage | None = None
 
     @property
     def text(self) -> str:
@@ -88,7 +88,7 @@ class Status(msgspec.Struct, frozen=True):
     retry_after: str | None = None
 
 
-class Garbage(msgspec.Struct, frozen=True):
+class ScriptedGarbage(msgspec.Struct, frozen=True):
     body: bytes
 
 
@@ -109,7 +109,7 @@ class Hang(msgspec.Struct, frozen=True):
 
 class ErrorInStream(msgspec.Struct, frozen=True):
     after_chunks: int
-    inner: Answer
+    inner: ScriptedAnswer
     kind: str | None
     message: str
 
@@ -119,8 +119,10 @@ class Slow(msgspec.Struct, frozen=True):
     inner: "Reply"
 
 
-Reply = Answer | Status | Garbage | Redirect | CutAfter | Hang | ErrorInStream | Slow
-Script = Callable[[ModelRequest], Reply]
+Reply = (
+    ScriptedAnswer | Status | ScriptedGarbage | Redirect | CutAfter | Hang | ErrorInStream | Slow
+)
+Script = Callable[[ScriptedRequest], Reply]
 
 
 def by_words(text: str) -> tuple[str, ...]:
@@ -140,13 +142,13 @@ def say(
     chunks: Sequence[str] | None = None,
     delay_ms: float = 0,
     finish: str = "stop",
-    usage: Usage | None = None,
-) -> Answer:
+    usage: ScriptedUsage | None = None,
+) -> ScriptedAnswer:
     """Answer with a text, word by word or in the given chunks, `delay_ms` before each."""
     pieces = by_words(text) if chunks is None else tuple(chunks)
     if text and "".join(pieces) != text:
         raise ValueError(f"chunks join to {''.join(pieces)!r}, not to the text {text!r}: fix one")
-    return Answer(chunks=pieces, delay_ms=delay_ms, finish=finish, usage=usage)
+    return ScriptedAnswer(chunks=pieces, delay_ms=delay_ms, finish=finish, usage=usage)
 
 
 def call_tools(
@@ -156,8 +158,8 @@ def call_tools(
     fragments: int = 1,
     interleaved: bool = False,
     delay_ms: float = 0,
-    usage: Usage | None = None,
-) -> Answer:
+    usage: ScriptedUsage | None = None,
+) -> ScriptedAnswer:
     """Ask for tools, each (id, name, arguments as JSON text), after an optional text.
 
     When streaming, the arguments of each call arrive in at most `fragments` pieces. On the OpenAI
@@ -165,9 +167,9 @@ def call_tools(
     """
     if not calls or fragments < 1:
         raise ValueError("call_tools needs at least one call and one fragment per call")
-    return Answer(
+    return ScriptedAnswer(
         chunks=by_words(text),
-        calls=tuple(ToolCall(*call) for call in calls),
+        calls=tuple(ScriptedToolCall(*call) for call in calls),
         fragments=fragments,
         interleaved=interleaved,
         delay_ms=delay_ms,
@@ -188,9 +190,9 @@ def status(
     return Status(code=code, message=message, body=body, retry_after=wait)
 
 
-def garbage(body: bytes = b"<html>\x00\xff not a model") -> Garbage:
+def garbage(body: bytes = b"<html>\x00\xff not a model") -> ScriptedGarbage:
     """Answer 200 with these bytes, in the content type that the client hopes for."""
-    return Garbage(body=body)
+    return ScriptedGarbage(body=body)
 
 
 def redirect(location: str, *, code: int = 307) -> Redirect:
@@ -207,7 +209,7 @@ def cut_after(body_bytes: int, inner: Reply) -> CutAfter:
     return CutAfter(body_bytes=body_bytes, inner=inner)
 
 
-def cut_without_finish(inner: Answer) -> Answer:
+def cut_without_finish(inner: ScriptedAnswer) -> ScriptedAnswer:
     """End the stream cleanly with no finish marker; unstreamed, the finish reason is null."""
     return msgspec.structs.replace(inner, finish=None)
 
@@ -225,7 +227,7 @@ def hang(
 
 def error_in_stream(
     after_chunks: int,
-    inner: Answer | None = None,
+    inner: ScriptedAnswer | None = None,
     *,
     kind: str | None = None,
     message: str = "Overloaded",
@@ -250,6 +252,6 @@ def in_turn(*replies: Reply) -> Script:
     return lambda request: replies[min(request.number, len(replies)) - 1]
 
 
-def echo(request: ModelRequest) -> Answer:
+def echo(request: ScriptedRequest) -> ScriptedAnswer:
     """The script of a server that was given none."""
     return say(f"echo: {request.last_user_text}")

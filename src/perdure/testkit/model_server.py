@@ -26,16 +26,24 @@ import msgspec
 from aiohttp import web
 
 from perdure.ports.system.clock import Clock
-from perdure.testkit.model_plan import Plan, bursts, plan, refusal
-from perdure.testkit.model_script import Dialect, ModelRequest, Reply, Script, echo, say, slow
+from perdure.testkit.model_plan import ModelPlan, bursts, plan, refusal
+from perdure.testkit.model_script import (
+    Reply,
+    Script,
+    ScriptedDialect,
+    ScriptedRequest,
+    echo,
+    say,
+    slow,
+)
 from perdure.testkit.model_wire import anthropic_models, openai_models
 from perdure.testkit.wire_rules import anthropic_violations, openai_violations
 
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
 SHUTDOWN_TIMEOUT_S: Final = 1.0
-_RULES: Final[Mapping[Dialect, Callable[[object], list[str]]]] = {
-    Dialect.OPENAI: openai_violations,
-    Dialect.ANTHROPIC: anthropic_violations,
+_RULES: Final[Mapping[ScriptedDialect, Callable[[object], list[str]]]] = {
+    ScriptedDialect.OPENAI: openai_violations,
+    ScriptedDialect.ANTHROPIC: anthropic_violations,
 }
 
 
@@ -147,15 +155,17 @@ class ModelServer:
 
     async def _refuse_path(self, request: web.Request) -> web.StreamResponse:
         text = f"Invalid URL ({request.method} {request.path}): this server has two model wires"
-        return await self._carry_out(refusal(Dialect.OPENAI, 404, text), request, self._released)
+        return await self._carry_out(
+            refusal(ScriptedDialect.OPENAI, 404, text), request, self._released
+        )
 
     async def _serve_openai(self, request: web.Request) -> web.StreamResponse:
-        return await self._serve(request, Dialect.OPENAI)
+        return await self._serve(request, ScriptedDialect.OPENAI)
 
     async def _serve_anthropic(self, request: web.Request) -> web.StreamResponse:
-        return await self._serve(request, Dialect.ANTHROPIC)
+        return await self._serve(request, ScriptedDialect.ANTHROPIC)
 
-    async def _serve(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, dialect: ScriptedDialect) -> web.StreamResponse:
         received = self._record(request, await request.read())
         # Taken before anyone is told of the call: a release that follows must reach it.
         released = self._released
@@ -184,14 +194,14 @@ class ModelServer:
             self.requests.append(received)
         return received
 
-    def _decide(self, received: Received, dialect: Dialect) -> Plan:
+    def _decide(self, received: Received, dialect: ScriptedDialect) -> ModelPlan:
         broken = _RULES[dialect](received.body)
-        if dialect is Dialect.ANTHROPIC and "anthropic-version" not in received.headers:
+        if dialect is ScriptedDialect.ANTHROPIC and "anthropic-version" not in received.headers:
             broken.append("anthropic-version: header is required")
         if broken or received.body is None:
             self.violations.extend(f"request {received.number}: {rule}" for rule in broken)
             return refusal(dialect, 400, "; ".join(broken))
-        request = ModelRequest(
+        request = ScriptedRequest(
             number=received.number,
             dialect=dialect,
             model=received.body["model"],
@@ -203,7 +213,7 @@ class ModelServer:
         return plan(self._script(request), request)
 
     async def _carry_out(
-        self, answer: Plan, request: web.Request, released: asyncio.Event
+        self, answer: ModelPlan, request: web.Request, released: asyncio.Event
     ) -> web.StreamResponse:
         if answer.think_ms:
             await self._sleep(answer.think_ms / 1000)
@@ -255,7 +265,7 @@ def _script_for(words: int, delay_ms: float, think_ms: float) -> Script:
     """The echo, or one answer of that many words that is built once and sent to everyone."""
     fixed = say(" ".join(f"word{number}" for number in range(1, words + 1)), delay_ms=delay_ms)
 
-    def script(request: ModelRequest) -> Reply:
+    def script(request: ScriptedRequest) -> Reply:
         answer = fixed if words else msgspec.structs.replace(echo(request), delay_ms=delay_ms)
         return slow(think_ms, answer)
 

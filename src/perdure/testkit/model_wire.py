@@ -1,4 +1,4 @@
-"""The two model wires as bytes: pure functions from an `Answer` to what a provider would send.
+"""Write the bytes that a provider would send for a `ScriptedAnswer`, in both model wires.
 
 A streamed answer is an opening, one piece per chunk of content and a closing; each piece holds
 whole server-sent events, so faults can be placed between chunks without parsing. Everything that
@@ -13,7 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.testkit.model_script import Answer, ModelRequest, ToolCall, Usage, in_fragments
+from perdure.testkit.model_script import (
+    ScriptedAnswer,
+    ScriptedRequest,
+    ScriptedToolCall,
+    ScriptedUsage,
+    in_fragments,
+)
 
 # A pinned instant, because replies must be the same bytes on every run.
 CREATED: Final = 1_700_000_000
@@ -50,15 +56,15 @@ class Streamed(NamedTuple):
     closing: bytes
 
 
-def usage_of(answer: Answer, request: ModelRequest) -> Usage:
+def usage_of(answer: ScriptedAnswer, request: ScriptedRequest) -> ScriptedUsage:
     """The usage the script asked for, or an estimate that grows with the request."""
     if answer.usage is not None:
         return answer.usage
     completion = len(answer.chunks) + sum(1 + len(call.arguments) // 4 for call in answer.calls)
-    return Usage(prompt=request.body_bytes // PROMPT_BYTES_PER_TOKEN, completion=completion)
+    return ScriptedUsage(prompt=request.body_bytes // PROMPT_BYTES_PER_TOKEN, completion=completion)
 
 
-def openai_body(answer: Answer, request: ModelRequest) -> bytes:
+def openai_body(answer: ScriptedAnswer, request: ScriptedRequest) -> bytes:
     message: dict[str, object] = {
         "role": "assistant",
         "content": answer.text if answer.chunks or not answer.calls else None,
@@ -86,7 +92,7 @@ def openai_body(answer: Answer, request: ModelRequest) -> bytes:
     )
 
 
-def openai_stream(answer: Answer, request: ModelRequest) -> Streamed:
+def openai_stream(answer: ScriptedAnswer, request: ScriptedRequest) -> Streamed:
     head = _openai_head(request)
     tail = b',"usage":null}\n\n' if request.include_usage else b"}\n\n"
     opening = _openai_choice({"role": "assistant", "content": ""})
@@ -122,7 +128,7 @@ def openai_models(names: Sequence[str]) -> bytes:
     return _json({"object": "list", "data": cards})
 
 
-def _openai_head(request: ModelRequest) -> bytes:
+def _openai_head(request: ScriptedRequest) -> bytes:
     ident = f'data: {{"id":"chatcmpl-{request.number:08d}","object":"chat.completion.chunk",'
     return ident.encode() + b'"created":%d,"model":%s,"choices":' % (CREATED, _json(request.model))
 
@@ -138,7 +144,7 @@ def _openai_text(chunks: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(_openai_choice({"content": chunk}) for chunk in chunks)
 
 
-def _openai_calls(answer: Answer) -> Iterable[bytes]:
+def _openai_calls(answer: ScriptedAnswer) -> Iterable[bytes]:
     """The first piece of a call names it; the pieces after it carry only its index."""
     per_call = [
         _openai_call(call, index, answer.fragments) for index, call in enumerate(answer.calls)
@@ -148,7 +154,7 @@ def _openai_calls(answer: Answer) -> Iterable[bytes]:
     return (choice for row in zip_longest(*per_call) for choice in row if choice is not None)
 
 
-def _openai_call(call: ToolCall, index: int, fragments: int) -> list[bytes]:
+def _openai_call(call: ScriptedToolCall, index: int, fragments: int) -> list[bytes]:
     named: dict[str, object] = {
         "index": index,
         "id": call.id,
@@ -162,7 +168,7 @@ def _openai_call(call: ToolCall, index: int, fragments: int) -> list[bytes]:
     return [_openai_choice({"tool_calls": [piece]}) for piece in (named, *rest)]
 
 
-def _openai_usage(usage: Usage) -> dict[str, int]:
+def _openai_usage(usage: ScriptedUsage) -> dict[str, int]:
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
@@ -170,7 +176,7 @@ def _openai_usage(usage: Usage) -> dict[str, int]:
     }
 
 
-def anthropic_body(answer: Answer, request: ModelRequest) -> bytes:
+def anthropic_body(answer: ScriptedAnswer, request: ScriptedRequest) -> bytes:
     content: list[dict[str, object]] = [
         {
             "type": "tool_use",
@@ -186,9 +192,9 @@ def anthropic_body(answer: Answer, request: ModelRequest) -> bytes:
     return _json(message | {"content": content, "stop_reason": _stop_reason(answer)})
 
 
-def anthropic_stream(answer: Answer, request: ModelRequest) -> Streamed:
+def anthropic_stream(answer: ScriptedAnswer, request: ScriptedRequest) -> Streamed:
     usage = usage_of(answer, request)
-    start = _anthropic_message(request, Usage(prompt=usage.prompt, completion=1))
+    start = _anthropic_message(request, ScriptedUsage(prompt=usage.prompt, completion=1))
     blocks = [_anthropic_text(answer.chunks)] if answer.chunks else []
     for index, call in enumerate(answer.calls, start=len(blocks)):
         blocks.append(_anthropic_call(call, index, answer.fragments))
@@ -226,7 +232,7 @@ def _event(name: str, **fields: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _json({"type": name} | fields))
 
 
-def _anthropic_message(request: ModelRequest, usage: Usage) -> dict[str, object]:
+def _anthropic_message(request: ScriptedRequest, usage: ScriptedUsage) -> dict[str, object]:
     return {
         "id": f"msg_{request.number:08d}",
         "type": "message",
@@ -239,7 +245,7 @@ def _anthropic_message(request: ModelRequest, usage: Usage) -> dict[str, object]
     }
 
 
-def _stop_reason(answer: Answer) -> str | None:
+def _stop_reason(answer: ScriptedAnswer) -> str | None:
     return None if answer.finish is None else _STOP_REASONS.get(answer.finish, answer.finish)
 
 
@@ -249,7 +255,7 @@ def _anthropic_text(chunks: tuple[str, ...]) -> tuple[bytes, ...]:
     return _anthropic_block(0, {"type": "text", "text": ""}, deltas)
 
 
-def _anthropic_call(call: ToolCall, index: int, fragments: int) -> tuple[bytes, ...]:
+def _anthropic_call(call: ScriptedToolCall, index: int, fragments: int) -> tuple[bytes, ...]:
     # The provider opens every call with an empty piece, so parsers meet one here too.
     pieces = ("", *in_fragments(call.arguments, count=fragments))
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]

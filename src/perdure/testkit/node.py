@@ -35,7 +35,7 @@ class TurnsPump(Protocol):
     async def finished(self) -> None: ...
 
 
-class OutboxPump(Protocol):
+class _OutboxPump(Protocol):
     """The pump of what goes out."""
 
     async def recall(self) -> None: ...
@@ -53,7 +53,7 @@ class Engine(Protocol):
     async def drain(self) -> None: ...
 
 
-class Parts(Protocol):
+class _EngineParts(Protocol):
     """The real gateway's engine, put together and not begun."""
 
     @property
@@ -66,7 +66,7 @@ class Parts(Protocol):
     def turns(self) -> TurnsPump: ...
 
     @property
-    def outbox(self) -> OutboxPump: ...
+    def outbox(self) -> _OutboxPump: ...
 
     @property
     def fetching(self) -> Pump: ...
@@ -78,7 +78,7 @@ class Parts(Protocol):
     def gateway(self) -> Engine: ...
 
 
-class Ports(Protocol):
+class StorePorts(Protocol):
     """The real store. Nothing strikes who reads it here."""
 
     @property
@@ -112,6 +112,6 @@ class Ports(Protocol):
 class Process(msgspec.Struct, frozen=True):
     """One process of the gateway: its store, its engine, and what can be struck of the first."""
 
-    store: Ports
-    parts: Parts
+    store: StorePorts
+    parts: _EngineParts
     struck_nodes: Nodes

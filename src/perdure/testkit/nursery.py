@@ -36,7 +36,7 @@ _NEEDED = (
 )
 
 
-class Request(msgspec.Struct, frozen=True):
+class RunRequest(msgspec.Struct, frozen=True):
     """Say what to run. A `leader` has a session of its own. The `modules` are imported by the
     nursery itself, for this command and for all later ones."""
 
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def _import_everything() -> None:
-    importlib.import_module("perdure.app.lean").import_structlog()
+    importlib.import_module("perdure.app.light_imports").import_structlog()
     for name in _NEEDED:
         module = importlib.import_module(name)
         for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
@@ -63,7 +63,7 @@ def _next_command(requests: socket.socket) -> None:
         body, streams, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 4)
         if not body:
             os._exit(0)
-        request = msgspec.json.decode(body, type=Request)
+        request = msgspec.json.decode(body, type=RunRequest)
         for name in request.modules:
             importlib.import_module(name)
         if os.fork() == 0:
@@ -73,7 +73,7 @@ def _next_command(requests: socket.socket) -> None:
             os.close(stream)
 
 
-def _become(request: Request, streams: list[int], requests: socket.socket) -> None:
+def _become(request: RunRequest, streams: list[int], requests: socket.socket) -> None:
     *standard, told = streams
     command = os.fork()
     requests.close()

@@ -28,7 +28,7 @@ from perdure.ports.platform.adapter import (
 )
 from perdure.ports.system.clock import Clock
 
-Failure = Transient | Permanent | Ambiguous | NotFound
+_PlatformFailure = Transient | Permanent | Ambiguous | NotFound
 
 
 def _effect_of(preview: Preview) -> Effect:
@@ -39,7 +39,7 @@ def _effect_of(preview: Preview) -> Effect:
     )
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class PersonAct(msgspec.Struct, frozen=True, kw_only=True):
     """What a person did: wrote a message, or edited or deleted the one named by `target`."""
 
     id: str
@@ -52,7 +52,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     thread: str = ""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class _PlatformMessage(msgspec.Struct, frozen=True):
     """A message as people on the platform see it."""
 
     key: PartId
@@ -87,20 +87,20 @@ class ScriptedPlatform:
         self.clock = clock
         self.finishes_late = False
         self.late: list[Effect] = []
-        self.lookups: list[Failure | None] = []
-        self.typing_failures: list[Failure | None] = []
+        self.lookups: list[_PlatformFailure | None] = []
+        self.typing_failures: list[_PlatformFailure | None] = []
         self.waits: dict[str, float] = {}  # by place, or empty for the account: until when
         self.hasty: list[str] = []
         self.can = capabilities or Capabilities(takes_key=True, can_find=True, can_delete=True)
-        self.unacknowledged: list[Sent] = []
-        self.sent: list[Sent] = []
-        self.shown: list[Shown] = []
-        self.edits: list[Shown] = []
+        self.unacknowledged: list[PersonAct] = []
+        self.sent: list[PersonAct] = []
+        self.shown: list[_PlatformMessage] = []
+        self.edits: list[_PlatformMessage] = []
         self.files: list[Upload] = []
         self.marks: list[React] = []
         self.typed: list[Address] = []
         self.deleted: list[str] = []  # receipts
-        self.failures: list[Failure | None] = []
+        self.failures: list[_PlatformFailure | None] = []
         self.held: dict[str, bytes] = {}  # files, by reference
         self.gone: set[str] = set()  # references that lead nowhere
         self.fetched: list[str] = []
@@ -121,7 +121,7 @@ class ScriptedPlatform:
             reference = f"{update}/{name}"
             data = self.held.setdefault(reference, f"the words of {name}".encode())
             references.append(FileReference(reference=reference, name=name, size=len(data)))
-        sent = Sent(
+        sent = PersonAct(
             id=update,
             place=place,
             text=text,
@@ -134,15 +134,19 @@ class ScriptedPlatform:
     def edit(self, update: str, target: str, text: str) -> None:
         """A person changes a message of theirs."""
         place = self._place_of(target)
-        self._send(Sent(id=update, place=place, text=text, kind=UpdateKind.EDIT, target=target))
+        self._send(
+            PersonAct(id=update, place=place, text=text, kind=UpdateKind.EDIT, target=target)
+        )
 
     def delete_message(self, update: str, target: str) -> None:
         """A person deletes a message of theirs."""
         self._send(
-            Sent(id=update, place=self._place_of(target), kind=UpdateKind.DELETE, target=target)
+            PersonAct(
+                id=update, place=self._place_of(target), kind=UpdateKind.DELETE, target=target
+            )
         )
 
-    def _send(self, sent: Sent) -> None:
+    def _send(self, sent: PersonAct) -> None:
         self.sent.append(sent)
         self.unacknowledged.append(sent)
 
@@ -205,13 +209,13 @@ class ScriptedPlatform:
     def _show(self, key: PartId, address: Address, text: str) -> None:
         is_repeat = any(shown.key == key for shown in self.shown)
         if not (self.can.takes_key and is_repeat):
-            self.shown.append(Shown(key, address.place, text))
+            self.shown.append(_PlatformMessage(key, address.place, text))
             self.edits.append(self.shown[-1])
 
     def _change(self, receipt: str, text: str) -> None:
         for index, shown in enumerate(self.shown):
             if shown.receipt == receipt and receipt not in self.deleted:
-                self.shown[index] = Shown(shown.key, shown.place, text)
+                self.shown[index] = _PlatformMessage(shown.key, shown.place, text)
                 self.edits.append(self.shown[index])
                 return
         raise NotFound(f"nothing is shown as {receipt}")
@@ -247,7 +251,7 @@ class ScriptedPlatform:
             raise failure
         self.typed.append(address)
 
-    def _met(self, failures: list[Failure | None], place: str) -> Failure | None:
+    def _met(self, failures: list[_PlatformFailure | None], place: str) -> _PlatformFailure | None:
         failure = failures.pop(0) if failures else None
         if isinstance(failure, Transient) and failure.retry_after_s and self.clock is not None:
             held = "" if failure.code == ACCOUNT_WAIT else place
@@ -267,7 +271,7 @@ class ScriptedPlatform:
             raise Transient("too many requests", retry_after_s=left_s)
 
     @property
-    def visible(self) -> list[Shown]:
+    def visible(self) -> list[_PlatformMessage]:
         return [shown for shown in self.shown if shown.receipt not in self.deleted]
 
     def repeated(self) -> list[PartId]:

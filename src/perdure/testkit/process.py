@@ -21,7 +21,7 @@ import msgspec
 
 from perdure.ports.system.clock import Clock
 from perdure.testkit.command import TRUSTS_NOBODY, Born, born
-from perdure.testkit.nursery import Request
+from perdure.testkit.nursery import RunRequest
 
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -128,7 +128,9 @@ class GatewayProcess:
         )
 
     async def _fork(self, words: list[str], environ: dict[str, str], output: IO[bytes]) -> Born:
-        request = Request(words, environ, str(Path.cwd()), is_leader=True, modules=self._modules())
+        request = RunRequest(
+            words, environ, str(Path.cwd()), is_leader=True, modules=self._modules()
+        )
         return await asyncio.to_thread(born, request, output)
 
     def _modules(self) -> list[str]:

@@ -21,12 +21,12 @@ from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, envelope_of
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.platform.adapter import (
+    ArrivalReading,
     Effect,
     HookRequest,
     HookResponse,
     Inlet,
     Post,
-    Reading,
     Receipt,
     Upload,
 )
@@ -198,7 +198,9 @@ class ScriptedReceiver(ScriptedPlatform):
             try:
                 if may_read:
                     whole = partial(self._whole, arrival)
-                    await inlet.take(envelope_of(arrival), Reading(whole=whole, payload=payload))
+                    await inlet.take(
+                        envelope_of(arrival), ArrivalReading(whole=whole, payload=payload)
+                    )
             except Rejected:
                 pass  # never, and the person was told
             except Ambiguous as error:

@@ -17,19 +17,26 @@ from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, Repeat
 from perdure.domain.people.menu import PLAIN, Menu
-from perdure.domain.prompt.prompt import Message, Request, Window, assemble, extend, messages_of
+from perdure.domain.prompt.prompt import (
+    ModelRequest,
+    PromptMessage,
+    Window,
+    assemble,
+    extend,
+    messages_of,
+)
 from perdure.domain.turn.recovery import Policy, messages_with_notes
 from perdure.ports.people.principals import Principals
 from perdure.ports.records.audit import Audit
 from perdure.ports.records.history import Conversations, Diagnostics
 from perdure.ports.turns.inbox import Inbox
-from perdure.ports.turns.turns import Claimed, Lease, Piece, Settlement, Turns
+from perdure.ports.turns.turns import Claimed, Settlement, TextPiece, TurnLease, Turns
 
 E = TypeVar("E", bound=AnyEvent)
 GO_ON = Policy(freshness_ms=0)
 
 
-class Ports(Protocol):
+class _StorePorts(Protocol):
     """What these helpers need of a store."""
 
     @property
@@ -113,7 +120,7 @@ class Person:
 
     def __init__(
         self,
-        store: Ports,
+        store: _StorePorts,
         principal: PrincipalId,
         *,
         place: str = "home",
@@ -153,26 +160,28 @@ def turn_of(accepted: Accepted) -> TurnId:
     return accepted.turn
 
 
-async def claim_one(store: Ports) -> Claimed:
+async def claim_one(store: _StorePorts) -> Claimed:
     claimed = await store.turns.claim(limit=1)
     assert len(claimed) == 1, f"one turn was to be claimed, there were {len(claimed)}"
     return claimed[0]
 
 
-def reply_id(lease: Lease) -> MessageId:
+def reply_id(lease: TurnLease) -> MessageId:
     return MessageId(f"msg_{lease.turn}_{lease.attempt}")
 
 
-def piece(lease: Lease, text: str, *, start: int = 0, of: MessageId | None = None) -> Piece:
-    return Piece(lease=lease, message=of or reply_id(lease), start=start, text=text)
+def piece(lease: TurnLease, text: str, *, start: int = 0, of: MessageId | None = None) -> TextPiece:
+    return TextPiece(lease=lease, message=of or reply_id(lease), start=start, text=text)
 
 
-async def flush(store: Ports, lease: Lease, text: str, *, start: int = 0) -> list[Lease]:
+async def flush(
+    store: _StorePorts, lease: TurnLease, text: str, *, start: int = 0
+) -> list[TurnLease]:
     return await store.turns.flush([piece(lease, text, start=start)])
 
 
 async def settle(
-    store: Ports,
+    store: _StorePorts,
     claimed: Claimed,
     text: str = "fine",
     *,
@@ -189,7 +198,7 @@ async def settle(
     return (await store.turns.settle(claimed.lease, settlement)).recorded
 
 
-def said(lease: Lease, text: str, *, calls: tuple[ToolCall, ...] = ()) -> AssistantSaid:
+def said(lease: TurnLease, text: str, *, calls: tuple[ToolCall, ...] = ()) -> AssistantSaid:
     return AssistantSaid(
         turn=lease.turn,
         attempt=lease.attempt,
@@ -208,11 +217,11 @@ def only(kind: type[E], recorded: Iterable[Recorded]) -> list[E]:
     return [each.event for each in recorded if isinstance(each.event, kind)]
 
 
-def encode_for_tests(message: Message) -> bytes:
+def encode_for_tests(message: PromptMessage) -> bytes:
     return repr(message).encode()
 
 
-async def next_request(store: Ports, claimed: Claimed) -> Request:
+async def next_request(store: _StorePorts, claimed: Claimed) -> ModelRequest:
     """The request that a runner of this turn would send: it must always be a valid one."""
     window = Window()
     if claimed.parent is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-Json = Mapping[str, object]
+_Json = Mapping[str, object]
 
 _OPENAI_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
 _OPENAI_MESSAGE_KEYS: Final = frozenset(
@@ -84,7 +84,7 @@ def gemini_violations(body: object) -> list[str]:
     return [*_unknown_keys(body, _GEMINI_KEYS, at="body"), *_gemini_contents(body)]
 
 
-def _model(body: Json) -> Iterator[str]:
+def _model(body: _Json) -> Iterator[str]:
     model = body.get("model")
     if not isinstance(model, str) or not model:
         yield "model: a non-empty string is required"
@@ -94,7 +94,7 @@ def _items(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _objects(value: object) -> list[Json]:
+def _objects(value: object) -> list[_Json]:
     return [item for item in _items(value) if isinstance(item, dict)]
 
 
@@ -104,13 +104,13 @@ def _tag(item: object, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _unknown_keys(item: Json, known: frozenset[str], *, at: str) -> Iterator[str]:
+def _unknown_keys(item: _Json, known: frozenset[str], *, at: str) -> Iterator[str]:
     if not known.issuperset(item):
         extra = sorted(str(key) for key in item if key not in known)
         yield f"{at}: extra keys are not permitted: {', '.join(extra)}"
 
 
-def _openai_options(body: Json) -> Iterator[str]:
+def _openai_options(body: _Json) -> Iterator[str]:
     if body.get("stream_options") is not None and body.get("stream") is not True:
         yield "stream_options: only allowed when stream is true"
     if "tools" not in body:
@@ -140,7 +140,7 @@ def _name(value: object, pattern: re.Pattern[str], *, at: str) -> Iterator[str]:
         yield f"{at}: expected a string matching {pattern.pattern}"
 
 
-def _openai_messages(body: Json) -> Iterator[str]:
+def _openai_messages(body: _Json) -> Iterator[str]:
     messages = _items(body.get("messages"))
     if not messages:
         yield "messages: expected a non-empty array"
@@ -162,7 +162,7 @@ def _openai_messages(body: Json) -> Iterator[str]:
     yield from _openai_unanswered(unanswered, at="messages")
 
 
-def _openai_content(message: Json, *, at: str) -> Iterator[str]:
+def _openai_content(message: _Json, *, at: str) -> Iterator[str]:
     role, content = str(message["role"]), message.get("content")
     if content is None:
         if role != "assistant" or not (message.get("tool_calls") or message.get("refusal")):
@@ -185,7 +185,7 @@ def _openai_part(part: object, role: str, *, at: str) -> Iterator[str]:
         yield f"{at}.text: expected a string"
 
 
-def _openai_tool_answer(message: Json, unanswered: dict[str, None], *, at: str) -> Iterator[str]:
+def _openai_tool_answer(message: _Json, unanswered: dict[str, None], *, at: str) -> Iterator[str]:
     call_id = _tag(message, "tool_call_id")
     if call_id not in unanswered:
         yield (
@@ -201,7 +201,7 @@ def _openai_unanswered(unanswered: dict[str, None], *, at: str) -> Iterator[str]
         yield f"{at}: tool calls not answered before this point: {', '.join(unanswered)}"
 
 
-def _openai_tool_calls(message: Json, unanswered: dict[str, None], *, at: str) -> Iterator[str]:
+def _openai_tool_calls(message: _Json, unanswered: dict[str, None], *, at: str) -> Iterator[str]:
     if message["role"] != "assistant":
         yield f"{at}.tool_calls: only allowed in assistant messages"
         return
@@ -238,7 +238,7 @@ def _is_json_object_text(value: object) -> bool:
         return False
 
 
-def _anthropic_options(body: Json) -> Iterator[str]:
+def _anthropic_options(body: _Json) -> Iterator[str]:
     max_tokens = body.get("max_tokens")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         yield "max_tokens: a positive integer is required"
@@ -262,14 +262,14 @@ def _anthropic_tool(tool: object, *, at: str) -> Iterator[str]:
         yield f"{at}.input_schema: expected a JSON schema of type object"
 
 
-def _cache_marks(body: Json) -> int:
+def _cache_marks(body: _Json) -> int:
     blocks = [*_objects(body.get("system")), *_objects(body.get("tools"))]
     for message in _objects(body.get("messages")):
         blocks.extend(_objects(message.get("content")))
     return sum(block.get("cache_control") is not None for block in blocks)
 
 
-def _anthropic_messages(body: Json) -> Iterator[str]:
+def _anthropic_messages(body: _Json) -> Iterator[str]:
     messages = _items(body.get("messages"))
     if not messages:
         yield "messages: expected a non-empty array"
@@ -295,7 +295,7 @@ def _anthropic_messages(body: Json) -> Iterator[str]:
         yield "messages: the last message must have the role user, not assistant"
 
 
-def _anthropic_content(message: Json, *, at: str) -> Iterator[str]:
+def _anthropic_content(message: _Json, *, at: str) -> Iterator[str]:
     role, content = str(message["role"]), message.get("content")
     if isinstance(content, str):
         if not content.strip():
@@ -312,7 +312,7 @@ def _anthropic_content(message: Json, *, at: str) -> Iterator[str]:
             yield from _anthropic_block(block, kind, at=here)
 
 
-def _anthropic_block(block: Json, kind: str, *, at: str) -> Iterator[str]:
+def _anthropic_block(block: _Json, kind: str, *, at: str) -> Iterator[str]:
     if kind in _ANTHROPIC_BLOCK_KEYS:
         yield from _unknown_keys(block, _ANTHROPIC_BLOCK_KEYS[kind], at=at)
     if kind == "text":
@@ -335,7 +335,7 @@ def _anthropic_text(block: object, *, at: str) -> Iterator[str]:
 
 
 def _anthropic_tool_results(
-    blocks: Sequence[Json], open_calls: set[str], *, at: str
+    blocks: Sequence[_Json], open_calls: set[str], *, at: str
 ) -> Iterator[str]:
     results = [b for b in blocks if b.get("type") == "tool_result"]
     if any(b.get("type") == "tool_result" for b in blocks[len(results) :]):
@@ -359,7 +359,7 @@ def _anthropic_unique(calls: Sequence[str], seen: set[str], *, at: str) -> Itera
         seen.add(call_id)
 
 
-def _gemini_contents(body: Json) -> Iterator[str]:
+def _gemini_contents(body: _Json) -> Iterator[str]:
     """Roles alternate, with one exception: what the user says after function responses stands in
     a content of its own, for theirs may hold nothing else."""
     contents = _items(body.get("contents"))
@@ -386,7 +386,7 @@ def _gemini_contents(body: Json) -> Iterator[str]:
         yield "contents: the last content must have the role user, not model"
 
 
-def _gemini_parts(content: Json, role: str, *, at: str) -> Iterator[str]:
+def _gemini_parts(content: _Json, role: str, *, at: str) -> Iterator[str]:
     parts = _items(content.get("parts"))
     if not parts:
         yield f"{at}.parts: expected a non-empty array"
@@ -399,7 +399,7 @@ def _gemini_parts(content: Json, role: str, *, at: str) -> Iterator[str]:
             yield from _gemini_data(part, at=here)
 
 
-def _gemini_data(part: Json, *, at: str) -> Iterator[str]:
+def _gemini_data(part: _Json, *, at: str) -> Iterator[str]:
     if "text" in part:
         text = part["text"]
         if not isinstance(text, str) or not text:
@@ -418,14 +418,14 @@ def _gemini_data(part: Json, *, at: str) -> Iterator[str]:
             yield f"{at}.{kind}.{inside}: expected an object"
 
 
-def _named(content: Json, kind: str) -> list[str]:
+def _named(content: _Json, kind: str) -> list[str]:
     """Each function called, or answered, in this content: by id where there is one, and name."""
     found = [part[kind] for part in _objects(content.get("parts")) if kind in part]
     return [f"{_tag(each, 'id')} {_tag(each, 'name')}".strip() for each in found]
 
 
 def _gemini_answers(
-    content: Json, answers: Sequence[str], open_calls: Sequence[str], *, at: str
+    content: _Json, answers: Sequence[str], open_calls: Sequence[str], *, at: str
 ) -> Iterator[str]:
     if sorted(answers) != sorted(open_calls):
         yield f"{at}: function calls {list(open_calls)} are answered by {list(answers)}"

@@ -40,18 +40,18 @@ from perdure.domain.journal.events import Attachment, ToolCall
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
-from perdure.domain.turn.stream import AgentEvent, Text
+from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.domain.turn.watching import Delta
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.testkit.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.commits import Commits
 from perdure.testkit.crash import BACK_S, Fuse, Nemesis, SimulatedCrash
 from perdure.testkit.node import Process
-from perdure.testkit.platform import ScriptedPlatform, Sent
+from perdure.testkit.platform import PersonAct, ScriptedPlatform
 from perdure.testkit.stores import admitted
 from perdure.testkit.system import SeededEntropy, VirtualClock
 
@@ -75,7 +75,7 @@ Begin = Callable[["World", Fuse], AbstractAsyncContextManager[Process]]
 Bury = Callable[[], Awaitable[None]]
 
 
-class Gate:
+class _HeldWork:
     """Holds the work of one life where an act wants it: in the middle of it."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Gate:
         await self._open.wait()
 
 
-def is_long(request: Request) -> bool:
+def is_long(request: ModelRequest) -> bool:
     return said(request).startswith("long ")
 
 
@@ -113,8 +113,8 @@ class World:
         self.clock = VirtualClock(is_eager=True)
         self.platform = ScriptedPlatform(name=PLATFORM, capabilities=KEY, clock=self.clock)
         self.agent = ScriptedAgent()
-        self.holds: Callable[[Request], bool] = is_long
-        self.gate = Gate()
+        self.holds: Callable[[ModelRequest], bool] = is_long
+        self.gate = _HeldWork()
         self.entropy = SeededEntropy(seed)
         self.tools_ran: list[str] = []
         self.shown: dict[str, str] = {}
@@ -160,7 +160,7 @@ class World:
 
     async def live(self, act: "Act", fuse: Fuse | None = None) -> None:
         """Begin a process, let it recover, and play one act in it. A death ends it."""
-        self.gate = Gate()
+        self.gate = _HeldWork()
         fuse = fuse or Fuse()
         fuse.set_clock = self.clock.jump
         was_dead = fuse.is_dead
@@ -247,7 +247,7 @@ class Life:
             self.turns[sent.id] = accepted.turn
             await self.world.platform.acknowledge(sent.id)
 
-    def _update(self, sent: Sent) -> Update:
+    def _update(self, sent: PersonAct) -> Update:
         return Update(
             address=Address(adapter=PLATFORM, account="bot", place=sent.place, thread=sent.thread),
             external_id=sent.id,
@@ -372,16 +372,16 @@ class HeldAgent:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         return self._world.agent.encode(message)
 
     async def close(self) -> None:
         await self._world.agent.close()
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         async for event in self._world.agent.run(request, work):
             yield event
-            if isinstance(event, Text) and self._world.holds(request):
+            if isinstance(event, AgentText) and self._world.holds(request):
                 await self._world.gate.enter()
 
 
@@ -392,7 +392,7 @@ class HeldTools(CountingTools):
         super().__init__(world.tools_ran)
         self._world = world
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         result = await super().call(call, caller)
         await self._world.gate.enter()
         return result

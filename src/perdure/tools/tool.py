@@ -13,7 +13,7 @@ import msgspec
 from perdure.domain.errors import Rejected
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
-from perdure.ports.turns.tools import Caller
+from perdure.ports.turns.tools import ToolCaller
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Tool(Protocol):
     @property
     def repeat(self) -> Repeat: ...
 
-    async def call(self, call: ToolCall, caller: Caller) -> str: ...
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str: ...
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

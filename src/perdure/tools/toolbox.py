@@ -13,9 +13,9 @@ import msgspec
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.journal.events import ToolCall
-from perdure.domain.outcomes import Ending, Repeat
+from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.text import storable
-from perdure.ports.turns.tools import Caller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.tools.tool import Tool
 
 RESULT_MAX: Final = 20_000
@@ -37,7 +37,7 @@ class Toolbox:
         tool = self._tools.get(name)
         return tool.repeat if tool else Repeat.PURE
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
             return _failed(self._unknown(call.name))
@@ -48,7 +48,7 @@ class Toolbox:
             text = await tool.call(call, caller)
         except PerdureError as error:
             return _failed(_told(error, tool.repeat))
-        return ToolResult(ending=Ending.RETURNED, text=_cut(text))
+        return ToolResult(ending=CallEnding.RETURNED, text=_cut(text))
 
     def _unknown(self, name: str) -> str:
         if not self._tools:
@@ -80,7 +80,7 @@ def _told(error: PerdureError, repeat: Repeat) -> str:
 
 
 def _failed(text: str) -> ToolResult:
-    return ToolResult(ending=Ending.FAILED, text=_cut(text))
+    return ToolResult(ending=CallEnding.FAILED, text=_cut(text))
 
 
 def _cut(text: str) -> str:

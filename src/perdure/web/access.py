@@ -16,15 +16,15 @@ from perdure.domain.errors import PerdureError, Rejected
 from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import storable
 from perdure.ports.people.principals import Principal, Principals
-from perdure.ports.people.quotas import Gate
+from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.system.clock import Clock
 from perdure.web import hooks
 from perdure.web.endpoints import require_operator
 from perdure.web.http.answers import Handler, json_response
-from perdure.web.http.asking import LOOK_S
 from perdure.web.http.callers import Callers
 from perdure.web.http.doorway import sign_in
+from perdure.web.http.shared_question import LOOK_S
 
 PRINCIPAL: Final = web.RequestKey("principal", Principal)
 HEALTH: Final = "/healthz"
@@ -39,7 +39,7 @@ WRONG_EVERY_S: Final = 60.0
 log = structlog.get_logger("web")
 
 
-class Access:
+class TokenCheck:
     """Looks tokens up, remembering an answer for a moment; revoking here forgets at once."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Access:
         clock: Clock,
         callers: Callers,
         *,
-        gate: Gate,
+        gate: QuotaGate,
     ) -> None:
         self._callers = callers
         # By token, as long as they are under way. A request equals another with the same items.

@@ -21,10 +21,10 @@ import msgspec
 from perdure.domain.address import AddressForm
 from perdure.domain.errors import Rejected
 from perdure.domain.text import storable
-from perdure.domain.turn.rebuilding import Asked
+from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.ports.delivery.parked import Parked
 from perdure.ports.gateway import Orders, Overseer
-from perdure.ports.people.access import Access
+from perdure.ports.people.access import AccessRecords
 from perdure.ports.people.places import Places
 from perdure.ports.people.principals import Principal, Principals
 from perdure.ports.records.audit import Audit
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
 S_contra = TypeVar("S_contra", bound="OperatorServices", contravariant=True)
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 BODY: Final = "body"
 # Every list takes its `next` back under this name; some have an older name for it, too.
 CURSOR: Final = "cursor"
@@ -49,7 +49,7 @@ async def _nothing_revoked() -> None:
     """Do nothing: nobody is connected who could have used a revoked token."""
 
 
-async def _nothing_encoded(asked: Asked) -> bytes | None:
+async def _nothing_encoded(asked: StoredRequest) -> bytes | None:
     """Return nothing: no agent is there that could encode a request."""
 
 
@@ -62,7 +62,7 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     archive: Archive
     diagnostics: Diagnostics
     principals: Principals
-    access: Access
+    access: AccessRecords
     places: Places
     parked: Parked
     audit: Audit
@@ -72,7 +72,7 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     entropy: Entropy
     forms: Mapping[str, AddressForm] = MappingProxyType({})
     end_revoked: Callable[[], Awaitable[None]] = _nothing_revoked
-    encoded_again: Callable[[Asked], Awaitable[bytes | None]] = _nothing_encoded
+    encoded_again: Callable[[StoredRequest], Awaitable[bytes | None]] = _nothing_encoded
 
 
 @dataclass(frozen=True, kw_only=True)

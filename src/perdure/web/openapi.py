@@ -14,7 +14,7 @@ from perdure.web.routes import ENDPOINTS
 from perdure.web.services import Services
 
 
-class Call(NamedTuple):
+class _Operation(NamedTuple):
     method: str
     path: str
     summary: str
@@ -25,13 +25,13 @@ class Call(NamedTuple):
     media: str = "application/json"
 
 
-def _call(endpoint: Endpoint[Services, Any, Any]) -> Call:
+def _call(endpoint: Endpoint[Services, Any, Any]) -> _Operation:
     names = [each.name for each in endpoint.query]
     if not OLDER_CURSORS.isdisjoint(names):
         names.append(CURSOR)
     # An answer that is a plain object says only that it was done.
     gives = endpoint.gives if hasattr(endpoint.gives, "__struct_fields__") else None
-    return Call(
+    return _Operation(
         endpoint.method.lower(),
         endpoint.path,
         endpoint.summary,
@@ -45,23 +45,24 @@ def _call(endpoint: Endpoint[Services, Any, Any]) -> Call:
 # The endpoints, and what is more than a question and an answer in JSON.
 CALLS: Final = (
     *(_call(each) for each in ENDPOINTS),
-    Call("get", "/api/conversations/{name}/events",
+    _Operation("get", "/api/conversations/{name}/events",
          "Live events; resume with Last-Event-ID", None, media="text/event-stream"),
-    Call("post", "/api/media", "Upload a file, as the body or in a form", wire.MediaOut,
+    _Operation("post", "/api/media", "Upload a file, as the body or in a form", wire.MediaOut,
          status=201),
-    Call("get", "/api/media/{id}", "Fetch a file", None, media="application/octet-stream"),
-    Call("get", "/api/verify", "Check everything stored against the rules", Report),
-    Call("post", "/v1/chat/completions", "OpenAI-compatible chat completions", None),
-    Call("post", "/v1/responses", "OpenAI-compatible responses", None),
-    Call("get", "/v1/responses/{id}", "One response, finished or not", None),
-    Call("get", "/v1/models", "Agents as models", None),
-    Call("get", "/v1/models/{id}", "One agent as a model", None),
-    Call("get", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
-    Call("post", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
-    Call("put", "/hooks/{adapter}/{path}", "Requests of a platform, signed its own way", None),
-    Call("get", "/healthz", "Alive", wire.HealthOut),
-    Call("get", "/readyz", "A message would be accepted now", None),
-    Call("get", "/metrics", "Prometheus metrics", None, media="text/plain"),
+    _Operation("get", "/api/media/{id}", "Fetch a file", None, media="application/octet-stream"),
+    _Operation("get", "/api/verify", "Check everything stored against the rules", Report),
+    _Operation("post", "/v1/chat/completions", "OpenAI-compatible chat completions", None),
+    _Operation("post", "/v1/responses", "OpenAI-compatible responses", None),
+    _Operation("get", "/v1/responses/{id}", "One response, finished or not", None),
+    _Operation("get", "/v1/models", "Agents as models", None),
+    _Operation("get", "/v1/models/{id}", "One agent as a model", None),
+    *(
+        _Operation(method, "/hooks/{adapter}/{path}", "Requests that a platform signs", None)
+        for method in ("get", "post", "put")
+    ),
+    _Operation("get", "/healthz", "Alive", wire.HealthOut),
+    _Operation("get", "/readyz", "A message would be accepted now", None),
+    _Operation("get", "/metrics", "Prometheus metrics", None, media="text/plain"),
 )  # fmt: skip
 _EVENTS: Final = (Delta, ToolNews, OutcomeNews, StateNews)
 _OPEN: Final = ("/hooks/{adapter}/{path}", "/healthz", "/readyz", "/metrics")
@@ -88,7 +89,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _operation(call: Call) -> dict[str, Any]:
+def _operation(call: _Operation) -> dict[str, Any]:
     names = [part[1:-1] for part in call.path.split("/") if part.startswith("{")]
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

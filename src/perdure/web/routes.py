@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from perdure.web.access import PRINCIPAL, Access, operator_of
+from perdure.web.access import PRINCIPAL, TokenCheck, operator_of
 from perdure.web.api import native, places
 from perdure.web.endpoints import BODY, CURSOR, OLDER_CURSORS, Endpoint
 from perdure.web.http.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
@@ -28,14 +28,14 @@ def _endpoints(module: ModuleType) -> list[Endpoint[Services, Any, Any]]:
 ENDPOINTS: Final = tuple(each for module in MODULES for each in _endpoints(module))
 
 
-def routes(services: Services, access: Access) -> list[web.RouteDef]:
+def routes(services: Services, access: TokenCheck) -> list[web.RouteDef]:
     return [
         web.route(each.method, each.path, _served(each, services, access)) for each in ENDPOINTS
     ]
 
 
 def _served(
-    endpoint: Endpoint[Services, ..., object], services: Services, access: Access
+    endpoint: Endpoint[Services, ..., object], services: Services, access: TokenCheck
 ) -> Handler:
     readers = {each.name: _reader(each) for each in endpoint.query}
     body = endpoint.takes

@@ -5,13 +5,13 @@ from typing import Final
 from aiohttp import web, web_response
 
 from perdure.web import openapi, pages, routes
-from perdure.web.access import Access
+from perdure.web.access import TokenCheck
 from perdure.web.api.events import EventsApi
 from perdure.web.api.media import MediaApi
 from perdure.web.hooks import HooksApi
 from perdure.web.http.answers import errors_as_json
-from perdure.web.http.attending import attended
 from perdure.web.http.callers import Callers
+from perdure.web.http.request_limits import attended
 from perdure.web.long_reads import LONG_READS, LongReads
 from perdure.web.openai.completions import OpenAiApi
 from perdure.web.openai.responses import ResponsesApi
@@ -33,7 +33,7 @@ async def _guard(_: web.Request, response: web.StreamResponse) -> None:
 
 def application(services: Services, tally: Tally) -> web.Application:
     callers = Callers(proxies=services.proxies, hosts=services.hosts)
-    access = Access(
+    access = TokenCheck(
         services.principals, services.condition, services.clock, callers, gate=services.gate
     )
     app = web.Application(

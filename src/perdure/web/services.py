@@ -7,14 +7,14 @@ import msgspec
 
 from perdure.domain.outcomes import Busy
 from perdure.ports.gateway import Control, Door, Report, Watchers
-from perdure.ports.people.quotas import Gate
+from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import HookRequest, HookResponse
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.records.history import Counts
 from perdure.ports.records.media import MediaLibrary
 from perdure.ports.system.clock import Clock
 from perdure.web.endpoints import OperatorServices
-from perdure.web.http.asking import SharedQuestion
+from perdure.web.http.shared_question import SharedQuestion
 
 Hook = Callable[[HookRequest], Awaitable[HookResponse]]
 
@@ -40,7 +40,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     verify: Callable[[], Awaitable[Report]]
     busy: Busy
     body_bytes_max: int
-    gate: Gate
+    gate: QuotaGate
     # By the name of the adapter.
     hooks: Mapping[str, Hook] = MappingProxyType({})
     # Networks of proxies that are believed, and names that are ours.

@@ -5,13 +5,13 @@ import msgspec
 from perdure.domain.journal.events import Attachment
 from perdure.domain.journal.options import Options
 from perdure.domain.journal.records import PartView, SessionView, TurnView
-from perdure.domain.journal.transcript import Entry, Running
+from perdure.domain.journal.transcript import Entry, RunningText
 from perdure.ports.gateway import AgentView
 from perdure.ports.people.access import PairingView
 from perdure.ports.people.places import PlaceView
 from perdure.ports.people.principals import TokenView
-from perdure.ports.records.audit import Mark
-from perdure.ports.records.history import Arrival, Hit
+from perdure.ports.records.audit import SessionMark
+from perdure.ports.records.history import ArrivalRecord, Hit
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,7 +101,7 @@ class JournalOut(msgspec.Struct):
     session: str
     events: list[EventOut]
     next: str | None
-    partial: Running | None = None
+    partial: RunningText | None = None
 
 
 class SearchOut(msgspec.Struct):
@@ -121,7 +121,7 @@ class MediaOut(msgspec.Struct):
 class SoundIn(msgspec.Struct, forbid_unknown_fields=True):
     """Sessions that were found sound, and where they stood then: `[id, last event, epoch]` each."""
 
-    sound: list[Mark]
+    sound: list[SessionMark]
 
 
 class TokenIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -253,14 +253,14 @@ class ExplanationOut(msgspec.Struct):
     """Shows an `Explanation` with its events as they are stored."""
 
     conversation: str
-    updates: tuple[Arrival, ...]
+    updates: tuple[ArrivalRecord, ...]
     turn: TurnView | None
     events: list[EventOut]
     parts: tuple[PartView, ...]
     command: str = ""
     reply: str = ""
     refused: str = ""
-    partial: Running | None = None
+    partial: RunningText | None = None
     left: str = ""
     request: RequestOut | None = None
 

@@ -5,17 +5,17 @@ import asyncio
 from tests.fault.soak.line import Line
 from tests.fault.soak.model import END
 
-from perdure.testkit.peers.bot_api import BotApi, Fault
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
 
 PAUSE_S = (1.0, 9.0)
 COMMANDS = ("/stop", "/retry", "/undo", "/new", "/usage")
 FAULTS = (
-    ("sendMessage", Fault(status=429, retry_after=1)),
-    ("sendMessage", Fault(status=502, description="Bad Gateway")),
-    ("sendMessage", Fault(is_lost=True)),
-    ("sendMessageDraft", Fault(status=500)),
-    ("getFile", Fault(status=502, description="Bad Gateway")),
-    ("getUpdates", Fault(is_lost=True)),
+    ("sendMessage", BotApiFault(status=429, retry_after=1)),
+    ("sendMessage", BotApiFault(status=502, description="Bad Gateway")),
+    ("sendMessage", BotApiFault(is_lost=True)),
+    ("sendMessageDraft", BotApiFault(status=500)),
+    ("getFile", BotApiFault(status=502, description="Bad Gateway")),
+    ("getUpdates", BotApiFault(is_lost=True)),
 )
 
 

@@ -5,8 +5,8 @@ import random
 
 from perdure.ports.system.clock import Clock
 from perdure.testkit.model_script import (
-    ModelRequest,
     Reply,
+    ScriptedRequest,
     call_tools,
     cut_after,
     error_in_stream,
@@ -37,7 +37,7 @@ class MoodyModel:
         finally:
             await asyncio.shield(self.server.__aenter__())
 
-    def _reply(self, request: ModelRequest) -> Reply:
+    def _reply(self, request: ScriptedRequest) -> Reply:
         dice = self._dice
         words = " ".join(f"w{request.number}.{n}" for n in range(dice.randrange(3, 25)))
         whole = say(f"{words} {END}", delay_ms=dice.choice(PACES_MS))

@@ -8,8 +8,8 @@ from aiohttp import web
 from simcord.backend.models import Channel
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import Asked
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.faulty_proxy import PlatformRequest
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 
 WORLD_WIDE = "typing"
@@ -18,11 +18,11 @@ WORLD_WIDE = "typing"
 class DiscordRules:
     """A wait is for the channel, but for one kind of call, which is told that it is for all."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked:
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         parts = unquote(path).split("/channels/")[-1].split("/")
         place, verb = parts[0], f"{method} {'/'.join(parts[1:2] + parts[3:4])}"
         is_act = "/channels/" in path and len(parts) > 1 and method != "GET"
-        return Asked(
+        return PlatformRequest(
             verb=verb if is_act else f"{method} {path}",
             is_act=is_act,
             place=place,
@@ -30,7 +30,7 @@ class DiscordRules:
             wait_for="" if parts[1:2] == [WORLD_WIDE] else place,
         )
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         body = {"message": "You are being rate limited.", "retry_after": float(wait_s)}
         is_global = asked.is_act and not asked.wait_for
         return web.json_response({**body, "global": is_global}, status=429)
@@ -81,7 +81,7 @@ class DiscordStorm:
             return "connection cut, session forgotten"
         return "connection cut"
 
-    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+    async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         return [
             (f"{spot.place}/{shown.id}", shown)
             for shown in self._server.shown(self._channels[spot.place])

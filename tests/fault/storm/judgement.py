@@ -14,7 +14,7 @@ from tests.fault.storm.model import Word, words_in
 from tests.fault.storm.platform import Sent, Spot
 from tests.fault.storm.stored import Stored, Turn
 
-from perdure.testkit.faulty_proxy import Call
+from perdure.testkit.faulty_proxy import ProxiedCall
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -39,7 +39,9 @@ class Verdict:
         self.broken += why
 
 
-def judge(sent: Sequence[Sent], stored: Stored, shown: Shown, calls: Sequence[Call]) -> Verdict:
+def judge(
+    sent: Sequence[Sent], stored: Stored, shown: Shown, calls: Sequence[ProxiedCall]
+) -> Verdict:
     verdict = Verdict()
     for each in sent:
         _judge_end(each, stored, verdict)
@@ -113,7 +115,11 @@ def _unknown(turn: Turn) -> int:
 
 
 def _judge_order(
-    sent: Sequence[Sent], stored: Stored, shown: Shown, calls: Sequence[Call], verdict: Verdict
+    sent: Sequence[Sent],
+    stored: Stored,
+    shown: Shown,
+    calls: Sequence[ProxiedCall],
+    verdict: Verdict,
 ) -> None:
     """The answers of one conversation stand, and were asked for, one after the other."""
     talks: dict[Spot, list[int]] = defaultdict(list)
@@ -144,7 +150,7 @@ def _is_owned(seen: Seen, stored: Stored) -> bool:
     return any(seen.receipt in turn.receipts for turn in turns)
 
 
-def _instants(calls: Sequence[Call]) -> tuple[dict[int, float], dict[int, float]]:
+def _instants(calls: Sequence[ProxiedCall]) -> tuple[dict[int, float], dict[int, float]]:
     """Return when the first and the last call came that shows words of each answer."""
     first: dict[int, float] = {}
     last: dict[int, float] = {}

@@ -6,9 +6,9 @@ from urllib.parse import unquote
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import Asked
+from perdure.testkit.faulty_proxy import PlatformRequest
 from perdure.testkit.peers.matrix_person import MatrixPerson
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 from perdure.testkit.peers.synapse import MatrixControl
 
 ACTS = ("send", "redact", "typing")
@@ -17,12 +17,12 @@ ACTS = ("send", "redact", "typing")
 class MatrixRules:
     """The homeserver counts what an account sends, wherever that goes."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked:
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         room, _, rest = path.partition("/rooms/")[2].partition("/")
         verb, _, kind = rest.partition("/")
         is_act = verb in ACTS and method != "GET"
         content = json.loads(body) if is_act and body else {}
-        return Asked(
+        return PlatformRequest(
             verb=f"{verb} {kind.partition('/')[0]}"
             if is_act
             else f"{method} {verb or _name(path)}",
@@ -31,7 +31,7 @@ class MatrixRules:
             text=str(content.get("m.new_content", content).get("body", "")),
         )
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         body = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
         body_ms = {**body, "retry_after_ms": wait_s * 1000}
         return web.json_response(body_ms, status=429, headers={"Retry-After": str(wait_s)})
@@ -96,7 +96,7 @@ class MatrixStorm:
     async def disturb(self, sent: Sent) -> str:
         return ""  # a sync whose answer is lost brings everything again
 
-    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+    async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         reader = self._people[spot.people[0]]
         return [
             (shown.id, shown)

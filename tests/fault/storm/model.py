@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.testkit.model_script import ModelRequest, Reply, say, slow, text_of
+from perdure.testkit.model_script import Reply, ScriptedRequest, say, slow, text_of
 from perdure.testkit.model_server import ModelServer
 
 _QUESTION = re.compile(r"\bn(\d+)v(\d+)\b")
@@ -48,7 +48,7 @@ class NumberedModel:
         self._dice = dice
         self._long_words = long_words
 
-    def _reply(self, request: ModelRequest) -> Reply:
+    def _reply(self, request: ScriptedRequest) -> Reply:
         asked = next(_newest_first(request), None)
         if asked is None:
             return say("nothing was asked")
@@ -62,7 +62,7 @@ class NumberedModel:
         return say(_text(asked, request.number, count), delay_ms=dice.choice((0, 2, 5)))
 
 
-def _newest_first(request: ModelRequest) -> Iterator[tuple[int, int]]:
+def _newest_first(request: ScriptedRequest) -> Iterator[tuple[int, int]]:
     for message in reversed(request.messages):
         if message["role"] == "user":
             for number, version in reversed(_QUESTION.findall(text_of(message))):

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.testkit.faulty_proxy import Rules
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.faulty_proxy import PlatformRules
+from perdure.testkit.peers.shown import ShownMessage
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Stormy(Protocol):
     def url(self) -> str: ...
 
     @property
-    def rules(self) -> Rules: ...
+    def rules(self) -> PlatformRules: ...
 
     @property
     def spots(self) -> Sequence[Spot]: ...
@@ -75,6 +75,6 @@ class Stormy(Protocol):
         """Tell the bot of a message again, or cut its connection; say which."""
         ...
 
-    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+    async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         """Return what the bot shows there, oldest first, by its receipt."""
         ...

@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import Asked
+from perdure.testkit.faulty_proxy import PlatformRequest
 from perdure.testkit.peers.scripted_slack import APP_TOKEN, BOT_TOKEN, ScriptedSlack
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 
 ACTS = ("chat.", "reactions.", "conversations.", "files.")
 BY_CHANNEL = "chat.postMessage"
@@ -18,11 +18,11 @@ STRANGER = "U99"
 class SlackRules:
     """Posts are counted by channel, all other calls for the whole app."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked:
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         verb = path.rpartition("/")[2]
         params = dict(parse_qsl(body.decode()))
         place = params.get("channel", "")
-        return Asked(
+        return PlatformRequest(
             verb=verb,
             is_act=verb.startswith(ACTS),
             place=place,
@@ -30,7 +30,7 @@ class SlackRules:
             wait_for=place if verb == BY_CHANNEL else "",
         )
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         headers = {"Retry-After": str(wait_s)}
         return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers=headers)
 
@@ -88,7 +88,7 @@ class SlackStorm:
         await self._server.deliver("events_api", {"type": "event_callback", "event": event})
         return "told again"
 
-    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+    async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         return [
             (f"{spot.place}/{shown.id}", shown)
             for shown in await self._server.shown(spot.place)

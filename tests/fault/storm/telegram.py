@@ -6,9 +6,9 @@ from typing import Any
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import Asked
+from perdure.testkit.faulty_proxy import PlatformRequest
 from perdure.testkit.peers.bot_api import BotApi
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 
 ACTS = ("send", "edit", "delete", "setMessage")
 
@@ -16,15 +16,15 @@ ACTS = ("send", "edit", "delete", "setMessage")
 class TelegramRules:
     """A wait is for the chat of the call that was told of it."""
 
-    def read(self, method: str, path: str, body: bytes) -> Asked:
+    def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         verb = path.rpartition("/")[2]
         params: dict[str, Any] = json.loads(body) if body else {}
         place = str(params.get("chat_id", ""))
         is_act = verb.startswith(ACTS) and bool(place)  # without a chat it is a probe
         text = params.get("text") or params.get("rich_message", {}).get("markdown", "")
-        return Asked(verb=verb, is_act=is_act, place=place, text=text, wait_for=place)
+        return PlatformRequest(verb=verb, is_act=is_act, place=place, text=text, wait_for=place)
 
-    def limited(self, asked: Asked, wait_s: int) -> web.Response:
+    def limited(self, asked: PlatformRequest, wait_s: int) -> web.Response:
         words = f"Too Many Requests: retry after {wait_s}"
         body = {"ok": False, "error_code": 429, "description": words}
         return web.json_response({**body, "parameters": {"retry_after": wait_s}}, status=429)
@@ -68,7 +68,7 @@ class TelegramStorm:
         self._api.push(message=self._api.chats.message(int(sent.spot.place), _number(sent)))
         return "told again"
 
-    async def shown(self, spot: Spot) -> list[tuple[str, Shown]]:
+    async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         return [
             (f"{spot.place}/{shown.id}", shown)
             for shown in await self._api.shown(int(spot.place))

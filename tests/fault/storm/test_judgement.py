@@ -6,7 +6,7 @@ from tests.fault.storm.model import Word
 from tests.fault.storm.platform import Sent, Spot
 from tests.fault.storm.stored import Part, Stored, Turn
 
-from perdure.testkit.faulty_proxy import Asked, Call
+from perdure.testkit.faulty_proxy import PlatformRequest, ProxiedCall
 
 HERE = Spot("here")
 ONE = Sent(number=1, spot=HERE, person="ada", name="here/1")
@@ -39,12 +39,14 @@ SHOWN_ONE = Seen("r1", list(words(1, 0, 1, 2)))
 SHOWN_TWO = Seen("r2", list(words(2, 0, 1, 2)))
 
 
-def call(at: float, *said: Word) -> Call:
-    asked = Asked(verb="send", is_act=True, place="here", text=" ".join(map(str, said)))
-    return Call(at=at, life=0, asked=asked)
+def call(at: float, *said: Word) -> ProxiedCall:
+    asked = PlatformRequest(verb="send", is_act=True, place="here", text=" ".join(map(str, said)))
+    return ProxiedCall(at=at, life=0, asked=asked)
 
 
-def judged(turns: list[Turn], shown: list[Seen], *calls: Call, sent: tuple[Sent, ...]) -> Verdict:
+def judged(
+    turns: list[Turn], shown: list[Seen], *calls: ProxiedCall, sent: tuple[Sent, ...]
+) -> Verdict:
     inbox: dict[str, str | None] = {f"here/{each.number}": each.id for each in turns}
     stored = Stored(inbox, set(), set(), {each.id: each for each in turns})
     return judge(sent, stored, {HERE: shown}, calls)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from perdure.testkit.faulty_proxy import Asked, Fault
+from perdure.testkit.faulty_proxy import Fault, PlatformRequest
 
 ACTS: Final = {
     Fault.LIMITED: 0.03,
@@ -27,7 +27,7 @@ class Foul:
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
 
-    def fault(self, asked: Asked) -> Fault | None:
+    def fault(self, asked: PlatformRequest) -> Fault | None:
         shares: Mapping[Fault, float] = ACTS if asked.is_act else OTHERS
         roll = self._dice.random()
         for fault, share in shares.items():

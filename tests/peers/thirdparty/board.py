@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 
 TOKEN = "a-bots-token"  # it opens this board alone
 
@@ -156,7 +156,7 @@ class BoardCase(AdapterCase):
     def impostor(self) -> Platform:
         return self._impostor
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         self._board.refusals.append((429, seconds))
 
     def refuse_rendering(self) -> None:

@@ -19,6 +19,7 @@ from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import (
+    ArrivalReading,
     Delete,
     Edit,
     Effect,
@@ -29,14 +30,13 @@ from perdure.ports.platform.adapter import (
     Post,
     Preview,
     React,
-    Reading,
     Receipt,
     Sought,
     Unrenderable,
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around, Manifest, Quality
+from perdure.ports.platform.manifest import AdapterContext, Manifest, Quality
 from perdure.ports.platform.settings import AdapterSettings, Url
 
 POLL_S: Final = 30
@@ -137,7 +137,7 @@ class Noticeboard:
 
     async def _take(self, event: Event, inlet: Inlet) -> None:
         payload = msgspec.json.encode(event)
-        reading = Reading(whole=partial(whole_of, event), payload=payload)
+        reading = ArrivalReading(whole=partial(whole_of, event), payload=payload)
         async with inlet.handling(event.id, payload) as may_read:
             try:
                 if may_read:
@@ -251,6 +251,6 @@ def translated(error: Exception, *, is_repeatable: bool) -> Transient | Ambiguou
     return Ambiguous("the board broke off; look whether the note is there")
 
 
-def make(settings: AdapterSettings, around: Around) -> Platform:
+def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, NoticeboardSettings)
     return Noticeboard(settings)

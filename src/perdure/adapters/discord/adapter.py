@@ -12,20 +12,20 @@ import msgspec
 import structlog
 
 from perdure.adapters.discord import render
-from perdure.adapters.discord.archive import Archive
+from perdure.adapters.discord.archive import ChannelHistory
 from perdure.adapters.discord.bodies import CHOICES_MAX
-from perdure.adapters.discord.effects import Effects
 from perdure.adapters.discord.finding import Finding
-from perdure.adapters.discord.gateway import Link
-from perdure.adapters.discord.hearing import Hearing
+from perdure.adapters.discord.gateway import GatewaySession
 from perdure.adapters.discord.manifest import NAME, DiscordSettings
-from perdure.adapters.discord.memory import Memory
-from perdure.adapters.discord.payloads import Gateway, Ready, Unread, User, event_of
-from perdure.adapters.discord.wire import Request, Rest, path
+from perdure.adapters.discord.memory import ConnectionMemory
+from perdure.adapters.discord.payloads import GatewayLocation, Ready, Unread, User, event_of
+from perdure.adapters.discord.receive import Hearing
+from perdure.adapters.discord.send import Effects
+from perdure.adapters.discord.wire import Rest, RestRequest, path
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import PerdureError, Transient
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Effect,
@@ -38,7 +38,7 @@ from perdure.ports.platform.adapter import (
     Sought,
     Unsupported,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 
 CAPABILITIES: Final = Capabilities(
@@ -50,7 +50,7 @@ CAPABILITIES: Final = Capabilities(
     can_react=True,
     streaming=Streaming.EDIT,
     text_max=render.TEXT_MAX,
-    unit=Unit.CHARS,
+    unit=TextUnit.CHARS,
     typing_s=9,
     choices_max=CHOICES_MAX,
     # What a server without boosts takes.
@@ -67,15 +67,15 @@ class Discord:
 
     name = NAME
 
-    def __init__(self, settings: DiscordSettings, around: Around) -> None:
+    def __init__(self, settings: DiscordSettings, context: AdapterContext) -> None:
         self._settings = settings
-        self._clock = around.clock
+        self._clock = context.clock
         self._rest = Rest(token=settings.token, api_url=settings.api_url)
-        self._effects = Effects(self._rest, around.clock, cdn_url=settings.cdn_url)
+        self._effects = Effects(self._rest, context.clock, cdn_url=settings.cdn_url)
         self._finding = Finding(self._rest)
-        self._archive = Archive(self._rest, around.clock)
-        self._memory = Memory(around.folder)
-        self._link: Link | None = None
+        self._archive = ChannelHistory(self._rest, context.clock)
+        self._memory = ConnectionMemory(context.folder)
+        self._link: GatewaySession | None = None
         self._account = ""
         self._url = ""
         self._has_offered = not settings.slash_commands
@@ -112,16 +112,18 @@ class Discord:
     async def connect(self) -> str:
         if self._link is None:
             self._rest.open()
-            self._link = Link(self._rest.session, token=self._settings.token, hear=self._hear)
+            self._link = GatewaySession(
+                self._rest.session, token=self._settings.token, hear=self._hear
+            )
             await self._memory.cursors.load()
-        ask = Request(verb="Discord, signing in", method="GET", path=path("users", "@me"))
+        ask = RestRequest(verb="Discord, signing in", method="GET", path=path("users", "@me"))
         self._account = (await self._rest.ask(ask, User)).id
         self._url = self._settings.gateway_url or await self._gateway()
         return self._account
 
     async def _gateway(self) -> str:
-        ask = Request(verb="Discord, signing in", method="GET", path=path("gateway", "bot"))
-        gateway = await self._rest.ask(ask, Gateway)
+        ask = RestRequest(verb="Discord, signing in", method="GET", path=path("gateway", "bot"))
+        gateway = await self._rest.ask(ask, GatewayLocation)
         starts = gateway.session_start_limit
         if starts.remaining < 1:
             raise Transient(
@@ -195,7 +197,7 @@ class Discord:
         await self._rest.close()
 
     @property
-    def _joined(self) -> Link:
+    def _joined(self) -> GatewaySession:
         if self._link is None:
             raise Transient("Discord is not connected yet; connect comes first")
         return self._link
@@ -205,6 +207,6 @@ def _nobody() -> None:
     """Nobody listens yet."""
 
 
-def make(settings: AdapterSettings, around: Around) -> Platform:
+def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, DiscordSettings)
-    return Discord(settings, around)
+    return Discord(settings, context)

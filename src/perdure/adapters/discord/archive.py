@@ -7,7 +7,7 @@ that holds for the whole account is raised: all else has to keep it too.
 from typing import Final, TypeVar
 
 from perdure.adapters.discord.payloads import Channel, Member, Message
-from perdure.adapters.discord.wire import Request, Rest, path
+from perdure.adapters.discord.wire import Rest, RestRequest, path
 from perdure.domain.errors import NotFound, Transient
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
 from perdure.ports.system.clock import Clock
@@ -19,7 +19,7 @@ WAITS_MAX: Final = 5
 _T = TypeVar("_T")
 
 
-class Archive:
+class ChannelHistory:
     def __init__(self, rest: Rest, clock: Clock) -> None:
         self._rest = rest
         self._clock = clock
@@ -53,7 +53,7 @@ class Archive:
     async def _ask(
         self, what: str, where: str, kind: type[_T], query: dict[str, str] | None = None
     ) -> _T:
-        request = Request(
+        request = RestRequest(
             verb=f"Discord, reading {what}", method="GET", path=where, query=query or {}
         )
         for _ in range(WAITS_MAX):

@@ -42,7 +42,7 @@ class Button(msgspec.Struct, frozen=True, kw_only=True):
     style: int = 2
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ButtonRow(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[Button, ...]
     type: int = 1
 
@@ -52,13 +52,13 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     enforce_nonce: bool = True
     allowed_mentions: Mentions = Mentions()
-    components: tuple[Row, ...] | UnsetType = UNSET
+    components: tuple[ButtonRow, ...] | UnsetType = UNSET
     message_reference: Reference | UnsetType = UNSET
 
 
 class ChangedMessage(msgspec.Struct, frozen=True, kw_only=True):
     content: str
-    components: tuple[Row, ...] = ()
+    components: tuple[ButtonRow, ...] = ()
     allowed_mentions: Mentions = Mentions()
 
 
@@ -139,13 +139,13 @@ def _content(text: str, *, is_plain: bool) -> str:
     return plain(text) if is_plain else render(text)
 
 
-def _rows(choices: tuple[str, ...]) -> tuple[Row, ...]:
+def _rows(choices: tuple[str, ...]) -> tuple[ButtonRow, ...]:
     buttons = [
         Button(label=word[:LABEL_MAX], custom_id=button_id(index, word))
         for index, word in enumerate(choices[:CHOICES_MAX])
     ]
     starts = range(0, len(buttons), ROW_MAX)
-    return tuple(Row(components=tuple(buttons[start : start + ROW_MAX])) for start in starts)
+    return tuple(ButtonRow(components=tuple(buttons[start : start + ROW_MAX])) for start in starts)
 
 
 def offered_commands() -> tuple[OfferedCommand, ...]:

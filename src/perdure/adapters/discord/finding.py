@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from perdure.adapters.discord.bodies import spellings
-from perdure.adapters.discord.effects import channel_of
 from perdure.adapters.discord.inbound import external_id
 from perdure.adapters.discord.payloads import Message
-from perdure.adapters.discord.wire import Request, Rest, made_ms, path, safe_name
+from perdure.adapters.discord.send import channel_of
+from perdure.adapters.discord.wire import Rest, RestRequest, made_ms, path, safe_name
 from perdure.domain.errors import Ambiguous, NotFound, Permanent
 from perdure.ports.platform.adapter import Receipt, Sought
 
@@ -63,7 +63,7 @@ class Finding:
         where = path("channels", channel_of(sought.address), "messages")
         oldest_ms = 0
         for number in range(PAGES_MAX):
-            ask = Request(verb="Discord, looking back", method="GET", path=where, query=query)
+            ask = RestRequest(verb="Discord, looking back", method="GET", path=where, query=query)
             page = await self._rest.ask(ask, list[Message])
             if not page and not number:
                 # Whom Discord lets read no history, it tells that there is none.

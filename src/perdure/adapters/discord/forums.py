@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.adapters.discord.bodies import Mentions, NewMessage, Row, Shown
+from perdure.adapters.discord.bodies import ButtonRow, Mentions, NewMessage, Shown
 from perdure.adapters.discord.payloads import Channel, Message
-from perdure.adapters.discord.wire import File, Request, Rest, made_ms, path
+from perdure.adapters.discord.wire import File, Rest, RestRequest, made_ms, path
 from perdure.domain.errors import NotFound
 from perdure.ports.system.clock import Clock
 
@@ -28,7 +28,7 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
 
     content: str
     allowed_mentions: Mentions = Mentions()
-    components: tuple[Row, ...] | UnsetType = UNSET
+    components: tuple[ButtonRow, ...] | UnsetType = UNSET
 
 
 class NewPost(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Forums:
     async def finds(self, channel: str) -> bool:
         """Ask whether a channel that takes no messages is a forum."""
         where = path("channels", channel)
-        ask = Request(verb="Discord, reading a channel", method="GET", path=where)
+        ask = RestRequest(verb="Discord, reading a channel", method="GET", path=where)
         found = await self._rest.ask(ask, Channel)
         if found.type in _KINDS:
             self._known[channel] = found
@@ -69,7 +69,7 @@ class Forums:
         post = NewPost(name=name, message=Starter(content=body.content, components=body.components))
         if is_repeat and (before := await self._tried(channel, post)) is not None:
             return before
-        request = Request(
+        request = RestRequest(
             verb="Discord, opening a post",
             method="POST",
             path=path("channels", channel, "threads"),
@@ -82,7 +82,7 @@ class Forums:
     async def _tried(self, channel: str, post: NewPost) -> Shown | None:
         forum = self._known[channel]
         where = path("guilds", forum.guild_id, "threads", "active")
-        ask = Request(verb="Discord, looking for a post", method="GET", path=where)
+        ask = RestRequest(verb="Discord, looking for a post", method="GET", path=where)
         threads = (await self._rest.ask(ask, _Threads)).threads
         oldest_ms = self._clock.now_ms() - TRIED_S * 1000
         for thread in sorted(threads, key=lambda each: int(each.id), reverse=True):
@@ -95,7 +95,7 @@ class Forums:
 
     async def _first(self, thread: str, starter: Starter) -> Shown | None:
         """The first message of a post, if it says what we would say, and a bot has said it."""
-        ask = Request(
+        ask = RestRequest(
             verb="Discord, looking for a post",
             method="GET",
             path=path("channels", thread, "messages"),

@@ -17,7 +17,7 @@ import yarl
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient
 
-from perdure.adapters.discord.inbound import Place
+from perdure.adapters.discord.inbound import ChannelPlace
 from perdure.adapters.discord.wire import translated
 from perdure.domain.errors import Transient
 from perdure.domain.secret import Secret
@@ -62,7 +62,7 @@ class _Sockets(HTTPClient):
         return self.last
 
 
-class Link(discord.Client):
+class GatewaySession(discord.Client):
     """One session with Discord's gateway. `hear` gets every frame."""
 
     def __init__(
@@ -151,14 +151,14 @@ class Link(discord.Client):
         ]
         return [(str(each.id), each.last_message_id or 0) for each in heard]
 
-    def place_of(self, channel: str, roles: tuple[str, ...]) -> Place | None:
+    def place_of(self, channel: str, roles: tuple[str, ...]) -> ChannelPlace | None:
         """Where a channel of a server stands, if it is known. `roles` are the sender's."""
         found = self.get_channel(int(channel))
         if found is None or isinstance(found, discord.abc.PrivateChannel):
             return None
         guild, own = found.guild, found.guild.self_role
         names = (guild.get_role(int(role)) for role in roles)
-        return Place(
+        return ChannelPlace(
             place=str(found.parent_id) if isinstance(found, discord.Thread) else channel,
             thread=channel if isinstance(found, discord.Thread) else "",
             label=_label(found),

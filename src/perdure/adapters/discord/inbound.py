@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.discord.payloads import (
-    Attachment,
     Changed,
     Deleted,
+    DiscordAttachment,
+    DiscordSticker,
     Forwarded,
     Interaction,
     Member,
     Message,
-    Sticker,
     User,
 )
 from perdure.domain.content import stickers
@@ -42,7 +42,7 @@ _CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
 _MENTION: Final = re.compile(r"<@!?([^<>]+)>")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a channel's messages belong. `own_role` is the role that Discord made for the bot: to
     mention it is to mention the bot. `role_names` are those of the sender. `opener` has opened the
     thread: what is said in a post that the bot has opened answers the bot."""
@@ -68,7 +68,7 @@ def message_at(external: str) -> tuple[str, str] | None:
     return (channel, message) if is_message else None
 
 
-def sender_of(user: User, member: Member | None, place: Place, *, is_bot: bool) -> Sender:
+def sender_of(user: User, member: Member | None, place: ChannelPlace, *, is_bot: bool) -> Sender:
     nick = member.nick if member else None
     return Sender(
         id=user.id,
@@ -78,7 +78,7 @@ def sender_of(user: User, member: Member | None, place: Place, *, is_bot: bool) 
     )
 
 
-def envelope_of(message: Message, *, account: str, place: Place) -> Arrival | None:
+def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arrival | None:
     """Return what the decision about a message, or its edit, needs; None if nobody wrote it, or we
     did."""
     if message.author.id == account or message.type not in _WRITTEN:
@@ -107,7 +107,7 @@ def envelope_of(message: Message, *, account: str, place: Place) -> Arrival | No
     )
 
 
-def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | None:
+def arrival_of(message: Message, *, account: str, place: ChannelPlace) -> Arrival | None:
     """Return the whole arrival; None where there is no envelope."""
     envelope = envelope_of(message, account=account, place=place)
     if envelope is None:
@@ -123,7 +123,7 @@ def arrival_of(message: Message, *, account: str, place: Place) -> Arrival | Non
     )
 
 
-def deletion_of(deleted: Deleted, *, place: Place, sender: Sender) -> Arrival:
+def deletion_of(deleted: Deleted, *, place: ChannelPlace, sender: Sender) -> Arrival:
     target = external_id(deleted.channel_id, deleted.id)
     return Arrival(
         kind=UpdateKind.DELETE,
@@ -137,7 +137,7 @@ def deletion_of(deleted: Deleted, *, place: Place, sender: Sender) -> Arrival:
     )
 
 
-def interaction_envelope(interaction: Interaction, *, place: Place) -> Arrival | None:
+def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
     """Return what the decision about a command from the menu, or about a click, needs."""
     user = interaction.user or (interaction.member.user if interaction.member else None)
     is_said = interaction.data is not None and interaction.type in {_COMMAND, _CLICK}
@@ -154,7 +154,7 @@ def interaction_envelope(interaction: Interaction, *, place: Place) -> Arrival |
     )
 
 
-def interaction_of(interaction: Interaction, *, place: Place) -> Arrival | None:
+def interaction_of(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
     """A command from the menu, or a click on a button, as what it says."""
     envelope, text = interaction_envelope(interaction, place=place), _said(interaction)
     if envelope is None or not text:
@@ -183,7 +183,7 @@ def _said(interaction: Interaction) -> str:
     return " ".join([f"/{chosen.name}", *words])
 
 
-def _is_addressed(message: Message, *, account: str, place: Place) -> bool:
+def _is_addressed(message: Message, *, account: str, place: ChannelPlace) -> bool:
     quoted = message.referenced_message
     return (
         account in _MENTION.findall(message.content[:SCANNED_MAX])
@@ -193,7 +193,7 @@ def _is_addressed(message: Message, *, account: str, place: Place) -> bool:
     )
 
 
-def _text(message: Message, *, account: str, place: Place) -> str:
+def _text(message: Message, *, account: str, place: ChannelPlace) -> str:
     """What was written, without the mention of the bot, and with people and emoji by name."""
     text = message.content.replace(f"<@{account}>", "").replace(f"<@!{account}>", "")
     if place.own_role:
@@ -223,7 +223,7 @@ def _files(message: Message) -> tuple[FileReference, ...]:
     return (*files, *stuck)
 
 
-def _sticker(sticker: Sticker) -> FileReference:
+def _sticker(sticker: DiscordSticker) -> FileReference:
     """Of a sticker in Lottie's format there is no picture."""
     ending = _PICTURES.get(sticker.format_type, "")
     return FileReference(
@@ -234,7 +234,7 @@ def _sticker(sticker: Sticker) -> FileReference:
     )
 
 
-def _file(attachment: Attachment, message: Message, *, is_voice: bool) -> FileReference:
+def _file(attachment: DiscordAttachment, message: Message, *, is_voice: bool) -> FileReference:
     # Discord's addresses of files run out within a day, so they are asked for when needed.
     return FileReference(
         reference=f"{message.channel_id}/{message.id}/{attachment.id}",

@@ -5,7 +5,7 @@ from typing import Final
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.platform.manifest import Manifest, Quality
-from perdure.ports.platform.settings import AdapterSettings, Text, Url
+from perdure.ports.platform.settings import AdapterSettings, NonEmptyText, Url
 
 NAME: Final = "discord"
 _SNOWFLAKE: Final = r"[1-9][0-9]{16,19}"
@@ -18,7 +18,7 @@ class DiscordSettings(AdapterSettings, frozen=True, kw_only=True):
 
     token: Secret
     api_url: Url = "https://discord.com/api"
-    gateway_url: Text | None = None
+    gateway_url: NonEmptyText | None = None
     cdn_url: Url = "https://media.discordapp.net"
     slash_commands: bool = True
 

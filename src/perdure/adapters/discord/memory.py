@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure.adapters.discord.cursors import Cursors
-from perdure.adapters.discord.payloads import Event
+from perdure.adapters.discord.payloads import GatewayEvent
 from perdure.domain.errors import Transient
 from perdure.domain.inbound.arrivals import Sender
 
@@ -18,17 +18,17 @@ class Line:
     """The events that wait to be taken, kept from one connection to the next."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._events: deque[GatewayEvent] = deque()
         self._is_any = asyncio.Event()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: GatewayEvent) -> None:
         if len(self._events) >= WAITING_MAX:
             # The connection is given up; the session resumes at this very event.
             raise Transient(f"Discord: {WAITING_MAX:,} events wait to be taken; see to the store")
         self._events.append(event)
         self._is_any.set()
 
-    async def head(self) -> Event:
+    async def head(self) -> GatewayEvent:
         await self._is_any.wait()
         return self._events[0]
 
@@ -53,7 +53,7 @@ class Senders:
         return self._known.get(message) or Sender(id="")
 
 
-class Memory:
+class ConnectionMemory:
     """All of it; only the cursors outlive the process."""
 
     def __init__(self, folder: Path) -> None:

@@ -26,7 +26,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     user: User | None = None
 
 
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+class DiscordAttachment(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     filename: str = ""
     content_type: str | None = None
@@ -34,7 +34,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
 
 
-class Sticker(msgspec.Struct, frozen=True, kw_only=True):
+class DiscordSticker(msgspec.Struct, frozen=True, kw_only=True):
     """`format_type`: PNG, APNG, Lottie, GIF, counted from 1."""
 
     id: str = ""
@@ -55,11 +55,11 @@ class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
     content: str = ""
     flags: int = 0
     mentions: tuple[User, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    sticker_items: tuple[Sticker, ...] = ()
+    attachments: tuple[DiscordAttachment, ...] = ()
+    sticker_items: tuple[DiscordSticker, ...] = ()
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class MessageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     message: Forwarded
 
 
@@ -88,14 +88,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     edited_timestamp: str | None = None
     mentions: tuple[User, ...] = ()
     mention_roles: tuple[str, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    sticker_items: tuple[Sticker, ...] = ()
-    message_snapshots: tuple[Snapshot, ...] = ()
+    attachments: tuple[DiscordAttachment, ...] = ()
+    sticker_items: tuple[DiscordSticker, ...] = ()
+    message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: Quoted | None = None
     reactions: tuple[Reaction, ...] = ()
 
     @property
-    def every_attachment(self) -> tuple[Attachment, ...]:
+    def every_attachment(self) -> tuple[DiscordAttachment, ...]:
         """Its own and those of what it forwards."""
         forwarded = (each.message.attachments for each in self.message_snapshots)
         return sum(forwarded, self.attachments)
@@ -189,9 +189,9 @@ class Unread(msgspec.Struct, frozen=True):
         return f"frame/{hashlib.sha256(self.frame.encode()).hexdigest()[:32]}"
 
 
-Event = Ready | GuildCame | Message | Changed | Deleted | BulkDeleted | Interaction | Unread
+GatewayEvent = Ready | GuildCame | Message | Changed | Deleted | BulkDeleted | Interaction | Unread
 
-_EVENTS: Final[Mapping[str, type[Event]]] = {
+_EVENTS: Final[Mapping[str, type[GatewayEvent]]] = {
     "READY": Ready,
     "GUILD_CREATE": GuildCame,
     "MESSAGE_CREATE": Message,
@@ -207,7 +207,7 @@ class _Frame(msgspec.Struct, frozen=True):
     d: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def event_of(frame: str) -> Event | None:
+def event_of(frame: str) -> GatewayEvent | None:
     """What one frame of the gateway tells, or None where we do not listen. Raises
     `msgspec.DecodeError` for what is not shaped as Discord says."""
     head = msgspec.json.decode(frame, type=_Frame)
@@ -215,7 +215,7 @@ def event_of(frame: str) -> Event | None:
     return None if kind is None else msgspec.json.decode(head.d, type=kind)
 
 
-class Gateway(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where to connect, and how often that may still be done."""
 
     class Starts(msgspec.Struct, frozen=True, kw_only=True):

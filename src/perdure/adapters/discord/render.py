@@ -17,16 +17,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -96,7 +96,7 @@ def _block(block: Block) -> str:
             return _list(block)
         case Table():
             return _code(to_plain((block,)), "")
-        case Rule():
+        case HorizontalRule():
             return _RULE
         case RawHtml():
             return _lines(_text(block.text.strip()))
@@ -136,7 +136,7 @@ def _list(items: List) -> str:
     )
 
 
-def _item(item: Item, mark: str) -> str:
+def _item(item: ListItem, mark: str) -> str:
     box = {None: "", True: "\u2611 ", False: "\u2610 "}[item.is_done]
     first, *rest = [piece for piece in map(_block, item.blocks) if piece] or [""]
     if first.startswith(_FENCE):

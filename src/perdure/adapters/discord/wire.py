@@ -76,7 +76,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class RestRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`verb` names it in complaints, since a path may hold a token. `is_repeatable`: obeying it
     twice shows no more than obeying it once."""
 
@@ -119,7 +119,9 @@ def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> Pe
     return Ambiguous(words)
 
 
-def refused(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> PerdureError:
+def refused(
+    request: RestRequest, status: int, headers: Mapping[str, str], body: bytes
+) -> PerdureError:
     """What an answer that is no success means to us."""
     refusal = _refusal(body)
     words = f"{request.verb}: {status} {refusal.code} {refusal.message}".rstrip()
@@ -206,7 +208,7 @@ class Rest:
             await self._session.close()
             self._session = None
 
-    async def ask(self, request: Request, kind: type[_T]) -> _T:
+    async def ask(self, request: RestRequest, kind: type[_T]) -> _T:
         """The answer to a request, in the shape that we need of it."""
         body = await self.call(request)
         try:
@@ -214,7 +216,7 @@ class Rest:
         except msgspec.DecodeError as error:
             raise translated(error, request.verb, is_repeatable=request.is_repeatable) from error
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: RestRequest) -> bytes:
         seconds = CALL_TIMEOUT_S if request.file is None else FILE_TIMEOUT_S
         try:
             async with (
@@ -256,7 +258,7 @@ class Rest:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise translated(error, "Discord's file store") from error
 
-    def _headers(self, request: Request) -> dict[str, str]:
+    def _headers(self, request: RestRequest) -> dict[str, str]:
         headers = {
             "Authorization": f"Bot {self._token.reveal()}",
             "User-Agent": f"DiscordBot (https://discordpy.readthedocs.io, {discord.__version__})",
@@ -266,7 +268,7 @@ class Rest:
         return headers
 
 
-def _data(request: Request) -> bytes | aiohttp.FormData | None:
+def _data(request: RestRequest) -> bytes | aiohttp.FormData | None:
     encoded = None if request.body is None else msgspec.json.encode(request.body)
     if request.file is None:
         return encoded

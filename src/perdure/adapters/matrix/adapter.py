@@ -8,10 +8,10 @@ import msgspec
 
 from perdure.adapters.matrix import files, render
 from perdure.adapters.matrix.events import MESSAGE
-from perdure.adapters.matrix.intake import Intake
 from perdure.adapters.matrix.keeping import Folder
 from perdure.adapters.matrix.manifest import ENCRYPTION_EXTRA, NAME, MatrixSettings
 from perdure.adapters.matrix.marks import Marks
+from perdure.adapters.matrix.receive import Intake
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.adapters.matrix.signing_in import WhoAmI, sign_in
 from perdure.adapters.matrix.wire import (
@@ -26,7 +26,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import GONE, Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Transient
 from perdure.domain.ids import PartId
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
@@ -45,7 +45,7 @@ from perdure.ports.platform.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ CAPABILITIES: Final = Capabilities(
     can_react=True,
     streaming=Streaming.EDIT,
     text_max=render.TEXT_BYTES_MAX,
-    unit=Unit.BYTES,
+    unit=TextUnit.BYTES,
     typing_s=25,
     upload_bytes_max=files.UPLOAD_BYTES_MAX,
     pace=Pace(account=Rate(10, 1), place=Rate(1, 1), preview_s=1.0),
@@ -82,9 +82,9 @@ class _Profile(msgspec.Struct, frozen=True):
     displayname: str | None = None
 
 
-def make(settings: AdapterSettings, around: Around) -> "Matrix":
+def make(settings: AdapterSettings, context: AdapterContext) -> "Matrix":
     assert isinstance(settings, MatrixSettings)
-    return Matrix(settings, around)
+    return Matrix(settings, context)
 
 
 class Matrix:
@@ -92,11 +92,11 @@ class Matrix:
 
     name = NAME
 
-    def __init__(self, settings: MatrixSettings, around: Around) -> None:
+    def __init__(self, settings: MatrixSettings, context: AdapterContext) -> None:
         self._settings = settings
-        self._around = around
+        self._context = context
         self._wire = Wire(settings.homeserver)
-        self._folder = Folder(around.folder)
+        self._folder = Folder(context.folder)
         self._rooms = Rooms()
         self._marks = Marks(self._wire, self._rooms)
         self._vault: Vault | None = None
@@ -112,7 +112,7 @@ class Matrix:
 
     async def connect(self) -> str:
         self._wire.open()
-        me = await sign_in(self._settings, self._wire, self._folder, self._around.entropy)
+        me = await sign_in(self._settings, self._wire, self._folder, self._context.entropy)
         self._rooms.me = me.user_id
         self._my_name = await self._display_name(me.user_id)
         self._capabilities = msgspec.structs.replace(
@@ -128,7 +128,7 @@ class Matrix:
             self._rooms,
             self._folder,
             settings=self._settings,
-            clock=self._around.clock,
+            clock=self._context.clock,
             nonce=self._nonce(),
             my_name=self._my_name,
             vault=self._vault,
@@ -363,4 +363,4 @@ class Matrix:
             raise Transient(f"It is said once the bot has signed in again: {error}") from error
 
     def _nonce(self) -> str:
-        return self._around.entropy.random_bytes(10).hex()
+        return self._context.entropy.random_bytes(10).hex()

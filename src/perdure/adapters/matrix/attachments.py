@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.matrix.events import STICKER, Event, FileFacts, MessageContent, decoded
+from perdure.adapters.matrix.events import STICKER, FileFacts, MatrixEvent, MessageContent, decoded
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.inbound.arrivals import FileReference
 from perdure.domain.journal.attachments import PICTURES
@@ -13,13 +13,13 @@ from perdure.domain.journal.attachments import PICTURES
 _FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 
 
-def has_file(event: Event, content: MessageContent) -> bool:
+def has_file(event: MatrixEvent, content: MessageContent) -> bool:
     """Say whether an event brings a file, without looking at what is told of it."""
     is_of_files = content.msgtype in _FILES or event.type == STICKER
     return is_of_files and bool(content.url or content.file)
 
 
-def files_of(event: Event, content: MessageContent) -> tuple[FileReference, ...]:
+def files_of(event: MatrixEvent, content: MessageContent) -> tuple[FileReference, ...]:
     """Return the file of an event, or nothing."""
     if not has_file(event, content):
         return ()

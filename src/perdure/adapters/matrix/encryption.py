@@ -28,8 +28,8 @@ from nio.crypto.attachments import (  # type: ignore[import-untyped]
 from perdure.adapters.matrix.events import (
     ENCRYPTION,
     MEMBER,
-    Event,
     JoinedRoom,
+    MatrixEvent,
     SealedFile,
     Sync,
     decoded,
@@ -233,7 +233,7 @@ def open_file(sealed: bytes, file: SealedFile) -> bytes:
 
 def _members(update: JoinedRoom) -> Any:
     def parsed(events: tuple[msgspec.Raw, ...]) -> list[Any]:
-        wanted = (raw for raw in events if _concerns_members(decoded(raw, Event)))
+        wanted = (raw for raw in events if _concerns_members(decoded(raw, MatrixEvent)))
         found = (nio.Event.parse_event(msgspec.json.decode(raw)) for raw in wanted)
         return [each for each in found if not isinstance(each, nio.BadEvent | nio.UnknownBadEvent)]
 
@@ -241,7 +241,7 @@ def _members(update: JoinedRoom) -> Any:
     return nio.RoomInfo(timeline, parsed(update.state.events), [], [])
 
 
-def _concerns_members(event: Event | None) -> bool:
+def _concerns_members(event: MatrixEvent | None) -> bool:
     return event is not None and event.state_key is not None and event.type in {MEMBER, ENCRYPTION}
 
 

@@ -39,7 +39,7 @@ class Timeline(msgspec.Struct, frozen=True):
     prev_batch: str = ""
 
 
-class Summary(msgspec.Struct, frozen=True):
+class RoomSummary(msgspec.Struct, frozen=True):
     heroes: tuple[str, ...] | None = field(default=None, name="m.heroes")
     joined: int | None = field(default=None, name="m.joined_member_count")
 
@@ -47,7 +47,7 @@ class Summary(msgspec.Struct, frozen=True):
 class JoinedRoom(msgspec.Struct, frozen=True):
     state: EventList = EventList()
     timeline: Timeline = Timeline()
-    summary: Summary = Summary()
+    summary: RoomSummary = RoomSummary()
 
 
 class InvitedRoom(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Sync(msgspec.Struct, frozen=True):
     device_one_time_keys_count: dict[str, int] = {}
 
 
-class Page(msgspec.Struct, frozen=True):
+class HistoryPage(msgspec.Struct, frozen=True):
     """Of a room's history. No `end`: there is nothing further back."""
 
     chunk: tuple[Raw, ...] = ()
@@ -93,7 +93,7 @@ class Unsigned(msgspec.Struct, frozen=True):
     relations: _Relations | None = field(default=None, name="m.relations")
 
 
-class Event(msgspec.Struct, frozen=True):
+class MatrixEvent(msgspec.Struct, frozen=True):
     type: str
     sender: str = ""
     event_id: str = ""
@@ -218,8 +218,8 @@ def decoded(raw: Raw, shape: type[Decoded]) -> Decoded | None:
         return None
 
 
-def all_of(raws: Iterable[Raw]) -> tuple[Event, ...]:
-    found = (decoded(raw, Event) for raw in raws)
+def all_of(raws: Iterable[Raw]) -> tuple[MatrixEvent, ...]:
+    found = (decoded(raw, MatrixEvent) for raw in raws)
     return tuple(event for event in found if event is not None)
 
 

@@ -11,8 +11,8 @@ from perdure.adapters.matrix.events import (
     MESSAGE,
     REDACTION,
     STICKER,
-    Event,
-    Page,
+    HistoryPage,
+    MatrixEvent,
     decoded,
 )
 from perdure.adapters.matrix.rooms import Room
@@ -53,7 +53,7 @@ class History:
         for _ in range(INVITED_PAGES_MAX):
             page = await self._page(room, newer)
             found.extend(page.chunk)
-            oldest = decoded(page.chunk[-1], Event) if page.chunk else None
+            oldest = decoded(page.chunk[-1], MatrixEvent) if page.chunk else None
             if not page.end or oldest is None or not was_invited(oldest, room):
                 break
             newer = page.end
@@ -71,20 +71,20 @@ class History:
                 raise
             return None
 
-    async def _page(self, room: Room, newer: str, *, until: str = "") -> Page:
+    async def _page(self, room: Room, newer: str, *, until: str = "") -> HistoryPage:
         query = {"dir": "b", "from": newer, "limit": str(PAGE), "filter": self._filter}
         if until:
             query["to"] = until
         path = room_path(room.id, "messages")
-        return await self._wire.call("GET", path, answer=Page, query=query)
+        return await self._wire.call("GET", path, answer=HistoryPage, query=query)
 
 
-def was_invited(event: Event, room: Room) -> bool:
+def was_invited(event: MatrixEvent, room: Room) -> bool:
     """Were we in the room, or asked to come, when this was said?"""
     return event.unsigned.membership == "invite" or was_there(event, room)
 
 
-def was_there(event: Event, room: Room) -> bool:
+def was_there(event: MatrixEvent, room: Room) -> bool:
     """Servers that do not tell leave us the time at which we came."""
     if event.unsigned.membership:
         return event.unsigned.membership == "join"

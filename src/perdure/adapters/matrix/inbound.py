@@ -20,8 +20,8 @@ from perdure.adapters.matrix.events import (
     REPLACE,
     STICKER,
     THREAD,
-    Event,
     ForwardedFacts,
+    MatrixEvent,
     MessageContent,
     RedactionContent,
     Relation,
@@ -29,7 +29,7 @@ from perdure.adapters.matrix.events import (
 )
 from perdure.adapters.matrix.mentions import is_called, is_spoken_of, unaddressed
 from perdure.adapters.matrix.rooms import localpart
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
 from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
@@ -41,7 +41,7 @@ _QUOTED: Final = re.compile(r"\A> (?:\* )?(?:<(?P<author>@[^>\s]+)> ?)?")
 _PILL: Final = re.compile(r"https://matrix\.to/#/(@[^\"'?>]+)", re.IGNORECASE)
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier event. Of one that was taken away only its author is left. `forward` says whose
     words it passed on, if it did. `is_reply`: its text may begin with what it answers."""
 
@@ -68,7 +68,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     sender_name: str
 
 
-def asks_about(event: Event) -> str:
+def asks_about(event: MatrixEvent) -> str:
     """The id of the event that must be known to understand this one; empty if none."""
     if event.type == REDACTION:
         return _redacted(event)
@@ -80,7 +80,7 @@ def asks_about(event: Event) -> str:
     return _replied_to(relation)
 
 
-def needs_known(event: Event, scene: Scene) -> bool:
+def needs_known(event: MatrixEvent, scene: Scene) -> bool:
     """Say whether the decision about an event depends on the one that it speaks of: who wrote what
     was taken away, and in a group whether it is the bot who is answered."""
     if event.type == REDACTION:
@@ -91,7 +91,7 @@ def needs_known(event: Event, scene: Scene) -> bool:
     return bool(_replied_to(relation))
 
 
-def envelope_of(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
+def envelope_of(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
     """Return what the decision about an event needs; None for what is no word to anybody:
     reactions, joins, our own messages."""
     if event.sender == scene.me or not event.event_id:
@@ -107,7 +107,7 @@ def envelope_of(event: Event, scene: Scene, known: Known | None) -> Arrival | No
     return _message(event, content, scene, known)
 
 
-def understood(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
+def understood(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
     """Return the whole arrival; None where there is no envelope, or an edit is not its author's."""
     envelope = envelope_of(event, scene, known)
     if envelope is None:
@@ -125,20 +125,20 @@ def understood(event: Event, scene: Scene, known: Known | None) -> Arrival | Non
     return msgspec.structs.replace(arrival, files=files_of(event, content), quote=quoted.own_words)
 
 
-def is_malformed(event: Event) -> bool:
+def is_malformed(event: MatrixEvent) -> bool:
     """Is it meant as a message, and yet none that anybody could read?"""
     is_said = event.type in {MESSAGE, STICKER}
     return is_said and decoded(event.content, MessageContent) is None
 
 
-def remembered(event: Event, newest: Event | None = None) -> Known:
+def remembered(event: MatrixEvent, newest: MatrixEvent | None = None) -> EarlierEvent:
     """What is worth knowing of an event when a later one speaks of it; `newest` is its last edit.
     Of one that was taken away before we saw it there is nothing to take away."""
     content = _content(event)
     relation = (content and content.relates_to) or Relation()
     edited = _content(newest) if newest is not None else None
     words = (edited and edited.new_content) or content
-    return Known(
+    return EarlierEvent(
         author=event.sender,
         text=words.body if words else "",
         thread=_thread(relation),
@@ -148,14 +148,16 @@ def remembered(event: Event, newest: Event | None = None) -> Known:
     )
 
 
-def looked_up(event: Event, newest: Event | None = None) -> Known:
+def looked_up(event: MatrixEvent, newest: MatrixEvent | None = None) -> EarlierEvent:
     """The same of an event that we may have seen in an earlier life, when it still had words."""
     is_redacted = event.type in {MESSAGE, STICKER, ENCRYPTED} and event.is_redacted
     known = remembered(event, newest)
     return msgspec.structs.replace(known, is_message=known.is_message or is_redacted)
 
 
-def _message(event: Event, content: MessageContent, scene: Scene, known: Known | None) -> Arrival:
+def _message(
+    event: MatrixEvent, content: MessageContent, scene: Scene, known: EarlierEvent | None
+) -> Arrival:
     relation = content.relates_to or Relation()
     text, quoted = _words(event, content)
     answered = known.author if known is not None and _replied_to(relation) else quoted.author
@@ -171,7 +173,7 @@ def _message(event: Event, content: MessageContent, scene: Scene, known: Known |
 
 
 def _edit(
-    event: Event, content: MessageContent, scene: Scene, known: Known | None
+    event: MatrixEvent, content: MessageContent, scene: Scene, known: EarlierEvent | None
 ) -> Arrival | None:
     """Anybody can send an edit of anybody's message; only the author's counts. Where the message is
     not known yet, its author and its thread are found when the edit is read."""
@@ -194,7 +196,7 @@ def _edit(
 
 
 def _edited(
-    envelope: Arrival, content: MessageContent, scene: Scene, known: Known | None
+    envelope: Arrival, content: MessageContent, scene: Scene, known: EarlierEvent | None
 ) -> Arrival | None:
     """Return what an edit says now; None where nobody can tell whose message it changes."""
     if content.new_content is None or known is None:
@@ -202,7 +204,7 @@ def _edited(
     return _saying(envelope, content.new_content.body, content, scene, known.forward)
 
 
-def _deletion(event: Event, scene: Scene, known: Known | None) -> Arrival | None:
+def _deletion(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
     """The server has checked who may take a message away: its author, or whoever keeps order in
     the room. It is gone either way, so it counts as its author's doing."""
     if known is None or not known.is_message or known.author == scene.me:
@@ -221,7 +223,7 @@ def _deletion(event: Event, scene: Scene, known: Known | None) -> Arrival | None
     )
 
 
-def _content(event: Event) -> MessageContent | None:
+def _content(event: MatrixEvent) -> MessageContent | None:
     if event.type not in {MESSAGE, STICKER}:
         return None
     content = decoded(event.content, MessageContent)
@@ -230,12 +232,12 @@ def _content(event: Event) -> MessageContent | None:
     return content
 
 
-def _relation(event: Event) -> Relation | None:
+def _relation(event: MatrixEvent) -> Relation | None:
     content = _content(event)
     return content.relates_to if content else None
 
 
-def _redacted(event: Event) -> str:
+def _redacted(event: MatrixEvent) -> str:
     """Newer rooms keep it in the content, older ones beside it."""
     content = decoded(event.content, RedactionContent)
     return (content and content.redacts) or event.redacts
@@ -252,12 +254,12 @@ def _thread(relation: Relation) -> str:
     return relation.event_id if relation.rel_type == THREAD else ""
 
 
-def _sender(event: Event, scene: Scene, *, is_bot: bool = False) -> Sender:
+def _sender(event: MatrixEvent, scene: Scene, *, is_bot: bool = False) -> Sender:
     """A notice is what a bot says, and bots do not answer it: so they cannot talk in circles."""
     return Sender(id=event.sender, name=scene.sender_name, is_bot=is_bot)
 
 
-def _words(event: Event, content: MessageContent) -> tuple[str, Known]:
+def _words(event: MatrixEvent, content: MessageContent) -> tuple[str, EarlierEvent]:
     """Return a person's own words as they came, and what they say that they answer."""
     relation = content.relates_to or Relation()
     body, quoted = _without_quote(content.body, is_reply=relation.in_reply_to is not None)
@@ -265,17 +267,17 @@ def _words(event: Event, content: MessageContent) -> tuple[str, Known]:
     return "" if has_file(event, content) and is_only_name else body, quoted
 
 
-def _without_quote(body: str, *, is_reply: bool) -> tuple[str, Known]:
+def _without_quote(body: str, *, is_reply: bool) -> tuple[str, EarlierEvent]:
     """Older clients put the message they answer before their own words, each line after `> `."""
     opening = _QUOTED.match(body) if is_reply else None
     if opening is None:
-        return body, Known(author="")
+        return body, EarlierEvent(author="")
     lines = body.split("\n")
     quoted = next((i for i, line in enumerate(lines) if not line.startswith(">")), len(lines))
     first = lines[0][opening.end() :]
     rest = [line.removeprefix(">").removeprefix(" ") for line in lines[1:quoted]]
     said = "\n".join(lines[quoted:]).removeprefix("\n")
-    return said, Known(author=opening["author"] or "", text="\n".join([first, *rest]))
+    return said, EarlierEvent(author=opening["author"] or "", text="\n".join([first, *rest]))
 
 
 def _saying(
@@ -301,7 +303,7 @@ def _forward(content: MessageContent) -> Forward | None:
     if not facts or facts == b"null":
         return None
     author = (decoded(content.forwarded, ForwardedFacts) or ForwardedFacts()).sender
-    return Forward(origin=Origin.PERSON, name=author) if author else Forward()
+    return Forward(origin=ForwardOrigin.PERSON, name=author) if author else Forward()
 
 
 def _without_mention(text: str, content: MessageContent, scene: Scene) -> str:

@@ -19,10 +19,10 @@ CURSOR: Final = "sync.json"
 LOGIN: Final = "login.json"
 WAITING_MAX: Final = 200
 
-Kept = TypeVar("Kept", "Cursor", "Login")
+_KeptT = TypeVar("_KeptT", "Cursor", "Login")
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class UndecryptedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An encrypted event whose key has not come yet."""
 
     room: str
@@ -38,7 +38,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     account: str
     next_batch: str
     joining: tuple[str, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[UndecryptedEvent, ...] = ()
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class Folder:
         if self._writing is not None and not self._writing.done():
             await asyncio.wait({self._writing})
 
-    def _read(self, name: str, shape: type[Kept]) -> Kept | None:
+    def _read(self, name: str, shape: type[_KeptT]) -> _KeptT | None:
         path = self.path / name
         try:
             return msgspec.json.decode(path.read_bytes(), type=shape)

@@ -8,7 +8,7 @@ from msgspec import Meta
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.platform.manifest import Manifest, Quality
-from perdure.ports.platform.settings import AdapterSettings, Key, Text, Url
+from perdure.ports.platform.settings import AdapterSettings, NonEmptyText, SettingKey, Url
 
 NAME: Final = "matrix"
 # What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.
@@ -29,11 +29,11 @@ class MatrixSettings(AdapterSettings, frozen=True, kw_only=True):
     homeserver: Url
     user: UserId
     password: Secret | None = None
-    device_id: Text | None = None
+    device_id: NonEmptyText | None = None
     encryption: bool = False
     invites: Literal["allowed", "never"] = "allowed"
 
-    def problems(self) -> Iterator[tuple[Key, str]]:
+    def problems(self) -> Iterator[tuple[SettingKey, str]]:
         if self.token is None and self.password is None:
             yield (), "needs token or password: the bot signs in with one of them"
 

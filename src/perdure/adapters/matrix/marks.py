@@ -3,7 +3,7 @@ taken away by another life than the one that put it there."""
 
 import msgspec
 
-from perdure.adapters.matrix.events import REACTION, MessageContent, Page, all_of, decoded
+from perdure.adapters.matrix.events import REACTION, HistoryPage, MessageContent, all_of, decoded
 from perdure.adapters.matrix.render import ReactionContent, Relates
 from perdure.adapters.matrix.rooms import Rooms
 from perdure.adapters.matrix.wire import Wire, room_path, segment
@@ -53,7 +53,7 @@ class Marks:
         """Our marks on the message: their emoji by their event id."""
         path = room_path(room, f"relations/{segment(event)}/{_ANNOTATION}/{REACTION}")
         page = await self._wire.call(
-            "GET", path.replace("/v3/", "/v1/", 1), answer=Page, query={"limit": "100"}
+            "GET", path.replace("/v3/", "/v1/", 1), answer=HistoryPage, query={"limit": "100"}
         )
         mine = (each for each in all_of(page.chunk) if each.sender == self._rooms.me)
         marks = ((each.event_id, decoded(each.content, MessageContent)) for each in mine)

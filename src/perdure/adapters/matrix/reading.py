@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from perdure.adapters.matrix.events import ENCRYPTED, MESSAGE, STICKER, Event, decoded
+from perdure.adapters.matrix.events import ENCRYPTED, MESSAGE, STICKER, MatrixEvent, decoded
 from perdure.adapters.matrix.history import History
 from perdure.adapters.matrix.inbound import (
-    Known,
+    EarlierEvent,
     Scene,
     asks_about,
     envelope_of,
@@ -20,7 +20,7 @@ from perdure.adapters.matrix.inbound import (
 )
 from perdure.adapters.matrix.rooms import Room, Rooms
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.ports.platform.adapter import Reading
+from perdure.ports.platform.adapter import ArrivalReading
 
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KNOWN_MAX: Final = 2_000
 
 
-class Reader:
+class EventReader:
     """Remembers the newest events, and asks the server for older ones."""
 
     def __init__(
@@ -38,19 +38,19 @@ class Reader:
         self._rooms = rooms
         self._my_name = my_name
         self._vault = vault
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, EarlierEvent] = OrderedDict()
 
-    def opened(self, room: str, raw: msgspec.Raw) -> Event | None:
+    def opened(self, room: str, raw: msgspec.Raw) -> MatrixEvent | None:
         """The event, or what is inside it where it is encrypted and we have the key."""
-        event = decoded(raw, Event)
+        event = decoded(raw, MatrixEvent)
         if event is None or event.type != ENCRYPTED or self._vault is None:
             return event
         inside = self._vault.open(room, raw)
-        return event if inside is None else _unsealed(event, decoded(inside, Event))
+        return event if inside is None else _unsealed(event, decoded(inside, MatrixEvent))
 
     async def offer(
-        self, room: Room, event: Event, payload: bytes
-    ) -> tuple[Arrival, Reading] | None:
+        self, room: Room, event: MatrixEvent, payload: bytes
+    ) -> tuple[Arrival, ArrivalReading] | None:
         """Return an event's envelope and how it is read; None for what is no word to anybody. The
         server is asked about an earlier event only where the decision depends on it."""
         scene = self._scene(room, event)
@@ -62,13 +62,13 @@ class Reader:
         envelope = envelope_of(event, scene, known)
         if envelope is None:
             return None
-        return envelope, Reading(whole=partial(self._whole, event, scene), payload=payload)
+        return envelope, ArrivalReading(whole=partial(self._whole, event, scene), payload=payload)
 
-    async def _whole(self, event: Event, scene: Scene) -> Arrival | None:
+    async def _whole(self, event: MatrixEvent, scene: Scene) -> Arrival | None:
         known = await self._about(scene.place, asks_about(event))
         return understood(event, scene, known)
 
-    def _scene(self, room: Room, event: Event) -> Scene:
+    def _scene(self, room: Room, event: MatrixEvent) -> Scene:
         return Scene(
             place=room.id,
             kind=self._rooms.kind(room),
@@ -78,7 +78,7 @@ class Reader:
             sender_name=room.name_of(event.sender),
         )
 
-    async def _about(self, room: str, event_id: str) -> Known | None:
+    async def _about(self, room: str, event_id: str) -> EarlierEvent | None:
         if not event_id:
             return None
         if event_id not in self._known:
@@ -90,14 +90,14 @@ class Reader:
             self._remember(event_id, looked_up(event, newest))
         return self._known[event_id]
 
-    def _remember(self, event_id: str, known: Known) -> None:
+    def _remember(self, event_id: str, known: EarlierEvent) -> None:
         self._known[event_id] = known
         self._known.move_to_end(event_id)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
 
 
-def _unsealed(outside: Event, inside: Event | None) -> Event | None:
+def _unsealed(outside: MatrixEvent, inside: MatrixEvent | None) -> MatrixEvent | None:
     """What was sealed may only be something said: the server has checked who may take messages
     away, and could not have checked it in there. The rest is as the server tells it."""
     if inside is None or inside.type not in {MESSAGE, STICKER}:

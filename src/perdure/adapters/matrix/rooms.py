@@ -9,9 +9,9 @@ from perdure.adapters.matrix.events import (
     MEMBER,
     AccountData,
     AliasContent,
-    Event,
     EventList,
     JoinedRoom,
+    MatrixEvent,
     MemberContent,
     RoomNameContent,
     all_of,
@@ -42,7 +42,7 @@ class Room:
     def name_of(self, user: str) -> str:
         return self.names.get(user) or localpart(user)
 
-    def fold(self, event: Event, *, me: str) -> None:
+    def fold(self, event: MatrixEvent, *, me: str) -> None:
         match event.type:
             case "m.room.name":
                 content = decoded(event.content, RoomNameContent)
@@ -57,7 +57,7 @@ class Room:
             case _:
                 pass
 
-    def _fold_member(self, event: Event, me: str) -> None:
+    def _fold_member(self, event: MatrixEvent, me: str) -> None:
         member = decoded(event.content, MemberContent)
         if member is None or event.state_key is None:
             return

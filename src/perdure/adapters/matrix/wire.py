@@ -35,7 +35,7 @@ _NO_RELATION: Final = (
 )
 _NOT_SIGNED_IN: Final = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
 
-Answer = TypeVar("Answer")
+_AnswerT = TypeVar("_AnswerT")
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -66,12 +66,12 @@ class Wire:
         method: str,
         path: str,
         *,
-        answer: type[Answer],
+        answer: type[_AnswerT],
         body: object = None,
         query: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
         timeout_s: float = REQUEST_S,
-    ) -> Answer:
+    ) -> _AnswerT:
         """JSON both ways. `is_repeatable`: doing it twice is no worse than once, so that no answer
         means only that it is to be done later."""
         data = None if body is None else msgspec.json.encode(body)

@@ -6,22 +6,22 @@ from typing import Final
 import msgspec
 
 from perdure.adapters.slack.finding import Finding
-from perdure.adapters.slack.hearing import Hearing, Offer
 from perdure.adapters.slack.hooks import Hooks
 from perdure.adapters.slack.inbound import BY_ID, Bot
 from perdure.adapters.slack.manifest import NAME, SlackSettings
 from perdure.adapters.slack.messages import Messages
-from perdure.adapters.slack.payloads import Envelope, File
+from perdure.adapters.slack.payloads import File, SocketEnvelope
 from perdure.adapters.slack.people import People
+from perdure.adapters.slack.receive import Hearing, Offer
 from perdure.adapters.slack.render import CHOICES_MAX, TEXT_MAX, size
-from perdure.adapters.slack.sending import Sending
+from perdure.adapters.slack.send import Sending
 from perdure.adapters.slack.socket_mode import Socket
 from perdure.adapters.slack.streams import Streams
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent, Transient
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
@@ -32,7 +32,7 @@ from perdure.ports.platform.adapter import (
     Receipt,
     Sought,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 
 # Where events come to our hook, Slack is asked this often whether it still knows us.
@@ -45,7 +45,7 @@ _PLAIN: Final = Capabilities(
     can_react=True,
     streaming=Streaming.EDIT,
     text_max=TEXT_MAX,
-    unit=Unit.CHARS,
+    unit=TextUnit.CHARS,
     choices_max=CHOICES_MAX,
     upload_bytes_max=100 * 1024 * 1024,
     # Slack counts by method: posts one a second in a channel, changes some fifty a minute in all.
@@ -70,22 +70,22 @@ class Slack:
 
     name = NAME
 
-    def __init__(self, settings: SlackSettings, around: Around) -> None:
+    def __init__(self, settings: SlackSettings, context: AdapterContext) -> None:
         self._settings = settings
-        self._clock = around.clock
+        self._clock = context.clock
         self._wire = Wire(
             settings.api_url,
             token=settings.token,
             app_token=settings.app_token,
-            clock=around.clock,
+            clock=context.clock,
         )
         messages = Messages(self._wire)
         streams = Streams(self._wire, messages)
         self._sending = Sending(self._wire, messages, streams)
-        self._finding = Finding(self._wire, around.clock)
+        self._finding = Finding(self._wire, context.clock)
         self._hearing = Hearing(People(self._wire), streams)
-        self._socket = Socket(self._wire, around.clock, self._heard)
-        self._hooks = Hooks(settings.signing_secret, self._hearing, around.clock)
+        self._socket = Socket(self._wire, context.clock, self._heard)
+        self._hooks = Hooks(settings.signing_secret, self._hearing, context.clock)
         self._bot: Bot | None = None
 
     def capabilities(self, address: Address) -> Capabilities:
@@ -115,7 +115,7 @@ class Slack:
             await self._clock.sleep(PROBE_S)
             await self._wire.ask("auth.test", {}, _Identity)
 
-    def _heard(self, envelope: Envelope) -> Offer | None:
+    def _heard(self, envelope: SocketEnvelope) -> Offer | None:
         match envelope.type:
             case "events_api":
                 return self._hearing.callback(envelope.payload, self._known())
@@ -165,6 +165,6 @@ class Slack:
         await self._wire.close()
 
 
-def make(settings: AdapterSettings, around: Around) -> Platform:
+def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, SlackSettings)
-    return Slack(settings, around)
+    return Slack(settings, context)

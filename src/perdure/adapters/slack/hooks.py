@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from perdure.adapters.slack.hearing import Hearing, Offer, Unreadable, name_of
 from perdure.adapters.slack.inbound import Bot
-from perdure.adapters.slack.payloads import Callback
+from perdure.adapters.slack.payloads import EventCallback
+from perdure.adapters.slack.receive import Hearing, Offer, UnreadablePayload, name_of
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Inlet
@@ -67,12 +67,12 @@ class Hooks:
             if request.headers.get("content-type", "").partition(";")[0].strip() == _FORM:
                 return await self._hand_over(self._form(request.body), inlet)
             return await self._callback(request.body, inlet, bot)
-        except Unreadable as error:
+        except UnreadablePayload as error:
             return await self._put_aside(error, inlet)
 
     async def _callback(self, body: bytes, inlet: Inlet, bot: Bot | None) -> HookResponse:
         try:
-            callback = msgspec.json.decode(body, type=Callback)
+            callback = msgspec.json.decode(body, type=EventCallback)
         except msgspec.DecodeError:
             return _refusal(400, "this is no event of Slack's")
         if callback.type == "url_verification":
@@ -83,7 +83,7 @@ class Hooks:
             return _refusal(503, "the gateway is still starting")
         return await self._hand_over(self._hearing.event(callback.event, bot), inlet)
 
-    async def _put_aside(self, unread: Unreadable, inlet: Inlet) -> HookResponse:
+    async def _put_aside(self, unread: UnreadablePayload, inlet: Inlet) -> HookResponse:
         try:
             await inlet.spoil(unread.name, unread.payload, str(unread))
         except (Transient, Ambiguous) as error:

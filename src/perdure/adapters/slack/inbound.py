@@ -15,17 +15,17 @@ import msgspec
 
 from perdure.adapters.slack.names import MessageName, is_private
 from perdure.adapters.slack.payloads import (
-    Action,
-    Attachment,
+    BlockAction,
     Click,
-    Command,
-    Event,
     File,
     Message,
+    SlackAttachment,
+    SlackEvent,
+    SlashCommand,
 )
 from perdure.adapters.slack.reading import mentioned, read
 from perdure.adapters.slack.render import ACTION
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
@@ -55,7 +55,7 @@ class Bot(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.team}/{self.user}"
 
 
-def people_in(event: Event) -> tuple[str, ...]:
+def people_in(event: SlackEvent) -> tuple[str, ...]:
     """The ids whose names an arrival needs."""
     message = event.message or event
     shared = _shared(message)
@@ -65,7 +65,7 @@ def people_in(event: Event) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in ids if each))
 
 
-def envelope_of(event: Event, bot: Bot) -> Arrival | None:
+def envelope_of(event: SlackEvent, bot: Bot) -> Arrival | None:
     """Return what the decision about an event needs; None for what no person did, or did not do to
     us."""
     match event.subtype:
@@ -77,7 +77,7 @@ def envelope_of(event: Event, bot: Bot) -> Arrival | None:
             return _written(event, bot)
 
 
-def of_event(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
+def of_event(event: SlackEvent, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
     """Return the whole arrival; None where there is no envelope."""
     envelope = envelope_of(event, bot)
     if envelope is None:
@@ -96,7 +96,7 @@ def of_event(event: Event, bot: Bot, names: Mapping[str, str]) -> Arrival | None
     )
 
 
-def _written(event: Event, bot: Bot) -> Arrival | None:
+def _written(event: SlackEvent, bot: Bot) -> Arrival | None:
     sender = _sender(event, bot)
     if event.subtype not in _WRITTEN or sender is None or not event.ts:
         return None
@@ -110,7 +110,7 @@ def _written(event: Event, bot: Bot) -> Arrival | None:
     )
 
 
-def _changed(event: Event, bot: Bot) -> Arrival | None:
+def _changed(event: SlackEvent, bot: Bot) -> Arrival | None:
     now, before = event.message, event.previous_message
     if now is None:
         return None
@@ -134,7 +134,7 @@ def _changed(event: Event, bot: Bot) -> Arrival | None:
     )
 
 
-def _deleted(event: Event, before: Message, ts: str, bot: Bot) -> Arrival | None:
+def _deleted(event: SlackEvent, before: Message, ts: str, bot: Bot) -> Arrival | None:
     """Slack does not tell who deleted it; for us it was whoever wrote it."""
     sender = _sender(before, bot)
     if sender is None or not ts:
@@ -152,7 +152,7 @@ def _deleted(event: Event, before: Message, ts: str, bot: Bot) -> Arrival | None
     )
 
 
-def command_envelope(command: Command) -> Arrival:
+def command_envelope(command: SlashCommand) -> Arrival:
     """Return what the decision about a slash command needs."""
     return Arrival(
         external_id=f"{command.channel_id}/command/{command.trigger_id}",
@@ -163,7 +163,7 @@ def command_envelope(command: Command) -> Arrival:
     )
 
 
-def of_command(command: Command) -> Arrival:
+def of_command(command: SlashCommand) -> Arrival:
     """`/stop` is our command; `/perdure stop` is one too, and `/perdure hello` is a message."""
     words = f"{command.command} {command.text}".strip()
     if not _is_ours(words):
@@ -197,7 +197,7 @@ def of_click(click: Click) -> Arrival | None:
     return msgspec.structs.replace(envelope, text=action.value or "")
 
 
-def _action(click: Click) -> Action | None:
+def _action(click: Click) -> BlockAction | None:
     """Return the first of our own buttons; there is never more than one."""
     ours = (each for each in click.actions if each.action_id.startswith(ACTION) and each.value)
     return next(ours, None)
@@ -256,7 +256,7 @@ def _files(message: Message) -> tuple[FileReference, ...]:
     return tuple(_file(file) for file in every if file.mode not in _GONE)
 
 
-def _shared(message: Message) -> list[Attachment]:
+def _shared(message: Message) -> list[SlackAttachment]:
     """The messages that came along: forwarded, or shown below a link to them."""
     return [each for each in message.attachments or () if each.is_share or each.is_msg_unfurl]
 
@@ -265,11 +265,17 @@ def _forwards(message: Message, names: Mapping[str, str]) -> tuple[Forward, ...]
     return tuple(_forward(each, names) for each in _shared(message))
 
 
-def _forward(shared: Attachment, names: Mapping[str, str]) -> Forward:
+def _forward(shared: SlackAttachment, names: Mapping[str, str]) -> Forward:
     """A bot's message has the bot's own name for its author, and no person."""
     name = names.get(shared.author_id or "") or shared.author_name or ""
     is_person = bool(shared.author_id) and not shared.bot_id
-    origin = Origin.PERSON if is_person else Origin.BOT if shared.bot_id else Origin.HIDDEN
+    origin = (
+        ForwardOrigin.PERSON
+        if is_person
+        else ForwardOrigin.BOT
+        if shared.bot_id
+        else ForwardOrigin.HIDDEN
+    )
     # The line that stands for the whole says when and by whom as well.
     text = shared.text if shared.text is not None else shared.fallback
     return Forward(origin=origin, name=name, text=read(text or "", bot="", names=names))

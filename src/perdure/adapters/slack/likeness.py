@@ -23,7 +23,7 @@ from perdure.ports.platform.adapter import Sought
 TOLERANCE_S: Final = 120.0
 
 
-class Block(msgspec.Struct, frozen=True):
+class _ShownBlock(msgspec.Struct, frozen=True):
     type: str = ""
     text: object = None
 
@@ -31,7 +31,7 @@ class Block(msgspec.Struct, frozen=True):
 class Shown(Message, frozen=True, kw_only=True):
     """A message as the history shows it."""
 
-    blocks: tuple[Block, ...] | None = None
+    blocks: tuple[_ShownBlock, ...] | None = None
 
 
 def is_of_another(message: Shown, sought: Sought) -> bool:
@@ -80,10 +80,10 @@ def _said(message: Shown) -> set[str]:
     return {_bare(whole), _bare(read(whole, bot="", names={}))}
 
 
-def _in_blocks(blocks: tuple[Block, ...]) -> Iterator[str]:
+def _in_blocks(blocks: tuple[_ShownBlock, ...]) -> Iterator[str]:
     for block in blocks:
         match block:
-            case Block("markdown", str(text)) | Block("section", {"text": str(text)}):
+            case _ShownBlock("markdown", str(text)) | _ShownBlock("section", {"text": str(text)}):
                 yield text
             case _:
                 pass

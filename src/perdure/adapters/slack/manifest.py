@@ -6,7 +6,7 @@ from typing import Final
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.platform.manifest import Manifest, Quality
-from perdure.ports.platform.settings import AdapterSettings, Key, Url
+from perdure.ports.platform.settings import AdapterSettings, SettingKey, Url
 
 NAME: Final = "slack"
 _WAYS: Final = "app_token (xapp-…) for Socket Mode, or signing_secret for the Events API"
@@ -24,7 +24,7 @@ class SlackSettings(AdapterSettings, frozen=True, kw_only=True):
     api_url: Url = "https://slack.com/api/"
     native_stream: bool = True
 
-    def problems(self) -> Iterator[tuple[Key, str]]:
+    def problems(self) -> Iterator[tuple[SettingKey, str]]:
         if self.app_token is None and self.signing_secret is None:
             yield (), f"needs a way to get events: {_WAYS}"
         for key, secret, wrong in (

@@ -17,16 +17,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -71,7 +71,7 @@ def _block(block: Block) -> str:
             return "\n".join(_items(block))
         case Table():
             return _fenced(to_plain((block,)))
-        case Rule():
+        case HorizontalRule():
             return _RULE
         case _ as never:
             assert_never(never)
@@ -87,7 +87,7 @@ def _items(items: List) -> Iterator[str]:
         yield f"{mark} {_item(item)}"
 
 
-def _item(item: Item) -> str:
+def _item(item: ListItem) -> str:
     box = f"{_BOXES[item.is_done]} " if item.is_done is not None else ""
     first, *rest = "\n".join(_blocks(item.blocks)).split("\n")
     return "\n".join([f"{box}{first}", *(f"{_STEP}{line}" for line in rest)])

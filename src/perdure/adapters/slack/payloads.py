@@ -19,7 +19,7 @@ class File(msgspec.Struct, frozen=True):
     url_private_download: str | None = None
 
 
-class Attachment(msgspec.Struct, frozen=True):
+class SlackAttachment(msgspec.Struct, frozen=True):
     """Something shown below a message; of another message that was forwarded, `is_share`, of one
     that a link leads to, `is_msg_unfurl`."""
 
@@ -57,12 +57,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     streaming_state: str | None = None
     edited: Edited | None = None
     files: tuple[File, ...] | None = None
-    attachments: tuple[Attachment, ...] | None = None
+    attachments: tuple[SlackAttachment, ...] | None = None
     metadata: Metadata | None = None
     reactions: tuple[Reaction, ...] | None = None
 
 
-class Event(Message, frozen=True, kw_only=True):
+class SlackEvent(Message, frozen=True, kw_only=True):
     """A message, or that one was changed or deleted."""
 
     type: str
@@ -76,7 +76,7 @@ class Typed(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class Callback(msgspec.Struct, frozen=True):
+class EventCallback(msgspec.Struct, frozen=True):
     """What comes by the Events API, and inside an envelope of Socket Mode."""
 
     type: str = ""
@@ -84,7 +84,7 @@ class Callback(msgspec.Struct, frozen=True):
     event: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class Command(msgspec.Struct, frozen=True):
+class SlashCommand(msgspec.Struct, frozen=True):
     """A slash command. It is no message: it has no `ts` and belongs to no thread."""
 
     command: str
@@ -100,7 +100,7 @@ class Named(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-class Action(msgspec.Struct, frozen=True):
+class BlockAction(msgspec.Struct, frozen=True):
     action_id: str = ""
     value: str | None = None
     action_ts: str = ""
@@ -112,10 +112,10 @@ class Click(msgspec.Struct, frozen=True):
     user: Named
     channel: Named | None = None
     message: Message | None = None
-    actions: tuple[Action, ...] = ()
+    actions: tuple[BlockAction, ...] = ()
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class SocketEnvelope(msgspec.Struct, frozen=True):
     type: str = ""
     envelope_id: str = ""
     reason: str | None = None

@@ -12,7 +12,7 @@ import msgspec
 from perdure.adapters.slack.mentions import unaddressed
 from perdure.adapters.slack.mrkdwn import escaped, mrkdwn
 from perdure.domain.markdown.split import split
-from perdure.domain.markdown.units import Unit, cut
+from perdure.domain.markdown.units import TextUnit, cut
 
 # A markdown block takes 12,000; an action under it and Slack's own counting want room.
 TEXT_MAX: Final = 11_000
@@ -52,7 +52,7 @@ class Markdown(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     kind: str = "markdown"
 
 
-class Section(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+class SectionBlock(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     text: Words | Letters
     kind: str = "section"
 
@@ -62,14 +62,14 @@ class Actions(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     kind: str = "actions"
 
 
-Block = Markdown | Section | Actions
+SlackBlock = Markdown | SectionBlock | Actions
 
 
 class Content(msgspec.Struct, frozen=True):
     """What a message shows: `blocks` in the window, `text` in notifications."""
 
     text: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[SlackBlock, ...]
 
 
 class Writing(msgspec.Struct, frozen=True):
@@ -106,12 +106,12 @@ def content(text: str, choices: tuple[str, ...] = ()) -> Content:
 def plainer_content(text: str, choices: tuple[str, ...] = ()) -> Content:
     """For a server that does not know the block for markdown."""
     pieces = split(text, size=lambda piece: len(mrkdwn(piece)), limit=_SECTION_MAX)
-    sections = tuple(Section(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
+    sections = tuple(SectionBlock(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
     return Content(_fallback(text), (*sections, *buttons(choices)))
 
 
 def plain_content(text: str, choices: tuple[str, ...] = ()) -> Content:
-    sections = tuple(Section(Letters(piece)) for piece in _pieces(unaddressed(text)))
+    sections = tuple(SectionBlock(Letters(piece)) for piece in _pieces(unaddressed(text)))
     return Content(_cut_escaped(text), (*sections, *buttons(choices)))
 
 
@@ -133,7 +133,7 @@ def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
         Actions(
             tuple(
                 Button(
-                    Words("plain_text", cut(choice, Unit.CHARS, _LABEL_MAX)),
+                    Words("plain_text", cut(choice, TextUnit.CHARS, _LABEL_MAX)),
                     f"{ACTION}_{index}",
                     choice,
                 )
@@ -144,22 +144,22 @@ def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
 
 
 def _fallback(text: str) -> str:
-    shown = mrkdwn(cut(text, Unit.CHARS, _FALLBACK_MAX))
+    shown = mrkdwn(cut(text, TextUnit.CHARS, _FALLBACK_MAX))
     # If so much was escaped: better no marks than a mark cut in two.
     return shown if len(shown) <= _FALLBACK_MAX else _cut_escaped(text)
 
 
 def _cut_escaped(text: str) -> str:
-    shown = escaped(cut(text, Unit.CHARS, _FALLBACK_MAX))
+    shown = escaped(cut(text, TextUnit.CHARS, _FALLBACK_MAX))
     if len(shown) <= _FALLBACK_MAX:
         return shown
-    return escaped(cut(text, Unit.CHARS, _FALLBACK_MAX // len("&amp;")))
+    return escaped(cut(text, TextUnit.CHARS, _FALLBACK_MAX // len("&amp;")))
 
 
 def _pieces(text: str) -> Iterator[str]:
     """Divide a text into what fits into sections, at the ends of lines where there are any."""
     while len(text) > _SECTION_MAX:
-        piece = cut(text, Unit.CHARS, _SECTION_MAX) or text[:_SECTION_MAX]
+        piece = cut(text, TextUnit.CHARS, _SECTION_MAX) or text[:_SECTION_MAX]
         lines, line_end, _ = piece.rpartition("\n")
         piece = lines + line_end if lines.strip() else piece
         yield piece

@@ -11,8 +11,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from perdure.adapters.slack.hearing import Offer, Unreadable, name_of
-from perdure.adapters.slack.payloads import Envelope
+from perdure.adapters.slack.payloads import SocketEnvelope
+from perdure.adapters.slack.receive import Offer, UnreadablePayload, name_of
 from perdure.adapters.slack.refusals import APP_TOKEN_KEY
 from perdure.adapters.slack.wire import (
     CALL_TIMEOUT_S,
@@ -38,7 +38,7 @@ _ENDED: Final = frozenset(
 )
 _WHAT: Final = "the connection for events"
 
-Hear = Callable[[Envelope], Offer | None]
+Hear = Callable[[SocketEnvelope], Offer | None]
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class Socket:
 
     async def _take(self, socket: aiohttp.ClientWebSocketResponse, data: str, inlet: Inlet) -> bool:
         try:
-            envelope = msgspec.json.decode(data, type=Envelope)
+            envelope = msgspec.json.decode(data, type=SocketEnvelope)
         except msgspec.DecodeError:
             return False
         if envelope.type == "disconnect":
@@ -135,10 +135,10 @@ class Socket:
             await socket.send_json({"envelope_id": envelope.envelope_id})
         return False
 
-    async def _read(self, envelope: Envelope, inlet: Inlet) -> None:
+    async def _read(self, envelope: SocketEnvelope, inlet: Inlet) -> None:
         try:
             offer = self._hear(envelope)
-        except Unreadable as error:
+        except UnreadablePayload as error:
             await inlet.spoil(error.name, error.payload, str(error))
             return
         if offer is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.adapters.slack.messages import Messages, metadata_of
 from perdure.adapters.slack.names import MessageName, is_private, message_of
-from perdure.adapters.slack.payloads import Event, Message
+from perdure.adapters.slack.payloads import Message, SlackEvent
 from perdure.adapters.slack.recent import Recent
 from perdure.adapters.slack.refusals import Refused, is_of_rendering, is_of_thread
 from perdure.adapters.slack.render import buttons, markdown
@@ -29,7 +29,7 @@ _ENDED: Final = frozenset(
 _MISSING: Final = "message_not_found"
 
 
-class Speaker(msgspec.Struct, frozen=True):
+class StreamRecipient(msgspec.Struct, frozen=True):
     """For whom a stream is: Slack wants to know in places that several people read."""
 
     user: str = ""
@@ -44,9 +44,9 @@ class Streams:
     def __init__(self, wire: Wire, messages: Messages) -> None:
         self._wire = wire
         self._messages = messages
-        self._speakers: Recent[Speaker] = Recent(SPEAKERS_MAX)
+        self._speakers: Recent[StreamRecipient] = Recent(SPEAKERS_MAX)
 
-    def heard(self, event: Event) -> None:
+    def heard(self, event: SlackEvent) -> None:
         """Remember who wrote a message, for the stream that may answer it."""
         if event.user:
             name = MessageName(event.channel, event.ts)
@@ -115,13 +115,13 @@ class Streams:
             raise _told(refused) from refused
         return True
 
-    async def _speaker(self, preview: Preview) -> Speaker | None:
+    async def _speaker(self, preview: Preview) -> StreamRecipient | None:
         answered = message_of(preview.reply_to)
         known = self._speakers.get(preview.reply_to)
         if known is None and preview.address.person:
-            known = Speaker(preview.address.person)
+            known = StreamRecipient(preview.address.person)
         if known is None and is_private(preview.address.place):
-            return Speaker()
+            return StreamRecipient()
         if known is None and answered is not None:
             message = await self._messages.read(answered)
             known = _speaker(message) if message is not None and message.user else None
@@ -134,5 +134,5 @@ def _told(refused: Refused) -> PerdureError:
     return Unrenderable(refused.message) if is_of_rendering(refused) else refused
 
 
-def _speaker(message: Message) -> Speaker:
-    return Speaker(message.user or "", message.user_team or message.team or "")
+def _speaker(message: Message) -> StreamRecipient:
+    return StreamRecipient(message.user or "", message.user_team or message.team or "")

@@ -37,7 +37,7 @@ _quiet: Final = logging.getLogger("perdure.slack_sdk")
 _quiet.setLevel(logging.ERROR)
 
 Params = Mapping[str, object]
-Answer = TypeVar("Answer")
+_AnswerT = TypeVar("_AnswerT")
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -55,12 +55,12 @@ class Wire:
         self._waits = Waits(clock)
 
     async def ask(
-        self, method: str, params: Params, kind: type[Answer], *, token_key: str = TOKEN_KEY
-    ) -> Answer:
+        self, method: str, params: Params, kind: type[_AnswerT], *, token_key: str = TOKEN_KEY
+    ) -> _AnswerT:
         """A call that may be made twice without harm."""
         return await self._call(method, params, kind, token_key=token_key, is_repeatable=True)
 
-    async def send(self, method: str, params: Params, kind: type[Answer]) -> Answer:
+    async def send(self, method: str, params: Params, kind: type[_AnswerT]) -> _AnswerT:
         """A call that shows something new each time it arrives."""
         return await self._call(method, params, kind, token_key=TOKEN_KEY, is_repeatable=False)
 
@@ -68,11 +68,11 @@ class Wire:
         self,
         method: str,
         params: Params,
-        kind: type[Answer],
+        kind: type[_AnswerT],
         *,
         token_key: str,
         is_repeatable: bool,
-    ) -> Answer:
+    ) -> _AnswerT:
         channel = params.get("channel")
         if (left_s := self._waits.left_s(method, channel)) > 0:
             raise limited(method, left_s)

@@ -8,15 +8,15 @@ import msgspec
 from perdure.adapters.telegram.manifest import NAME, TelegramSettings
 from perdure.adapters.telegram.names import is_private
 from perdure.adapters.telegram.payloads import CHOICES_MAX, TEXT_MAX
-from perdure.adapters.telegram.receiving import Receiving
+from perdure.adapters.telegram.receive import Receiving
 from perdure.adapters.telegram.refusals import Refused
 from perdure.adapters.telegram.render import size
-from perdure.adapters.telegram.sending import Sending
+from perdure.adapters.telegram.send import Sending
 from perdure.adapters.telegram.wire import Api
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import Permanent
-from perdure.domain.markdown.units import Unit
+from perdure.domain.markdown.units import TextUnit
 from perdure.ports.platform.adapter import (
     Effect,
     HookRequest,
@@ -27,7 +27,7 @@ from perdure.ports.platform.adapter import (
     Receipt,
     Sought,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.media import FOR_SENDER
 
@@ -40,7 +40,7 @@ _GROUP: Final = Capabilities(
     can_react=True,
     streaming=Streaming.EDIT,
     text_max=TEXT_MAX,
-    unit=Unit.UTF16,
+    unit=TextUnit.UTF16,
     typing_s=5,
     choices_max=CHOICES_MAX,
     upload_bytes_max=UPLOAD_BYTES_MAX,
@@ -63,10 +63,10 @@ class Telegram:
 
     name = NAME
 
-    def __init__(self, settings: TelegramSettings, around: Around) -> None:
+    def __init__(self, settings: TelegramSettings, context: AdapterContext) -> None:
         self._api = Api(settings.api_url, settings.token)
         self._sending = Sending(self._api, wants_rich=settings.rich)
-        self._receiving = Receiving(self._api, settings, around)
+        self._receiving = Receiving(self._api, settings, context)
 
     def capabilities(self, address: Address) -> Capabilities:
         return _PRIVATE if is_private(address.place) else _GROUP
@@ -116,6 +116,6 @@ class Telegram:
         await self._api.close()
 
 
-def make(settings: AdapterSettings, around: Around) -> Platform:
+def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, TelegramSettings)
-    return Telegram(settings, around)
+    return Telegram(settings, context)

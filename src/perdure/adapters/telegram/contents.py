@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from perdure.adapters.telegram.updates import File, Message, Sticker
+from perdure.adapters.telegram.updates import File, Message, TelegramSticker
 from perdure.domain.content import stickers
 from perdure.domain.inbound.arrivals import FileReference
 
@@ -59,7 +59,7 @@ def files_of(message: Message) -> tuple[FileReference, ...]:
     return tuple(found)
 
 
-def _sticker(sticker: Sticker) -> FileReference:
+def _sticker(sticker: TelegramSticker) -> FileReference:
     emoji, is_moving = sticker.emoji or "", sticker.is_animated or sticker.is_video
     picture = sticker.thumbnail if is_moving else sticker
     return FileReference(

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.markdown.units import Unit, size_of
+from perdure.domain.markdown.units import TextUnit, size_of
 
 # Telegram drops what exceeds this, in the order of the text.
 _MARKS_MAX: Final = 100
@@ -32,7 +32,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return size_of(self.text, Unit.UTF16)
+        return size_of(self.text, TextUnit.UTF16)
 
 
 class _Open(msgspec.Struct):
@@ -122,9 +122,9 @@ class Pen:
     def rendered(self) -> Rendered:
         text = "".join(self._pieces)
         lead = len(text) - len(text.lstrip())
-        shift = size_of(text[:lead], Unit.UTF16)
+        shift = size_of(text[:lead], TextUnit.UTF16)
         text = text.strip()
-        return Rendered(text, _kept(self._marks, shift, size_of(text, Unit.UTF16)))
+        return Rendered(text, _kept(self._marks, shift, size_of(text, TextUnit.UTF16)))
 
     def _begin_line(self) -> None:
         if not self._is_line_begun:
@@ -134,7 +134,7 @@ class Pen:
     def _put(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-            self._size += size_of(text, Unit.UTF16)
+            self._size += size_of(text, TextUnit.UTF16)
 
 
 def _may_hold(around: list[str], kind: str) -> bool:

@@ -22,8 +22,16 @@ from perdure.adapters.telegram.contents import (
 )
 from perdure.adapters.telegram.names import message_name
 from perdure.adapters.telegram.reading import Addressing, addressing, read
-from perdure.adapters.telegram.updates import Chat, Click, Entity, Message, Stop, Update, User
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.adapters.telegram.updates import (
+    Chat,
+    Click,
+    Entity,
+    Message,
+    StopPress,
+    TelegramUpdate,
+    User,
+)
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
 from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
@@ -31,7 +39,7 @@ from perdure.domain.kinds import UpdateKind
 _NOBODY: Final = User(id=0)
 
 
-def envelope_of(update: Update, me: User) -> Arrival | None:
+def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
     """Return what the decision about an update needs; None where it is not for us."""
     if (message := update.message or update.channel_post) is not None:
         return _message(message, me)
@@ -44,7 +52,7 @@ def envelope_of(update: Update, me: User) -> Arrival | None:
     return None
 
 
-def arrival_of(update: Update, me: User) -> Arrival | None:
+def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
     """Return the whole arrival; None where there is no envelope, or nothing in it."""
     envelope = envelope_of(update, me)
     if envelope is None:
@@ -147,7 +155,7 @@ def _word(click: Click) -> str:
     return click.data or ""
 
 
-def _stop(stop: Stop, update: int) -> Arrival:
+def _stop(stop: StopPress, update: int) -> Arrival:
     """Only private chats show drafts, and there the chat's number is the person's. The update's
     number is part of the id, because a resumed answer shows the same draft again."""
     chat = str(stop.chat.id)
@@ -173,10 +181,15 @@ def _forward(message: Message) -> Forward | None:
     else:
         return None
     if user is not None:
-        return Forward(origin=Origin.BOT if user.is_bot else Origin.PERSON, name=_person(user).name)
+        return Forward(
+            origin=ForwardOrigin.BOT if user.is_bot else ForwardOrigin.PERSON,
+            name=_person(user).name,
+        )
     if chat is not None:
         is_channel = chat.type == "channel"
-        return Forward(origin=Origin.CHANNEL if is_channel else Origin.GROUP, name=chat.name)
+        return Forward(
+            origin=ForwardOrigin.CHANNEL if is_channel else ForwardOrigin.GROUP, name=chat.name
+        )
     return Forward(name=name)
 
 

@@ -14,7 +14,7 @@ from perdure.domain.ids import PartId
 _NUMBER: Final = re.compile(r"-?\d{1,19}\Z")
 _MESSAGE: Final = re.compile(r"(-?\d{1,19})/(\d{1,19})\Z")
 
-Chat = int | str
+ChatId = int | str
 
 
 def message_name(chat: int, message: int) -> str:
@@ -29,7 +29,7 @@ def message_of(external_id: str) -> tuple[int, int]:
     return int(matched.group(1)), int(matched.group(2))
 
 
-def chat_of(place: str) -> Chat:
+def chat_of(place: str) -> ChatId:
     return int(place) if _NUMBER.match(place) else place
 
 

@@ -7,11 +7,11 @@ from typing import Final
 from perdure.adapters.telegram.entities import Rendered
 from perdure.adapters.telegram.names import chat_of, draft_number, message_of
 from perdure.adapters.telegram.render import harmless, rendered
-from perdure.adapters.telegram.wire import Attachment, Params
+from perdure.adapters.telegram.wire import Params, UploadField
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.inbound.commands import open_to
-from perdure.domain.markdown.units import Unit, cut, size_of
+from perdure.domain.markdown.units import TextUnit, cut, size_of
 from perdure.ports.platform.adapter import Post, Preview, React, Upload
 
 CHOICES_MAX: Final = 12
@@ -47,7 +47,7 @@ def plain(text: str) -> Params:
     """The text letter by letter, without marks. One that has no room for its signs is shown as it
     reads once they are worked in."""
     shown = harmless(text)
-    if size_of(shown, Unit.UTF16) > TEXT_MAX:
+    if size_of(shown, TextUnit.UTF16) > TEXT_MAX:
         shown = rendered(text).text
     return {"text": shown, "link_preview_options": _NO_PREVIEW}
 
@@ -92,7 +92,7 @@ def reaction(react: React) -> Params:
 def upload(upload: Upload, *, is_plain: bool = False) -> Params:
     caption = Rendered(harmless(upload.caption)) if is_plain else rendered(upload.caption)
     if caption.size > _CAPTION_MAX:
-        shown = cut(caption.text, Unit.UTF16, _CAPTION_MAX - 1) + "…"
+        shown = cut(caption.text, TextUnit.UTF16, _CAPTION_MAX - 1) + "…"
         caption = Rendered(shown)
     marks = {} if is_plain else {"caption_entities": caption.marks}
     more = {"caption": caption.text, **marks} if caption.text else {}
@@ -103,8 +103,8 @@ def is_photo(upload: Upload) -> bool:
     return upload.mime in PHOTOS and len(upload.data) <= PHOTO_BYTES_MAX
 
 
-def attachment(upload: Upload, field: str) -> Attachment:
-    return Attachment(
+def attachment(upload: Upload, field: str) -> UploadField:
+    return UploadField(
         field=field,
         name=_NO_NAME.sub("_", upload.name) or "file",
         mime=upload.mime if _MIME.match(upload.mime) else "application/octet-stream",
@@ -133,9 +133,9 @@ def keyboard(choices: Sequence[str]) -> Params:
 
 def _data(number: int, word: str) -> str:
     """What comes back with a click: the word, or as much of it as fits and tells it from others."""
-    if size_of(word, Unit.BYTES) <= _DATA_BYTES_MAX:
+    if size_of(word, TextUnit.BYTES) <= _DATA_BYTES_MAX:
         return word
-    return cut(f"{number} {word}", Unit.BYTES, _DATA_BYTES_MAX)
+    return cut(f"{number} {word}", TextUnit.BYTES, _DATA_BYTES_MAX)
 
 
 def commands() -> Params:

@@ -46,7 +46,7 @@ class Parameters(msgspec.Struct, frozen=True):
     migrate_to_chat_id: int | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BotApiAnswer(msgspec.Struct, frozen=True):
     """`message` is what some servers say in the place of a description."""
 
     ok: bool = False
@@ -118,7 +118,7 @@ def _is_unknown(words: str) -> bool:
     return bool(found) and _has_any(rest, ("not found", "not supported"))
 
 
-def refusal(method: str, status: int, answer: Answer, *, is_repeatable: bool) -> PerdureError:
+def refusal(method: str, status: int, answer: BotApiAnswer, *, is_repeatable: bool) -> PerdureError:
     parameters = answer.parameters or Parameters()
     if status == 429:
         wait_s = parameters.retry_after

@@ -18,16 +18,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -86,7 +86,7 @@ def _block(pen: Pen, block: Block) -> None:
             _list(pen, block)
         case Table():
             _columns(pen, to_plain((block,)))
-        case Rule():
+        case HorizontalRule():
             pen.write("———")
         case RawHtml(text):
             pen.write(harmless(text.rstrip("\n")))
@@ -121,7 +121,7 @@ def _list(pen: Pen, block: List) -> None:
             _blocks(pen, item.blocks, is_tight=True)
 
 
-def _box(item: Item) -> str:
+def _box(item: ListItem) -> str:
     match item.is_done:
         case None:
             return ""

@@ -17,6 +17,7 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
@@ -25,7 +26,6 @@ from perdure.domain.markdown.tree import (
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -68,7 +68,7 @@ def _is_plain(block: Block) -> bool:
             return len(header) <= _COLUMNS_MAX and all(map(_reads_alike, cells))
         case RawHtml():
             return False
-        case Code() | Quote() | List() | Rule():
+        case Code() | Quote() | List() | HorizontalRule():
             return True
         case _:
             assert_never(block)

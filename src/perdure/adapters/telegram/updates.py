@@ -51,7 +51,7 @@ class File(msgspec.Struct, frozen=True):
     height: int = 0
 
 
-class Sticker(File, frozen=True):
+class TelegramSticker(File, frozen=True):
     """One that moves has a file that only Telegram's own programs can show, and often a thumbnail
     that stands still."""
 
@@ -103,7 +103,7 @@ class Checklist(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...] = ()
 
 
-class Quote(msgspec.Struct, frozen=True):
+class TextQuote(msgspec.Struct, frozen=True):
     text: str = ""
 
 
@@ -143,7 +143,7 @@ class Message(msgspec.Struct, frozen=True):
     caption_entities: tuple[Entity, ...] | None = None
     media_group_id: str | None = None
     reply_to_message: "Message | None" = None
-    quote: Quote | None = None
+    quote: TextQuote | None = None
     forward_origin: ForwardOrigin | None = None
     forward_from: User | None = None
     forward_from_chat: Chat | None = None
@@ -158,7 +158,7 @@ class Message(msgspec.Struct, frozen=True):
     video: File | None = None
     video_note: File | None = None
     animation: File | None = None
-    sticker: Sticker | None = None
+    sticker: TelegramSticker | None = None
     location: Location | None = None
     venue: Venue | None = None
     contact: Contact | None = None
@@ -178,7 +178,7 @@ class Click(msgspec.Struct, frozen=True):
     data: str | None = None
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopPress(msgspec.Struct, frozen=True):
     """A press of the stop button under a draft."""
 
     chat: Chat
@@ -186,14 +186,14 @@ class Stop(msgspec.Struct, frozen=True):
     message_thread_id: int | None = None
 
 
-class Update(msgspec.Struct, frozen=True):
+class TelegramUpdate(msgspec.Struct, frozen=True):
     update_id: int
     message: Message | None = None
     edited_message: Message | None = None
     channel_post: Message | None = None
     edited_channel_post: Message | None = None
     callback_query: Click | None = None
-    stopped_message_generation: Stop | None = None
+    stopped_message_generation: StopPress | None = None
 
 
 # What we ask to be told. Reactions and membership are not acted upon; they show that the bot lives.

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from perdure.adapters.telegram.refusals import Answer, refusal
+from perdure.adapters.telegram.refusals import BotApiAnswer, refusal
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
 from perdure.ports.system.time_limits import time_limit
@@ -25,12 +25,12 @@ SILENCE_TIMEOUT_S: Final = 60.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(Answer)
+_decoder: Final = msgspec.json.Decoder(BotApiAnswer)
 
 Params = Mapping[str, object]
 
 
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+class UploadField(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     name: str
     mime: str
@@ -56,7 +56,7 @@ class Api:
         return await self._call(method, body, timeout_s=within_s, is_repeatable=True)
 
     async def send(
-        self, method: str, params: Params, *, attachment: Attachment | None = None
+        self, method: str, params: Params, *, attachment: UploadField | None = None
     ) -> msgspec.Raw:
         """A call that shows something new each time it arrives."""
         if attachment is None:
@@ -75,7 +75,7 @@ class Api:
                 address, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status != 200:
-                    raise refusal("the file", response.status, Answer(), is_repeatable=True)
+                    raise refusal("the file", response.status, BotApiAnswer(), is_repeatable=True)
                 async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
@@ -164,15 +164,15 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _decoded(said: bytes) -> Answer:
+def _decoded(said: bytes) -> BotApiAnswer:
     """What is no answer of a Bot API server (a proxy's page) says nothing but its status."""
     try:
         return _decoder.decode(said)
     except msgspec.MsgspecError:
-        return Answer()
+        return BotApiAnswer()
 
 
-def _form(params: Params, attachment: Attachment) -> aiohttp.FormData:
+def _form(params: Params, attachment: UploadField) -> aiohttp.FormData:
     # Telegram shows a file's name as it comes: percent signs would stay.
     form = aiohttp.FormData(quote_fields=False)
     for name, value in params.items():

@@ -31,7 +31,7 @@ from perdure.ports.platform.adapter import (
     Sought,
     Unsupported,
 )
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 
 CAPABILITIES: Final = Capabilities(
@@ -56,13 +56,13 @@ class Webhook:
 
     name = NAME
 
-    def __init__(self, settings: WebhookSettings, around: Around) -> None:
+    def __init__(self, settings: WebhookSettings, context: AdapterContext) -> None:
         self._routes = settings.routes
         self._keys = {name: _keys(route) for name, route in settings.routes.items()}
-        self._clock = around.clock
-        self._url = around.hook_url.rstrip("/") or f"/hooks/{NAME}"
-        self._wire = Wire(around.clock)
-        self._answers = around.answers
+        self._clock = context.clock
+        self._url = context.hook_url.rstrip("/") or f"/hooks/{NAME}"
+        self._wire = Wire(context.clock)
+        self._answers = context.answers
 
     def capabilities(self, address: Address) -> Capabilities:
         return CAPABILITIES
@@ -144,7 +144,7 @@ class Webhook:
                 payload = Payload(request.body, request.headers)
                 await inlet.take(arrival_of(name, route, message=message, payload=payload))
         poll = f"{self._url}/{quote(name, safe='')}/{quote(message, safe='')}"
-        body = msgspec.json.encode(render.Taken(id=message, poll=poll))
+        body = msgspec.json.encode(render.TakenAnswer(id=message, poll=poll))
         return HookResponse(status=202, body=body)
 
     async def _tell(self, name: str, message: str, *, asked: str) -> HookResponse:
@@ -178,6 +178,6 @@ def _keys(route: Route) -> Keys:
     return Keys(taken=taken, given=taken[0] if given is None else signing.key_of(given.reveal()))
 
 
-def make(settings: AdapterSettings, around: Around) -> Platform:
+def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, WebhookSettings)
-    return Webhook(settings, around)
+    return Webhook(settings, context)

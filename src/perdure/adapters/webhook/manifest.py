@@ -11,7 +11,14 @@ from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
 from perdure.ports.platform.manifest import Manifest, Quality
-from perdure.ports.platform.settings import AdapterSettings, Busy, Key, Name, Section, Url
+from perdure.ports.platform.settings import (
+    AdapterSettings,
+    BusyChoice,
+    Name,
+    Section,
+    SettingKey,
+    Url,
+)
 
 NAME: Final = "webhook"
 EACH: Final = "each"
@@ -54,7 +61,7 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
     """Events queue up: a newer one says nothing about whether the older still matters."""
 
     routes: Mapping[Name, Route]
-    busy: Busy = "queue"
+    busy: BusyChoice = "queue"
     stream: bool = False
 
     def __post_init__(self) -> None:
@@ -62,13 +69,13 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
         senders = (sender_of(name) for name in self.routes)
         msgspec.structs.force_setattr(self, "allow", tuple(dict.fromkeys((*self.allow, *senders))))
 
-    def named_agents(self) -> Iterator[tuple[Key, str]]:
+    def named_agents(self) -> Iterator[tuple[SettingKey, str]]:
         yield from AdapterSettings.named_agents(self)
         for name, route in self.routes.items():
             if route.agent is not None:
                 yield ("routes", name, "agent"), route.agent
 
-    def problems(self) -> Iterator[tuple[Key, str]]:
+    def problems(self) -> Iterator[tuple[SettingKey, str]]:
         for name, route in self.routes.items():
             for index, secret in enumerate(route.secrets):
                 yield from _no_key(secret, ("routes", name, "secrets", index))
@@ -76,7 +83,7 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
                 yield from _no_key(route.callback_secret, ("routes", name, "callback_secret"))
 
 
-def _no_key(secret: Secret, key: Key) -> Iterator[tuple[Key, str]]:
+def _no_key(secret: Secret, key: SettingKey) -> Iterator[tuple[SettingKey, str]]:
     try:
         key_of(secret.reveal())
     except ValueError as error:

@@ -19,7 +19,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_fiel
     in_reply_to: str | None
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class TakenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The request is durable. `poll` is where its answer can be asked for."""
 
     id: str

@@ -10,13 +10,13 @@ import aiohttp
 
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.exchange import Exchange
-from perdure.agents.chat.failures import Failure
+from perdure.agents.chat.failures import ModelFailure
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.agents.chat.wire import Wire
+from perdure.agents.chat.wire import ModelWire
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import Message, Request
-from perdure.domain.turn.stream import AgentEvent, Spent, Stopped, Text, Thinking
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
+from perdure.domain.turn.stream import AgentEvent, AgentSpent, AgentText, Stopped, Thinking
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Work
 
@@ -27,19 +27,19 @@ class ChatAgent:
     ) -> None:
         self._settings = settings
         self._dialect = DIALECTS[settings.api]
-        self._wire = Wire(settings, session=session, clock=clock)
+        self._wire = ModelWire(settings, session=session, clock=clock)
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         return self._dialect.encode(message)
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         try:
             body = self._dialect.body(request, self._settings)
         except (Rejected, UnicodeError) as error:
             yield Stopped(reason=StopReason.INVALID_REQUEST, detail=str(error))
             return
         exchange = await self._wire.post(body, room=request.room)
-        if isinstance(exchange, Failure):
+        if isinstance(exchange, ModelFailure):
             yield exchange.as_stopped()
             return
         is_told = False
@@ -47,7 +47,7 @@ class ChatAgent:
             while (text := await exchange.next_text()) is not None:
                 if text:
                     exchange.answer.is_thinking = is_told = False
-                    yield Text(text)
+                    yield AgentText(text)
                 elif exchange.answer.is_thinking and not is_told:
                     is_told = True
                     yield Thinking()
@@ -60,14 +60,14 @@ class ChatAgent:
         await self._wire.close()
 
 
-def _ending(exchange: Exchange, request: Request) -> Iterator[AgentEvent]:
+def _ending(exchange: Exchange, request: ModelRequest) -> Iterator[AgentEvent]:
     answer = exchange.answer
     failure = exchange.ending()
     reason = answer.outcome()
     if failure is None and reason is StopReason.TOOL_CALLS:
         yield from answer.calls.whole(request)
     if failure is None or not failure.may_retry:
-        yield Spent(answer.usage)
+        yield AgentSpent(answer.usage)
     if failure is not None or reason is None:
         assert failure is not None, "an answer without a finish is a failure"
         yield failure.as_stopped()

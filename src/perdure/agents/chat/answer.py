@@ -27,7 +27,7 @@ class Garbage(Exception):
 
 
 @dataclass(slots=True)
-class Answer:
+class ModelAnswer:
     """`texts` is what came as text, in which there may be thoughts. `has_begun`: a first token of
     any sort was seen. `is_thinking`: thoughts came, and no text after them. `is_over`: nothing
     more will come. `measure` knows how much may come."""

@@ -12,19 +12,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.agents.chat.anthropic_blocks import (
+    AnthropicText,
     AnyBlock,
     CacheControl,
-    Text,
     marked,
     wire_block,
 )
-from perdure.agents.chat.anthropic_context import Turns, turns
+from perdure.agents.chat.anthropic_context import AlternatingMessages, turns
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.pieces import members, separated
 from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
 from perdure.domain.journal.options import Options
-from perdure.domain.prompt.prompt import Message, Note, Request, Role
+from perdure.domain.prompt.prompt import ModelRequest, Note, PromptMessage, Role
 from perdure.domain.urls import below
 
 VERSION: Final = "2023-06-01"
@@ -93,11 +93,11 @@ def headers(settings: ChatSettings) -> Mapping[str, str]:
     return {"anthropic-version": VERSION, **key}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: PromptMessage) -> bytes:
     return _json(_WireMessage(message.role, [wire_block(block) for block in message.blocks]))
 
 
-def body(request: Request, settings: ChatSettings) -> list[bytes]:
+def body(request: ModelRequest, settings: ChatSettings) -> list[bytes]:
     earlier = turns(request.context)
     if earlier.messages and request.history:
         raise Rejected("a conversation's history and a caller's cannot be mixed; send one")
@@ -115,7 +115,7 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
     ]
 
 
-def _options(request: Request, settings: ChatSettings) -> bytes:
+def _options(request: ModelRequest, settings: ChatSettings) -> bytes:
     """What this wire has no word for is left to the model, but for the answer's form: a program
     that asked for JSON would stumble over anything else."""
     asked = request.options
@@ -156,7 +156,7 @@ def _choice(asked: Options) -> _Choice:
 
 
 def _system(texts: list[str]) -> bytes:
-    blocks: list[AnyBlock] = [Text(text=text) for text in texts if text.strip()]
+    blocks: list[AnyBlock] = [AnthropicText(text=text) for text in texts if text.strip()]
     if not blocks:
         return b""
     return b',"system":' + _json([*blocks[:-1], marked(blocks[-1])])
@@ -192,7 +192,7 @@ def _translated(tools: str) -> bytes:
     return b',"tools":' + _json(translated)
 
 
-def _messages(request: Request, earlier: Turns) -> Iterator[bytes]:
+def _messages(request: ModelRequest, earlier: AlternatingMessages) -> Iterator[bytes]:
     if not earlier.messages:
         yield from map(encode, request.messages[:-1])
         yield from map(_encode_last, request.messages[-1:])
@@ -205,7 +205,7 @@ def _messages(request: Request, earlier: Turns) -> Iterator[bytes]:
     yield _json(_WireMessage(role, [*blocks[:-1], marked(blocks[-1])]))
 
 
-def _encode_last(message: Message) -> bytes:
+def _encode_last(message: PromptMessage) -> bytes:
     """Mark the last block that the next request will hold too; a note is in this one only."""
     blocks = [wire_block(block) for block in message.blocks]
     lasting = [i for i, block in enumerate(message.blocks) if not isinstance(block, Note)]

@@ -6,7 +6,14 @@ import msgspec
 
 from perdure.agents.chat.images import label, picture
 from perdure.agents.chat.tool_text import arguments_object, plain_id, tool_name
-from perdure.domain.prompt.prompt import Block, CallBlock, MediaBlock, Note, ResultBlock, TextBlock
+from perdure.domain.prompt.prompt import (
+    CallBlock,
+    MediaBlock,
+    Note,
+    PromptBlock,
+    ResultBlock,
+    TextBlock,
+)
 
 
 class CacheControl(msgspec.Struct, frozen=True):
@@ -17,7 +24,7 @@ class WireBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     cache_control: CacheControl | None = None
 
 
-class Text(WireBlock, frozen=True, kw_only=True, tag="text"):
+class AnthropicText(WireBlock, frozen=True, kw_only=True, tag="text"):
     text: str
 
 
@@ -30,7 +37,7 @@ class UrlSource(msgspec.Struct, frozen=True, tag_field="type", tag="url"):
     url: str
 
 
-class Image(WireBlock, frozen=True, kw_only=True, tag="image"):
+class AnthropicImage(WireBlock, frozen=True, kw_only=True, tag="image"):
     source: Base64Source | UrlSource
 
 
@@ -40,13 +47,13 @@ class ToolUse(WireBlock, frozen=True, kw_only=True, tag="tool_use"):
     input: msgspec.Raw
 
 
-class ToolResult(WireBlock, frozen=True, kw_only=True, tag="tool_result"):
+class AnthropicToolResult(WireBlock, frozen=True, kw_only=True, tag="tool_result"):
     tool_use_id: str
     content: str = ""
     is_error: bool = False
 
 
-AnyBlock = Text | Image | ToolUse | ToolResult
+AnyBlock = AnthropicText | AnthropicImage | ToolUse | AnthropicToolResult
 
 _MARK: Final = CacheControl()
 
@@ -64,14 +71,18 @@ def tool_use(*, call_id: str, name: str, arguments: str) -> ToolUse:
     )
 
 
-def wire_block(block: Block) -> AnyBlock:
+def wire_block(block: PromptBlock) -> AnyBlock:
     match block:
         case TextBlock(text) | Note(text):
-            return Text(text=text)
+            return AnthropicText(text=text)
         case MediaBlock():
             seen = picture(block)
-            return Image(source=Base64Source(*seen)) if seen else Text(text=label(block))
+            return (
+                AnthropicImage(source=Base64Source(*seen))
+                if seen
+                else AnthropicText(text=label(block))
+            )
         case CallBlock(id=call_id, name=name, arguments=arguments):
             return tool_use(call_id=call_id, name=name, arguments=arguments)
         case ResultBlock(call=call, text=text, is_error=is_error):
-            return ToolResult(tool_use_id=plain_id(call), content=text, is_error=is_error)
+            return AnthropicToolResult(tool_use_id=plain_id(call), content=text, is_error=is_error)

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from perdure.agents.chat.anthropic_blocks import (
+    AnthropicImage,
+    AnthropicText,
+    AnthropicToolResult,
     AnyBlock,
     Base64Source,
-    Image,
-    Text,
-    ToolResult,
     UrlSource,
     tool_use,
 )
@@ -59,7 +59,7 @@ _earlier: Final = msgspec.json.Decoder(list[_Earlier])
 
 
 @dataclass(slots=True)
-class Turns:
+class AlternatingMessages:
     """System text, and messages that alternate."""
 
     system: list[str] = field(default_factory=list)
@@ -69,18 +69,18 @@ class Turns:
         if not blocks:
             return
         if not self.messages and role is Role.ASSISTANT:
-            self.messages.append((Role.USER, [Text(text=_BEGINNING)]))
+            self.messages.append((Role.USER, [AnthropicText(text=_BEGINNING)]))
         if self.messages and self.messages[-1][0] is role:
             self.messages[-1][1].extend(blocks)
             # The sort is stable: results move to the front and nothing else changes its order.
-            self.messages[-1][1].sort(key=lambda block: not isinstance(block, ToolResult))
+            self.messages[-1][1].sort(key=lambda block: not isinstance(block, AnthropicToolResult))
         else:
             self.messages.append((role, blocks))
 
 
-def turns(context: str) -> Turns:
+def turns(context: str) -> AlternatingMessages:
     """Read the earlier messages. Raises `Rejected` when they are not messages."""
-    result = Turns()
+    result = AlternatingMessages()
     if not context.strip():
         return result
     try:
@@ -90,7 +90,7 @@ def turns(context: str) -> Turns:
     for message in earlier:
         match message.role:
             case "system" | "developer":
-                result.system += [b.text for b in _blocks(message) if isinstance(b, Text)]
+                result.system += [b.text for b in _blocks(message) if isinstance(b, AnthropicText)]
             case "assistant":
                 result.add(Role.ASSISTANT, [*_blocks(message), *_calls(message)])
             case "tool" | "function":
@@ -103,7 +103,7 @@ def turns(context: str) -> Turns:
 def _blocks(message: _Earlier) -> list[AnyBlock]:
     content = message.content
     if isinstance(content, str):
-        return [Text(text=content)] if content.strip() else []
+        return [AnthropicText(text=content)] if content.strip() else []
     blocks = (_block(part) for part in content or ())
     return [block for block in blocks if block is not None]
 
@@ -112,11 +112,13 @@ def _block(part: _Part) -> AnyBlock | None:
     if part.type == "image_url" and part.image_url is not None:
         url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
         data = _DATA_URL.fullmatch(url)
-        return Image(source=Base64Source(data[1], data[2]) if data else UrlSource(url))
+        return AnthropicImage(source=Base64Source(data[1], data[2]) if data else UrlSource(url))
     text = part.text or part.refusal
     if text.strip():
-        return Text(text=text)
-    return None if part.type in ("text", "refusal") else Text(text=f"[attached: {part.type}]")
+        return AnthropicText(text=text)
+    return (
+        None if part.type in ("text", "refusal") else AnthropicText(text=f"[attached: {part.type}]")
+    )
 
 
 def _calls(message: _Earlier) -> list[AnyBlock]:
@@ -126,6 +128,8 @@ def _calls(message: _Earlier) -> list[AnyBlock]:
     ]
 
 
-def _result(message: _Earlier) -> ToolResult:
-    texts = [block.text for block in _blocks(message) if isinstance(block, Text)]
-    return ToolResult(tool_use_id=plain_id(message.tool_call_id), content="\n\n".join(texts))
+def _result(message: _Earlier) -> AnthropicToolResult:
+    texts = [block.text for block in _blocks(message) if isinstance(block, AnthropicText)]
+    return AnthropicToolResult(
+        tool_use_id=plain_id(message.tool_call_id), content="\n\n".join(texts)
+    )

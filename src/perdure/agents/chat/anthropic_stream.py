@@ -1,4 +1,4 @@
-"""The Anthropic messages wire, inward: events into an `Answer`.
+"""The Anthropic messages wire, inward: events into an `ModelAnswer`.
 
 Every event names its kind in `type`. The finish marker is the `stop_reason` of `message_delta`;
 `message_stop` then says that the stream is over. Usage comes in two halves, the prompt's at the
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.agents.chat.answer import Answer, Garbage, decode
+from perdure.agents.chat.answer import Garbage, ModelAnswer, decode
 from perdure.agents.chat.complaints import complaint
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
@@ -74,7 +74,7 @@ _event: Final = msgspec.json.Decoder(_Event)
 _whole: Final = msgspec.json.Decoder(_Whole)
 
 
-def read(event: bytes, answer: Answer) -> None:
+def read(event: bytes, answer: ModelAnswer) -> None:
     """Take one event of a stream."""
     what = decode(_event, event)
     kind = what.type
@@ -95,7 +95,7 @@ def read(event: bytes, answer: Answer) -> None:
         answer.failed(complaint(bytes(what.error)))
 
 
-def read_whole(body: bytes, answer: Answer) -> None:
+def read_whole(body: bytes, answer: ModelAnswer) -> None:
     """Take an answer that came at once, from a server that does not stream."""
     whole = decode(_whole, body)
     if bytes(whole.error) not in _EMPTY:
@@ -110,7 +110,7 @@ def read_whole(body: bytes, answer: Answer) -> None:
         answer.finished(_FINISHES.get(whole.stop_reason), said=whole.stop_reason)
 
 
-def _take_delta(index: int, delta: _Delta, answer: Answer) -> None:
+def _take_delta(index: int, delta: _Delta, answer: ModelAnswer) -> None:
     if delta.text:
         answer.texts.append(delta.text)
     elif delta.partial_json and answer.calls.has(index):
@@ -119,7 +119,7 @@ def _take_delta(index: int, delta: _Delta, answer: Answer) -> None:
         answer.is_thinking = True
 
 
-def _take_content(index: int, content: _Content, answer: Answer) -> None:
+def _take_content(index: int, content: _Content, answer: ModelAnswer) -> None:
     if content.text:
         answer.has_begun = True
         answer.texts.append(content.text)
@@ -132,14 +132,14 @@ def _take_content(index: int, content: _Content, answer: Answer) -> None:
         answer.add_call(index=index, call_id=content.id, name=content.name, arguments=arguments)
 
 
-def _take_ending(what: _Event, answer: Answer) -> None:
+def _take_ending(what: _Event, answer: ModelAnswer) -> None:
     _add_usage(what.usage, answer)
     said = what.delta.stop_reason if what.delta else None
     if said:
         answer.finished(_FINISHES.get(said), said=said)
 
 
-def _add_usage(usage: _Usage | None, answer: Answer) -> None:
+def _add_usage(usage: _Usage | None, answer: ModelAnswer) -> None:
     """Both halves into one; the cached parts of the prompt count as input too."""
     if usage is None:
         return

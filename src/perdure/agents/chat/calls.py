@@ -13,9 +13,9 @@ from io import StringIO
 
 import msgspec
 
-from perdure.domain.prompt.prompt import CallBlock, Request
+from perdure.domain.prompt.prompt import CallBlock, ModelRequest
 from perdure.domain.text import storable
-from perdure.domain.turn.stream import Call
+from perdure.domain.turn.stream import AgentCall
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class CallSlots:
         self._slots.append(_Slot(index=index))
         return self._slots[-1]
 
-    def whole(self, request: Request) -> Iterator[Call]:
+    def whole(self, request: ModelRequest) -> Iterator[AgentCall]:
         """The calls in the order they began, each with an id that the request does not hold."""
         earlier = [
             block.id
@@ -86,13 +86,13 @@ class CallSlots:
                 size = sum(map(len, request.history))
                 call_id = f"call_{size:x}_{len(earlier) + number}"
             taken.add(call_id)
-            yield Call(
+            yield AgentCall(
                 id=call_id,
                 name=storable(slot.name) or "unknown",
                 arguments=storable(slot.arguments.getvalue()) or "{}",
             )
 
 
-def _is_held(call_id: str, request: Request) -> bool:
+def _is_held(call_id: str, request: ModelRequest) -> bool:
     encoded = msgspec.json.encode(call_id)
     return any(encoded in stretch for stretch in request.history)

@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from perdure.agents.chat import anthropic, anthropic_stream, openai, openai_stream
-from perdure.agents.chat.answer import Answer
+from perdure.agents.chat.answer import ModelAnswer
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ModelDialect:
     """`body` raises `Rejected` for a request it cannot put into words, the readers `Garbage`."""
 
     url: Callable[[str], str]
     headers: Callable[[ChatSettings], Mapping[str, str]]
-    encode: Callable[[Message], bytes]
-    body: Callable[[Request, ChatSettings], list[bytes]]
-    read: Callable[[bytes, Answer], None]
-    read_whole: Callable[[bytes, Answer], None]
+    encode: Callable[[PromptMessage], bytes]
+    body: Callable[[ModelRequest, ChatSettings], list[bytes]]
+    read: Callable[[bytes, ModelAnswer], None]
+    read_whole: Callable[[bytes, ModelAnswer], None]
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
-    "openai": Dialect(
+DIALECTS: Final[Mapping[str, ModelDialect]] = {
+    "openai": ModelDialect(
         url=openai.url,
         headers=openai.headers,
         encode=openai.encode,
@@ -31,7 +31,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         read=openai_stream.read,
         read_whole=openai_stream.read_whole,
     ),
-    "anthropic": Dialect(
+    "anthropic": ModelDialect(
         url=anthropic.url,
         headers=anthropic.headers,
         encode=anthropic.encode,

@@ -19,13 +19,13 @@ from typing import Final
 import aiohttp
 
 from perdure.agents.chat import failures
-from perdure.agents.chat.answer import Answer, Garbage
+from perdure.agents.chat.answer import Garbage, ModelAnswer
 from perdure.agents.chat.dialects import DIALECTS
-from perdure.agents.chat.failures import Failure, Server
-from perdure.agents.chat.intake import Intake
+from perdure.agents.chat.failures import ModelFailure, ModelServerInfo
+from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.cadence import gathering_s
-from perdure.domain.prompt.bounds import Room
+from perdure.domain.prompt.bounds import AnswerRoom
 from perdure.ports.system.time_limits import Timer, running_time
 
 # After the finish only usage and the end are missing; nobody should wait long for those.
@@ -44,9 +44,9 @@ class Exchange:
         self,
         response: aiohttp.ClientResponse,
         settings: ChatSettings,
-        server: Server,
+        server: ModelServerInfo,
         *,
-        room: Room,
+        room: AnswerRoom,
         deadline: float,
         retry_after_s: float | None = None,
     ) -> None:
@@ -54,13 +54,13 @@ class Exchange:
         self._content = response.content
         self._settings = settings
         self._server = server
-        self._intake = Intake(DIALECTS[settings.api], room)
-        self.answer: Answer = self._intake.answer
+        self._intake = AnswerIntake(DIALECTS[settings.api], room)
+        self.answer: ModelAnswer = self._intake.answer
         self._is_read = False
         self._is_plenty = False
         self._told_at: float | None = None
         self._gathering: asyncio.Future[None] | None = None
-        self._failure: Failure | None = None
+        self._failure: ModelFailure | None = None
         self._retry_after_s = retry_after_s
         self._deadline = deadline
         self._time = running_time()
@@ -154,12 +154,12 @@ class Exchange:
         elif not self._is_read:
             self._set_timer()
 
-    def _too_late(self) -> Failure:
+    def _too_late(self) -> ModelFailure:
         if self.answer.has_begun:
             return failures.silent(self._server, self._settings.silence_timeout_s)
         return failures.no_token_in_time(self._server, self._settings.first_token_timeout_s)
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: ModelFailure) -> None:
         self._is_read = True
         self._failure = failure
 
@@ -174,7 +174,7 @@ class Exchange:
                 while await self._content.readany():
                     pass
 
-    def ending(self) -> Failure | None:
+    def ending(self) -> ModelFailure | None:
         """What kept the answer from its finish; None when it has one."""
         answer = self.answer
         if answer.measure.excess:

@@ -1,6 +1,6 @@
 """What can go wrong at a model server, and what to do about it.
 
-Each function gives a `Failure`: the reason programs see, the words people see, and whether the
+Each function gives a `ModelFailure`: the reason programs see, the words people see, and whether the
 same call may simply be made again. Words of the provider are quoted, short and without secrets.
 """
 
@@ -31,7 +31,7 @@ _AGAIN: Final = "send the message again"
 _SECRET_MIN: Final = 8
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
     """`status` is the HTTP status by which the server refused, 0 if there was none."""
 
     reason: StopReason
@@ -50,7 +50,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ModelServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the words may mention: the agent, its model, the address; and what they must not: the
     keys, and what may be secret in the address."""
 
@@ -68,11 +68,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         may_retry: bool = False,
         status: int = 0,
         retry_after_s: float | None = None,
-    ) -> Failure:
+    ) -> ModelFailure:
         keys = [secret for secret in self.secrets if len(secret) >= _SECRET_MIN]
         for secret in (*keys, *self.url_secrets):
             words = words.replace(secret, "***")
-        return Failure(
+        return ModelFailure(
             reason=reason,
             detail=storable(words),
             may_retry=may_retry,
@@ -82,13 +82,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused(
-    server: Server,
+    server: ModelServerInfo,
     status: int,
     said: Complaint,
     *,
     location: str = "",
     retry_after_s: float | None = None,
-) -> Failure:
+) -> ModelFailure:
     """A response that is not a success."""
     quoted = f": {said.text}" if said.text else ""
     if status in _RETRIED or status >= 500:
@@ -122,8 +122,8 @@ def refused(
 
 
 def _overloaded(
-    server: Server, status: int, said: Complaint, retry_after_s: float | None
-) -> Failure:
+    server: ModelServerInfo, status: int, said: Complaint, retry_after_s: float | None
+) -> ModelFailure:
     quoted = f": {said.text}" if said.text else ""
     if said.code in _NO_CREDIT:
         words = f"{server.url} has no credit left for this key ({status}){quoted}; top it up"
@@ -169,24 +169,24 @@ def _instant_s(value: str) -> float | None:
         return None
 
 
-def unreachable(server: Server, error: Exception) -> Failure:
+def unreachable(server: ModelServerInfo, error: Exception) -> ModelFailure:
     words = f"nothing answers at {server.url} ({_plain(error)}); is the server running?"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
-def no_descriptor(server: Server) -> Failure:
+def no_descriptor(server: ModelServerInfo) -> ModelFailure:
     """Nobody was asked: this process could not open one more connection."""
     words = f"{server.url} was not asked: {OUT_OF_FILES}"
     return server.failure(StopReason.OUT_OF_DESCRIPTORS, words, may_retry=True)
 
 
-def unknown_host(server: Server) -> Failure:
+def unknown_host(server: ModelServerInfo) -> ModelFailure:
     host = urlsplit(server.url).hostname
     words = f"the name {host!r} cannot be resolved; check base_url of agent {server.agent}"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
-def untrusted(server: Server, error: Exception) -> Failure:
+def untrusted(server: ModelServerInfo, error: Exception) -> ModelFailure:
     words = (
         f"no safe connection to {server.url} ({_plain(error)}); "
         f"check base_url of agent {server.agent} and the server's certificate"
@@ -194,7 +194,7 @@ def untrusted(server: Server, error: Exception) -> Failure:
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words)
 
 
-def no_connection_in_time(server: Server, seconds: float) -> Failure:
+def no_connection_in_time(server: ModelServerInfo, seconds: float) -> ModelFailure:
     words = (
         f"no connection to {server.url} within {seconds:g} s; is the server running? "
         f"connect_timeout_s of agent {server.agent} sets the wait"
@@ -202,7 +202,7 @@ def no_connection_in_time(server: Server, seconds: float) -> Failure:
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
-def no_token_in_time(server: Server, seconds: float) -> Failure:
+def no_token_in_time(server: ModelServerInfo, seconds: float) -> ModelFailure:
     words = (
         f"{server.url} sent no first word within {seconds:g} s; is {server.model} still loading? "
         f"{_AGAIN}, or raise first_token_timeout_s of agent {server.agent}"
@@ -210,7 +210,7 @@ def no_token_in_time(server: Server, seconds: float) -> Failure:
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
 
-def silent(server: Server, seconds: float) -> Failure:
+def silent(server: ModelServerInfo, seconds: float) -> ModelFailure:
     words = (
         f"{server.url} fell silent for {seconds:g} s in the middle of its answer; "
         f"{_AGAIN}, or raise silence_timeout_s of agent {server.agent}"
@@ -218,7 +218,7 @@ def silent(server: Server, seconds: float) -> Failure:
     return server.failure(StopReason.PROVIDER_TIMEOUT, words)
 
 
-def cut(server: Server, *, has_told: bool, has_begun: bool) -> Failure:
+def cut(server: ModelServerInfo, *, has_told: bool, has_begun: bool) -> ModelFailure:
     """An answer without an end. The call may be made again if not even a thought has come."""
     if has_told:
         words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
@@ -227,13 +227,13 @@ def cut(server: Server, *, has_told: bool, has_begun: bool) -> Failure:
     return server.failure(StopReason.PROVIDER_CUT, words, may_retry=not has_begun)
 
 
-def gone(server: Server) -> Failure:
+def gone(server: ModelServerInfo) -> ModelFailure:
     """The connection broke before any answer; the server may just have been restarted."""
     words = f"{server.url} closed the connection without an answer; is the server healthy?"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
-def garbage(server: Server) -> Failure:
+def garbage(server: ModelServerInfo) -> ModelFailure:
     words = (
         f"{server.url} sent something that is not a model's answer; "
         f"check base_url and api of agent {server.agent}"
@@ -241,12 +241,14 @@ def garbage(server: Server) -> Failure:
     return server.failure(StopReason.PROVIDER_ERROR, words)
 
 
-def too_much(server: Server, excess: str) -> Failure:
+def too_much(server: ModelServerInfo, excess: str) -> ModelFailure:
     words = f"{excess}; what was said before that is kept, ask agent {server.agent} for less"
     return server.failure(StopReason.ANSWER_EXCEEDED, words)
 
 
-def said_at_once(server: Server, said: Complaint, *, retry_after_s: float | None) -> Failure:
+def said_at_once(
+    server: ModelServerInfo, said: Complaint, *, retry_after_s: float | None
+) -> ModelFailure:
     """An error that came in the place of an answer, under a status of success: what it says counts,
     not the status. One that names no known case is a failure of the server's, as a 500 is."""
     wait_s = retry_after_s if said.retry_after_s is None else said.retry_after_s
@@ -258,12 +260,12 @@ def said_at_once(server: Server, said: Complaint, *, retry_after_s: float | None
 
 
 def said_error(
-    server: Server,
+    server: ModelServerInfo,
     said: Complaint,
     *,
     may_retry: bool = False,
     retry_after_s: float | None = None,
-) -> Failure:
+) -> ModelFailure:
     """An error in the middle of an answer, or one of which nothing more is known."""
     why = said.text or "it gave no reason"
     words = f"{server.url} failed: {why}; {_AGAIN}, or look at the server"
@@ -272,7 +274,7 @@ def said_error(
     )
 
 
-def unusable(server: Server) -> Failure:
+def unusable(server: ModelServerInfo) -> ModelFailure:
     """The error itself may quote a header, and with it the key."""
     words = (
         f"no request can be made to {server.url}; "

@@ -1,4 +1,4 @@
-"""From the bytes of a response body to an `Answer`, without any I/O.
+"""From the bytes of a response body to an `ModelAnswer`, without any I/O.
 
 A stream is told from an answer that came at once by its first byte: a server that ignores the wish
 to stream sends one JSON object, and content types are not to be trusted. The size is bounded, as
@@ -7,10 +7,10 @@ that of what is in it is: an answer that is not streamed has to be held until it
 
 from typing import Final
 
-from perdure.agents.chat.answer import Answer, Garbage
-from perdure.agents.chat.dialects import Dialect
+from perdure.agents.chat.answer import Garbage, ModelAnswer
+from perdure.agents.chat.dialects import ModelDialect
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
-from perdure.domain.prompt.bounds import ROOM, Measure, Room
+from perdure.domain.prompt.bounds import ROOM, AnswerRoom, Measure
 
 # A stream takes many times the bytes of the text in it, one object far less.
 STREAM_BYTES_MIN: Final = 64 * 1024 * 1024
@@ -18,7 +18,7 @@ STREAM_TIMES: Final = 16
 WHOLE_TIMES: Final = 2
 
 
-class Intake:
+class AnswerIntake:
     """Feed it what arrives and close it at the end; both raise `Garbage`."""
 
     __slots__ = (
@@ -26,8 +26,8 @@ class Intake:
         *("_whole_bytes_max", "answer"),
     )
 
-    def __init__(self, dialect: Dialect, room: Room = ROOM) -> None:
-        self.answer = Answer(measure=Measure(room))
+    def __init__(self, dialect: ModelDialect, room: AnswerRoom = ROOM) -> None:
+        self.answer = ModelAnswer(measure=Measure(room))
         self._dialect = dialect
         allowed = room.bounds.answer_bytes
         self._stream_bytes_max = max(STREAM_BYTES_MIN, STREAM_TIMES * allowed)

@@ -23,9 +23,9 @@ from perdure.domain.errors import Rejected
 from perdure.domain.prompt.prompt import (
     CallBlock,
     MediaBlock,
-    Message,
+    ModelRequest,
     Note,
-    Request,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -107,13 +107,13 @@ def headers(settings: ChatSettings) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: PromptMessage) -> bytes:
     if message.role is Role.ASSISTANT:
         return _json(_assistant(message))
     return b",".join(map(_json, _user(message)))
 
 
-def _user(message: Message) -> Iterator[_ToolMessage | _UserMessage]:
+def _user(message: PromptMessage) -> Iterator[_ToolMessage | _UserMessage]:
     parts: list[_Part] = []
     for block in message.blocks:
         match block:
@@ -143,7 +143,7 @@ def _media(block: MediaBlock) -> _Part:
     return _ImagePart(_ImageUrl(f"data:{mime};base64,{data}"))
 
 
-def _assistant(message: Message) -> _AssistantMessage:
+def _assistant(message: PromptMessage) -> _AssistantMessage:
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock | Note)]
     calls = [
         _ToolCall(
@@ -158,7 +158,7 @@ def _assistant(message: Message) -> _AssistantMessage:
     )
 
 
-def body(request: Request, settings: ChatSettings) -> list[bytes]:
+def body(request: ModelRequest, settings: ChatSettings) -> list[bytes]:
     """The request in pieces, among them the stretches of history as they are."""
     messages = [_json(_SystemMessage(request.instructions))] if request.instructions else []
     earlier = inside(request.context)
@@ -175,7 +175,7 @@ def body(request: Request, settings: ChatSettings) -> list[bytes]:
     ]
 
 
-def _options(request: Request, settings: ChatSettings) -> bytes:
+def _options(request: ModelRequest, settings: ChatSettings) -> bytes:
     asked = request.options
     limit = asked.within(settings.max_tokens)
     is_maker = urlsplit(settings.base_url).hostname == _MAKER

@@ -1,4 +1,4 @@
-"""The OpenAI chat-completions wire, inward: events into an `Answer`.
+"""The OpenAI chat-completions wire, inward: events into an `ModelAnswer`.
 
 Only what is needed is decoded, into typed structs; this runs once per token. The finish marker is
 a choice's `finish_reason`: `[DONE]` alone says that the stream is over, not that the model was.
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.agents.chat.answer import Answer, Garbage, decode
+from perdure.agents.chat.answer import Garbage, ModelAnswer, decode
 from perdure.agents.chat.complaints import Complaint, complaint
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
@@ -80,7 +80,7 @@ _decode: Final = _chunk.decode
 _text: Final = msgspec.json.Decoder(str)
 
 
-def read(event: bytes, answer: Answer) -> None:
+def read(event: bytes, answer: ModelAnswer) -> None:
     """Take one event of a stream."""
     if event == b"[DONE]":
         answer.is_over = True
@@ -98,7 +98,7 @@ def read(event: bytes, answer: Answer) -> None:
         answer.usage = _usage(chunk.usage)
 
 
-def read_whole(body: bytes, answer: Answer) -> None:
+def read_whole(body: bytes, answer: ModelAnswer) -> None:
     """Take an answer that came at once, from a server that does not stream."""
     chunk = decode(_chunk, body)
     _fail(chunk, body, answer)
@@ -111,7 +111,7 @@ def read_whole(body: bytes, answer: Answer) -> None:
         answer.usage = _usage(chunk.usage)
 
 
-def _take(choice: _Choice, delta: _Delta | None, answer: Answer) -> None:
+def _take(choice: _Choice, delta: _Delta | None, answer: ModelAnswer) -> None:
     if delta is not None:
         content = delta.content
         if content:
@@ -128,7 +128,7 @@ def _take(choice: _Choice, delta: _Delta | None, answer: Answer) -> None:
         _finish(choice.finish_reason, answer)
 
 
-def _take_rest(delta: _Delta, answer: Answer) -> None:
+def _take_rest(delta: _Delta, answer: ModelAnswer) -> None:
     """A piece without text: a refusal in words, or thoughts, which only show that it works."""
     if delta.refusal:
         answer.texts.append(delta.refusal)
@@ -137,7 +137,7 @@ def _take_rest(delta: _Delta, answer: Answer) -> None:
         answer.has_begun = True
 
 
-def _take_calls(delta: _Delta, answer: Answer) -> None:
+def _take_calls(delta: _Delta, answer: ModelAnswer) -> None:
     pieces = delta.tool_calls or []
     if delta.function_call is not None:
         pieces.append(_CallPiece(delta.function_call, index=0))
@@ -157,7 +157,7 @@ def _argument_text(raw: bytes) -> str:
     return decode(_text, raw) if raw.startswith(b'"') else raw.decode("utf-8", "replace")
 
 
-def _finish(said: str, answer: Answer) -> None:
+def _finish(said: str, answer: ModelAnswer) -> None:
     if said in _FAILURES:
         answer.failed(Complaint(f"it stopped with {said!r}"))
         return
@@ -174,7 +174,7 @@ def _usage(usage: _Usage) -> Usage:
     )
 
 
-def _fail(chunk: _Chunk, event: bytes, answer: Answer) -> None:
+def _fail(chunk: _Chunk, event: bytes, answer: ModelAnswer) -> None:
     if _holds(chunk.error):
         answer.failed(complaint(bytes(chunk.error)))
     elif chunk.object == "error":

@@ -15,12 +15,12 @@ from perdure.agents.chat import failures
 from perdure.agents.chat.complaints import complaint
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.exchange import Exchange
-from perdure.agents.chat.failures import Failure, Server
+from perdure.agents.chat.failures import ModelFailure, ModelServerInfo
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.pieces import written
 from perdure.domain.errors import NO_FILES
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.bounds import ROOM, Room
+from perdure.domain.prompt.bounds import ROOM, AnswerRoom
 from perdure.domain.urls import secrets_in_url, shown_url, without_login
 from perdure.ports.system import descriptors
 from perdure.ports.system.clock import Clock
@@ -32,7 +32,7 @@ _COMPLAINT_BYTES_MAX: Final = 64 * 1024
 _COMPLAINT_TIMEOUT_S: Final = 5.0
 
 
-class Wire:
+class ModelWire:
     def __init__(
         self, settings: ChatSettings, *, session: aiohttp.ClientSession | None, clock: Clock
     ) -> None:
@@ -45,7 +45,7 @@ class Wire:
         self._url, user, password = without_login(self._dialect.url(settings.base_url))
         self._headers = self._all_headers(user, password)
         keys = (settings.api_key or "", *settings.headers.values())
-        self.server = Server(
+        self.server = ModelServerInfo(
             agent=settings.name,
             model=settings.model,
             url=shown_url(settings.base_url),
@@ -67,7 +67,9 @@ class Wire:
             **self._settings.headers,
         }
 
-    async def post(self, body: Sequence[bytes], *, room: Room = ROOM) -> Exchange | Failure:
+    async def post(
+        self, body: Sequence[bytes], *, room: AnswerRoom = ROOM
+    ) -> Exchange | ModelFailure:
         """Send a request; an exchange means that the server has begun a response of success. `room`
         is how much it may answer."""
         if self._is_closed:
@@ -110,7 +112,7 @@ class Wire:
             )
         return self._session
 
-    async def _refused(self, response: aiohttp.ClientResponse) -> Failure:
+    async def _refused(self, response: aiohttp.ClientResponse) -> ModelFailure:
         body = bytearray()
         content = response.content
         try:
@@ -131,7 +133,7 @@ class Wire:
     def _retry_after_s(self, response: aiohttp.ClientResponse) -> float | None:
         return failures.retry_after_s(response.headers, now_ms=self._clock.now_ms())
 
-    def _translated(self, error: Exception) -> Failure:
+    def _translated(self, error: Exception) -> ModelFailure:
         """The one place where what aiohttp raises before a response becomes a failure."""
         if isinstance(error, OSError) and error.errno in NO_FILES:
             return failures.no_descriptor(self.server)
@@ -149,7 +151,7 @@ class Wire:
             case _:
                 return failures.gone(self.server)
 
-    def _not_connected(self, error: Exception) -> Failure:
+    def _not_connected(self, error: Exception) -> ModelFailure:
         match error:
             case aiohttp.ClientConnectorDNSError():
                 is_ours = not descriptors.are_left()
@@ -169,7 +171,7 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def _closed(server: Server) -> Failure:
+def _closed(server: ModelServerInfo) -> ModelFailure:
     return server.failure(
         StopReason.AGENT_ERROR, f"agent {server.agent} has been closed; is Perdure shutting down?"
     )

@@ -8,12 +8,25 @@ import msgspec
 
 from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
-from perdure.agents.demo.questions import Heard, Plan, hear, plan
+from perdure.agents.demo.questions import AnswerPlan, QuestionSoFar, hear, plan
 from perdure.domain.journal.events import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import MediaBlock, Message, Request, ResultBlock, TextBlock
-from perdure.domain.turn.stream import AgentEvent, Call, File, Spent, Stopped, Text
+from perdure.domain.prompt.prompt import (
+    MediaBlock,
+    ModelRequest,
+    PromptMessage,
+    ResultBlock,
+    TextBlock,
+)
+from perdure.domain.turn.stream import (
+    AgentCall,
+    AgentEvent,
+    AgentFile,
+    AgentSpent,
+    AgentText,
+    Stopped,
+)
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Work
 
@@ -27,7 +40,7 @@ class DemoAgent:
         self._clock = clock
         self._settings = settings
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: PromptMessage) -> bytes:
         # A file's bytes say nothing here, and its name is in the attachment.
         blocks = [
             msgspec.structs.replace(block, data=None) if isinstance(block, MediaBlock) else block
@@ -35,10 +48,10 @@ class DemoAgent:
         ]
         return msgspec.json.encode({"role": message.role, "blocks": blocks})
 
-    async def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         if request.purpose and request.purpose != TurnKind.BACKGROUND:
-            yield Text(errand_answer(request))
-            yield Spent(Usage(model_calls=1))
+            yield AgentText(errand_answer(request))
+            yield AgentSpent(Usage(model_calls=1))
             yield Stopped(reason=StopReason.STOP)
             return
         heard = hear(request.messages)
@@ -50,30 +63,32 @@ class DemoAgent:
         for number, piece in enumerate(answer.pieces):
             if number:
                 await self._clock.sleep(self._delay_s(answer))
-            yield Text(piece)
+            yield AgentText(piece)
         if answer.file:
-            yield File(name=answer.file, mime="text/plain", data=answer.content.encode())
+            yield AgentFile(name=answer.file, mime="text/plain", data=answer.content.encode())
         if answer.tool:
-            yield Call(id=_next_id(request, heard), name=answer.tool, arguments=answer.arguments)
-        yield Spent(_usage(request, answer))
+            yield AgentCall(
+                id=_next_id(request, heard), name=answer.tool, arguments=answer.arguments
+            )
+        yield AgentSpent(_usage(request, answer))
         yield _stopped(answer)
 
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def _delay_s(self, answer: Plan) -> float:
+    def _delay_s(self, answer: AnswerPlan) -> float:
         delay_ms = self._settings.delay_ms if answer.delay_ms is None else answer.delay_ms
         return delay_ms / 1000
 
 
-def _stopped(answer: Plan) -> Stopped:
+def _stopped(answer: AnswerPlan) -> Stopped:
     if answer.is_cut:
         detail = "the demo agent was asked to break off; send the message again, or another"
         return Stopped(reason=StopReason.PROVIDER_CUT, detail=detail)
     return Stopped(reason=StopReason.TOOL_CALLS if answer.tool else StopReason.STOP)
 
 
-def _next_id(request: Request, heard: Heard) -> str:
+def _next_id(request: ModelRequest, heard: QuestionSoFar) -> str:
     """The call's place among all calls. A shortened history may still hold that number."""
     calls = sum(stretch.count(_CALL_IN_JSON) for stretch in request.history)
     place = calls + len(heard.call_ids)
@@ -86,7 +101,7 @@ def _next_id(request: Request, heard: Heard) -> str:
     )
 
 
-def _usage(request: Request, answer: Plan) -> Usage:
+def _usage(request: ModelRequest, answer: AnswerPlan) -> Usage:
     """Words stand for tokens; those of the encoded part are not counted again at each call."""
     texts = [request.instructions]
     for message in request.messages:

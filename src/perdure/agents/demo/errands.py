@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.domain.content.stickers import NOTHING
 from perdure.domain.kinds import TurnKind
-from perdure.domain.prompt.prompt import Message, Request, Role, TextBlock
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
 
 _TITLE_WORDS: Final = 6
 _SHOWN: Final = 60
@@ -22,7 +22,7 @@ class _Encoded(msgspec.Struct):
     blocks: list[_Block]
 
 
-def errand_answer(request: Request) -> str:
+def errand_answer(request: ModelRequest) -> str:
     said = [text for text in _said(request) if text.strip()]
     match request.purpose:
         case TurnKind.TITLE:
@@ -36,7 +36,7 @@ def errand_answer(request: Request) -> str:
             return "done"
 
 
-def _said(request: Request) -> Iterator[str]:
+def _said(request: ModelRequest) -> Iterator[str]:
     """The person's words, oldest first."""
     for stretch in request.history:
         for encoded in msgspec.json.decode(b"[%s]" % stretch, type=list[_Encoded]):
@@ -46,6 +46,6 @@ def _said(request: Request) -> Iterator[str]:
         yield from _words(message)
 
 
-def _words(message: Message) -> Iterator[str]:
+def _words(message: PromptMessage) -> Iterator[str]:
     if message.role is Role.USER:
         yield from (block.text for block in message.blocks if isinstance(block, TextBlock))

@@ -24,7 +24,7 @@ from perdure.domain.journal.events import Attachment
 from perdure.domain.prompt.prompt import (
     CallBlock,
     MediaBlock,
-    Message,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -48,7 +48,7 @@ _PIECE: Final = re.compile(r"\S+\s*")
 _OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """An answer before it is given: words to stream, or a call, and how it ends."""
 
     pieces: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Heard:
+class QuestionSoFar:
     """The question and what has happened since it was asked."""
 
     question: str = ""
@@ -73,14 +73,14 @@ class Heard:
     call_ids: set[str] = field(default_factory=set)
 
 
-def hear(messages: Iterable[Message]) -> Heard:
-    heard = Heard()
+def hear(messages: Iterable[PromptMessage]) -> QuestionSoFar:
+    heard = QuestionSoFar()
     for message in messages:
         for block in message.blocks:
             match block:
                 case TextBlock(text) if message.role is Role.USER:
                     question = _SENDER.sub("", text, count=1).strip()
-                    heard = Heard(question=question, call_ids=heard.call_ids)
+                    heard = QuestionSoFar(question=question, call_ids=heard.call_ids)
                 case TextBlock(text) if text.startswith(GIVEN):
                     heard.has_given = True
                 case TextBlock(text):
@@ -104,21 +104,21 @@ def _called(attachment: Attachment) -> str:
     return attachment.name or attachment.mime or "a file"
 
 
-def plan(heard: Heard) -> Plan:
+def plan(heard: QuestionSoFar) -> AnswerPlan:
     tool = _TOOL.fullmatch(heard.question)
     if tool and heard.results:
         quoted = " and ".join(f'"{result}"' for result in heard.results)
-        return _rest(Plan(pieces=_pieces(f"The tool {tool[1]} answered: {quoted}.")), heard)
+        return _rest(AnswerPlan(pieces=_pieces(f"The tool {tool[1]} answered: {quoted}.")), heard)
     if tool:
-        return Plan(tool=tool[1], arguments=tool[2].strip() or "{}")
+        return AnswerPlan(tool=tool[1], arguments=tool[2].strip() or "{}")
     file = _FILE.fullmatch(heard.question)
     if file:
-        whole = Plan(pieces=_pieces(f"Here is {file[1]}."), file=file[1], content=file[2])
+        whole = AnswerPlan(pieces=_pieces(f"Here is {file[1]}."), file=file[1], content=file[2])
         return _rest(whole, heard)
-    return _rest(_options(heard.question) or Plan(pieces=_pieces(_echo(heard))), heard)
+    return _rest(_options(heard.question) or AnswerPlan(pieces=_pieces(_echo(heard))), heard)
 
 
-def _options(question: str) -> Plan | None:
+def _options(question: str) -> AnswerPlan | None:
     """What `demo` was told to do; None when these are not its options."""
     first, *rest = question.split() or [""]
     options = [_OPTION.fullmatch(word) for word in rest]
@@ -135,7 +135,7 @@ def _options(question: str) -> Plan | None:
             numbers[option[1]] = int(option[2])
     wanted = numbers.get("words", _WORDS_BEFORE_CUT if "cut" in flags else _WORDS_DEFAULT)
     delay_ms = numbers.get("delay_ms")
-    return Plan(
+    return AnswerPlan(
         pieces=_pieces(long_answer(min(wanted, WORDS_MAX))),
         delay_ms=None if delay_ms is None else min(delay_ms, DELAY_MAX_MS),
         fails="fail" in flags,
@@ -149,7 +149,7 @@ def long_answer(words: int) -> str:
     return " ".join(islice(rounds, words))
 
 
-def _echo(heard: Heard) -> str:
+def _echo(heard: QuestionSoFar) -> str:
     said = f'You said: "{heard.question}".' if heard.question else "You said nothing."
     sent = f" You sent: {', '.join(heard.files)}." if heard.files else ""
     return f"{said}{sent} {_OFFLINE}"
@@ -159,6 +159,6 @@ def _pieces(text: str) -> tuple[str, ...]:
     return tuple(_PIECE.findall(text))
 
 
-def _rest(whole: Plan, heard: Heard) -> Plan:
+def _rest(whole: AnswerPlan, heard: QuestionSoFar) -> AnswerPlan:
     file = "" if heard.has_given else whole.file
     return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :], file=file)

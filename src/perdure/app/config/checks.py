@@ -24,10 +24,10 @@ from perdure.app.config.values import (
 from perdure.ports.platform.settings import AdapterSettings
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-Finding = tuple[KeyPath, str]
+_Finding = tuple[KeyPath, str]
 
 
-def findings(config: Config) -> Iterator[Finding]:
+def findings(config: Config) -> Iterator[_Finding]:
     """What is wrong, each with the key to look at."""
     yield from _server(config)
     yield from _store(config)
@@ -40,7 +40,7 @@ def findings(config: Config) -> Iterator[Finding]:
         yield from _adapter(config, name, adapter)
 
 
-def _server(config: Config) -> Iterator[Finding]:
+def _server(config: Config) -> Iterator[_Finding]:
     host = config.server.host
     try:
         ipaddress.ip_address(host)
@@ -63,7 +63,7 @@ def _server(config: Config) -> Iterator[Finding]:
             yield at, f"{shown(at)} must be {rule}, not {quoted(name)}"
 
 
-def _store(config: Config) -> Iterator[Finding]:
+def _store(config: Config) -> Iterator[_Finding]:
     url = config.store.url.reveal()
     # The address may hold a password, so the complaint never repeats it.
     if url != "sqlite" and not _is_postgres(url):
@@ -81,7 +81,7 @@ def _is_postgres(url: str) -> bool:
         return False
 
 
-def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[Finding]:
+def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
     path: KeyPath = ("agents", name)
     for index, other in enumerate(agent.fallbacks):
         at = (*path, "fallbacks", index)
@@ -94,7 +94,7 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[Finding]:
         yield from _known_tool(config, tool, (*path, "tools", index))
 
 
-def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[Finding]:
+def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     server = tool.removeprefix("mcp.")
     if server != tool:
         if server not in config.tools.mcp:
@@ -112,14 +112,14 @@ def _add_server(config: Config, name: str) -> str:
     return add if meant is None else f"did you mean {quoted(f'mcp.{meant}')}? Else {add}"
 
 
-def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[Finding]:
+def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:
     known = list(config.agents) or [MAIN]
     if name not in known:
         advice = instead(name, known, noun="agents")
         yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
 
 
-def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[Finding]:
+def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_Finding]:
     path: KeyPath = ("adapters", name)
     for key, agent in adapter.named_agents():
         yield from _known_agent(config, agent, (*path, *key))
@@ -128,7 +128,7 @@ def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[Fi
         yield at, f"{shown(at)} {problem}"
 
 
-def _transcriber(transcriber: TranscriberConfig) -> Iterator[Finding]:
+def _transcriber(transcriber: TranscriberConfig) -> Iterator[_Finding]:
     path: KeyPath = ("transcriber",)
     if transcriber.command and transcriber.url:
         yield path, f"{shown(path)} takes either command or url, and has both"
@@ -137,7 +137,7 @@ def _transcriber(transcriber: TranscriberConfig) -> Iterator[Finding]:
         yield at, f'{shown(at)} must name the file to read: ["program", "{{file}}"]'
 
 
-def _mcp(name: str, server: McpServer) -> Iterator[Finding]:
+def _mcp(name: str, server: McpServer) -> Iterator[_Finding]:
     path: KeyPath = ("tools", "mcp", name)
     if (server.command is None) == (server.url is None):
         which = "both" if server.command else "neither"

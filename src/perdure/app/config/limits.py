@@ -4,7 +4,7 @@ from perdure.app.config.values import Config
 from perdure.domain.people.quotas import Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy, Resume
-from perdure.engine.turns.desk import Limits
+from perdure.engine.turns.runner_services import Limits
 
 
 def quota_of(config: Config) -> Quota:

@@ -13,24 +13,24 @@ from perdure.app.config.checks import findings
 from perdure.app.config.platforms import settings_by_name, without_terms
 from perdure.app.config.toml_errors import ConfigError, Problem, malformed
 from perdure.app.config.toml_positions import Positions
-from perdure.app.config.toml_reading import Reader, Source
+from perdure.app.config.toml_reading import TomlReader, TomlSource
 from perdure.app.config.values import (
     MAIN,
     AcpAgent,
     AgentConfig,
-    Budget,
     BudgetPeriods,
     BudgetsConfig,
-    ChatAgent,
+    BudgetSection,
+    ChatAgentSection,
     Config,
     DeliveryConfig,
-    DemoAgent,
+    DemoAgentSection,
     DrainConfig,
     LimitsConfig,
     McpServer,
     MemberQuotas,
     Pool,
-    Prices,
+    PricesSection,
     QuotasConfig,
     RecoveryConfig,
     RetentionConfig,
@@ -50,20 +50,20 @@ __all__ = [
     "AcpAgent",
     "AdapterSettings",
     "AgentConfig",
-    "Budget",
     "BudgetPeriods",
+    "BudgetSection",
     "BudgetsConfig",
-    "ChatAgent",
+    "ChatAgentSection",
     "Config",
     "ConfigError",
     "DeliveryConfig",
-    "DemoAgent",
+    "DemoAgentSection",
     "DrainConfig",
     "LimitsConfig",
     "McpServer",
     "MemberQuotas",
     "Pool",
-    "Prices",
+    "PricesSection",
     "Problem",
     "QuotasConfig",
     "RecoveryConfig",
@@ -124,8 +124,8 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([malformed(path, text, error)]) from error
-    source = Source(file=path, positions=Positions(text), environ=environ)
-    reader = Reader(source, named={AdapterSettings: _platforms(document)})
+    source = TomlSource(file=path, positions=Positions(text), environ=environ)
+    reader = TomlReader(source, named={AdapterSettings: _platforms(document)})
     config = reader.table(Config, document, ())
     if config is not None:
         for key, complaint in findings(config):

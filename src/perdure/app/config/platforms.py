@@ -16,9 +16,9 @@ from perdure.domain.address import AddressForm
 from perdure.domain.delivery import Display
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import Busy
-from perdure.domain.people.access import Rules, Terms
+from perdure.domain.people.access import AccessRules, Terms
 from perdure.ports.platform.adapter import Platform
-from perdure.ports.platform.manifest import Answers, Around, Factory, Manifest
+from perdure.ports.platform.manifest import AdapterContext, Factory, FindAnswer, Manifest
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
@@ -26,7 +26,7 @@ from perdure.ports.system.entropy import Entropy
 BUILT_IN: Final = ("discord", "matrix", "slack", "telegram", "webhook")
 GROUP: Final = "perdure.adapters"
 FOLDER: Final = "adapters"
-NOBODY: Final = Terms(rules=Rules(is_closed=True))
+NOBODY: Final = Terms(rules=AccessRules(is_closed=True))
 
 
 def manifest(name: str) -> Manifest:
@@ -68,7 +68,7 @@ def platforms(
     clock: Clock,
     entropy: Entropy,
     hook_url: Callable[[str], str],
-    answers: Callable[[str], Answers],
+    answers: Callable[[str], FindAnswer],
 ) -> dict[str, Platform]:
     """Each is imported here and not before. Raises `Rejected` where something is missing."""
     made = {}
@@ -84,14 +84,14 @@ def platforms(
         factory = cast("Factory", getattr(import_module(module), function))
         folder = home / FOLDER / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        around = Around(
+        context = AdapterContext(
             clock=clock,
             entropy=entropy,
             folder=folder,
             hook_url=hook_url(name),
             answers=answers(name),
         )
-        made[name] = factory(settings, around)
+        made[name] = factory(settings, context)
     return made
 
 
@@ -127,7 +127,7 @@ def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, Adapte
 
 def terms_of(settings: AdapterSettings) -> Terms:
     return Terms(
-        rules=Rules(
+        rules=AccessRules(
             allow=frozenset({*settings.allow, *settings.operators}),
             places=frozenset(settings.allow_places),
             roles=frozenset(settings.allow_roles),

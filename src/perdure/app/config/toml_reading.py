@@ -34,7 +34,7 @@ from perdure.domain.secret import Secret
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class TomlSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where the text comes from, and where its secrets are looked up."""
 
     file: Path
@@ -46,11 +46,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return self.file.parent
 
 
-class Reader:
+class TomlReader:
     """Reads one document. `named` fixes which entries a mapping of that struct may have."""
 
     def __init__(
-        self, source: Source, *, named: Mapping[type, Mapping[str, type[msgspec.Struct]]]
+        self, source: TomlSource, *, named: Mapping[type, Mapping[str, type[msgspec.Struct]]]
     ) -> None:
         self.problems: list[Problem] = []
         self._source = source

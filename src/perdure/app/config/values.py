@@ -13,18 +13,18 @@ from msgspec import Meta
 from perdure.domain.secret import Secret
 from perdure.ports.platform.settings import (
     AdapterSettings,
-    Amount,
-    Busy,
-    Command,
+    BusyChoice,
+    CommandWords,
     Count,
     Days,
     Name,
-    Patience,
+    NonEmptyText,
     Port,
     Seconds,
     Section,
-    Text,
     Url,
+    WaitSeconds,
+    WholeNumber,
 )
 
 MAIN: Final = "main"
@@ -40,12 +40,12 @@ _NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
 
 
 class ServerConfig(Section, frozen=True, kw_only=True):
-    host: Text = "127.0.0.1"
+    host: NonEmptyText = "127.0.0.1"
     port: Port = 8585
-    busy: Busy = "queue"
+    busy: BusyChoice = "queue"
     base_url: Url | None = None
-    trusted_proxies: tuple[Text, ...] = ()
-    hosts: tuple[Text, ...] = ()
+    trusted_proxies: tuple[NonEmptyText, ...] = ()
+    hosts: tuple[NonEmptyText, ...] = ()
 
     def __post_init__(self) -> None:
         """Paths are put behind the address with a slash of their own."""
@@ -63,7 +63,7 @@ class StoreConfig(Section, frozen=True, kw_only=True):
         return self.url.reveal() == "sqlite"
 
 
-class Prices(Section, frozen=True, kw_only=True):
+class PricesSection(Section, frozen=True, kw_only=True):
     """Money per million tokens."""
 
     input: Money = 0.0
@@ -78,27 +78,27 @@ class AgentSection(Section, frozen=True, kw_only=True):
     context_tokens: Count = 128_000
     compact_at: Share = 0.75
     compact_agent: Name | None = None
-    tools: tuple[Text, ...] = ()
+    tools: tuple[NonEmptyText, ...] = ()
     fallbacks: tuple[Name, ...] = ()
     patience_s: Seconds = 60.0
     concurrent: Count | None = None
-    prices: Prices | None = None
+    prices: PricesSection | None = None
 
 
-class ChatAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="chat"):
+class ChatAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="chat"):
     """A model behind the OpenAI or the Anthropic wire. An empty `base_url` is the maker's own."""
 
     api: Literal["openai", "anthropic"] = "openai"
     base_url: Url = ""
-    model: Text
+    model: NonEmptyText
     api_key: Secret | None = None
-    headers: Mapping[Text, Secret] = _NOTHING
+    headers: Mapping[NonEmptyText, Secret] = _NOTHING
     max_tokens: Count | None = None
     temperature: Temperature | None = None
     vision: bool = True
-    connect_timeout_s: Patience = 10.0
-    first_token_timeout_s: Patience = 120.0
-    silence_timeout_s: Patience = 60.0
+    connect_timeout_s: WaitSeconds = 10.0
+    first_token_timeout_s: WaitSeconds = 120.0
+    silence_timeout_s: WaitSeconds = 60.0
 
     def __post_init__(self) -> None:
         base_url = self.base_url.rstrip("/") or MAKERS[self.api]
@@ -121,23 +121,23 @@ class Pool(Section, frozen=True, kw_only=True):
 class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="acp"):
     """An external agent program that speaks ACP on its standard streams."""
 
-    command: Command
-    env: Mapping[Text, Secret] = _NOTHING
-    cwd: Text | None = None
+    command: CommandWords
+    env: Mapping[NonEmptyText, Secret] = _NOTHING
+    cwd: NonEmptyText | None = None
     pool: Pool = Pool()
 
 
-class DemoAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="demo"):
+class DemoAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="demo"):
     """The offline agent."""
 
 
-AgentConfig = ChatAgent | AcpAgent | DemoAgent
+AgentConfig = ChatAgentSection | AcpAgent | DemoAgentSection
 
 
 class McpServer(Section, frozen=True, kw_only=True):
     """A tool server: a program to start, or the address of a running one."""
 
-    command: Command | None = None
+    command: CommandWords | None = None
     url: Url | None = None
     approve: Literal["never", "always", "once"] = "never"
 
@@ -149,7 +149,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
 class PersonaConfig(Section, frozen=True, kw_only=True):
     """How an agent answers where /persona has chosen it."""
 
-    instructions: Text
+    instructions: NonEmptyText
 
 
 class RecoveryConfig(Section, frozen=True, kw_only=True):
@@ -169,19 +169,19 @@ class SessionsConfig(Section, frozen=True, kw_only=True):
 
 class TurnsConfig(Section, frozen=True, kw_only=True):
     concurrent: Count = 10_000
-    timeout_s: Patience = 1800.0
+    timeout_s: WaitSeconds = 1800.0
     steps_max: Count = 50
 
 
 class DeliveryConfig(Section, frozen=True, kw_only=True):
-    expire_s: Patience = 86_400.0
+    expire_s: WaitSeconds = 86_400.0
 
 
 class LimitsConfig(Section, frozen=True, kw_only=True):
     body_bytes: Count = 10_000_000
     queued_per_conversation: Count = 100
     media_bytes: Count = 20_000_000
-    fetch_wait_s: Patience = 60.0
+    fetch_wait_s: WaitSeconds = 60.0
     answer_bytes: Count = 4_000_000
     answer_calls: Count = 128
     turn_bytes: Count = 16_000_000
@@ -194,26 +194,26 @@ class TranscriberConfig(Section, frozen=True, kw_only=True):
     what is said in the file that stands for {file}. Without either nobody does."""
 
     url: Url | None = None
-    model: Text = "whisper-1"
+    model: NonEmptyText = "whisper-1"
     api_key: Secret | None = None
     language: str = ""
-    command: Command | None = None
-    timeout_s: Patience = 60.0
+    command: CommandWords | None = None
+    timeout_s: WaitSeconds = 60.0
 
 
 class RetentionConfig(Section, frozen=True, kw_only=True):
     closed_days: Days = 0.0
 
 
-class Budget(Section, frozen=True, kw_only=True):
+class BudgetSection(Section, frozen=True, kw_only=True):
     """What may be spent; a key left out is no limit, 0 allows nothing."""
 
-    tokens: Amount | None = None
+    tokens: WholeNumber | None = None
     money: Money | None = None
 
 
 class BudgetPeriods(Section, frozen=True, kw_only=True):
-    daily: Budget | None = None
+    daily: BudgetSection | None = None
 
 
 class BudgetsConfig(Section, frozen=True, kw_only=True):
@@ -225,10 +225,10 @@ class BudgetsConfig(Section, frozen=True, kw_only=True):
 class MemberQuotas(Section, frozen=True, kw_only=True):
     """What one member may have; 0 is no limit."""
 
-    bytes: Amount = 5_000_000_000
-    files: Amount = 20
-    turns: Amount = 100
-    requests_per_minute: Amount = 600
+    bytes: WholeNumber = 5_000_000_000
+    files: WholeNumber = 20
+    turns: WholeNumber = 100
+    requests_per_minute: WholeNumber = 600
 
 
 class QuotasConfig(Section, frozen=True, kw_only=True):

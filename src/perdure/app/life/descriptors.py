@@ -22,14 +22,14 @@ _UNLIMITED: Final = 1_000_000
 _MODEST: Final = 10_240
 
 
-class Shares(msgspec.Struct, frozen=True):
+class DescriptorShares(msgspec.Struct, frozen=True):
     """How many turns run at once, and how many connections are carried."""
 
     turns: int
     connections: Capacity
 
     @classmethod
-    def of(cls, descriptors: int) -> "Shares":
+    def of(cls, descriptors: int) -> "DescriptorShares":
         """Divide the descriptors that this process may have."""
         rest = descriptors - min(_OWN_MAX, descriptors // 8) - _OPERATORS
         newcomers = max(min(_NEWCOMERS_MAX, rest // 5), 1)
@@ -41,9 +41,9 @@ class Shares(msgspec.Struct, frozen=True):
         )
 
 
-def shares() -> Shares:
+def shares() -> DescriptorShares:
     """Return what this process may carry, after raising its limit."""
-    return Shares.of(raised_limit())
+    return DescriptorShares.of(raised_limit())
 
 
 def raised_limit() -> int:

@@ -21,7 +21,7 @@ from aiohttp import web
 from perdure.domain.errors import Rejected
 
 # Host, port, and what IPv6 adds.
-Address: TypeAlias = tuple[str | int, ...]
+_SocketAddress: TypeAlias = tuple[str | int, ...]
 _SYSTEM_MAXIMUM: Final = Path("/proc/sys/net/core/somaxconn")
 # An address of a family that this machine does not have; a name may stand for others too.
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -133,12 +133,12 @@ def _sockets(host: str, port: int) -> tuple[socket.socket, ...]:
         return tuple(made)
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]:
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, _SocketAddress]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((each[0], cast("Address", each[4])) for each in found))
+    return list(dict.fromkeys((each[0], cast("_SocketAddress", each[4])) for each in found))
 
 
-def _bind(one: socket.socket, address: Address) -> None:
+def _bind(one: socket.socket, address: _SocketAddress) -> None:
     one.settimeout(0)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if one.family == socket.AF_INET6:

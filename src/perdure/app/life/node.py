@@ -13,17 +13,17 @@ import msgspec
 from perdure import __version__
 from perdure.app.config.loading import Config, ServerConfig
 from perdure.app.config.platforms import address_forms
-from perdure.app.life.chronicle import Chronicle
+from perdure.app.life.life_log import LifeLog
 from perdure.app.operate.verify import report
-from perdure.app.wiring.assembly import Parts, Surroundings, begin_receiving, put_together
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
 from perdure.domain.outcomes import Busy
-from perdure.domain.turn.rebuilding import Asked
+from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.roster import Roster
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import AgentView, PlatformView
-from perdure.web.http.asking import counting
+from perdure.web.http.shared_question import counting
 from perdure.web.ops.tally import Tally
 from perdure.web.services import NodeInfo, Services
 
@@ -31,7 +31,7 @@ from perdure.web.services import NodeInfo, Services
 class Node:
     """A running gateway, as its surfaces and signals see it."""
 
-    def __init__(self, parts: Parts, roster: Roster) -> None:
+    def __init__(self, parts: NodeParts, roster: Roster) -> None:
         self._gateway = parts.gateway
         self._turns = parts.turns
         self._receivers = parts.receivers
@@ -101,25 +101,27 @@ class Node:
             await self._receivers.stop()
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningNode(msgspec.Struct, frozen=True):
     node: Node
     services: Services
     tally: Tally
 
 
 @asynccontextmanager
-async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Running]:
+async def running_node(
+    dependencies: NodeDependencies, config: Config
+) -> AsyncIterator[RunningNode]:
     """A node on an open store, working until the block is left; leaving it drains."""
     async with Supervisor() as supervisor:
         tally = Tally()
-        parts = put_together(
-            around, supervisor.start, feed=Feed(tally.observe, Chronicle().observe)
+        parts = compose_node(
+            dependencies, supervisor.start, feed=Feed(tally.observe, LifeLog().observe)
         )
-        node = Node(parts, around.roster)
+        node = Node(parts, dependencies.roster)
         await parts.gateway.begin(name=os.uname().nodename)
-        begin_receiving(around, parts)
+        begin_receiving(dependencies, parts)
         try:
-            yield Running(node, _services(around, parts, node, config), tally)
+            yield RunningNode(node, _services(dependencies, parts, node, config), tally)
         finally:
             await node.drain()
             ending = parts.gateway.ending
@@ -130,8 +132,10 @@ async def running_node(around: Surroundings, config: Config) -> AsyncIterator[Ru
             await supervisor.let_go()
 
 
-def _services(around: Surroundings, parts: Parts, node: Node, config: Config) -> Services:
-    store, clock = around.store, around.clock
+def _services(
+    dependencies: NodeDependencies, parts: NodeParts, node: Node, config: Config
+) -> Services:
+    store, clock = dependencies.store, dependencies.clock
     return Services(
         door=parts.door,
         watchers=parts.watchers,
@@ -144,11 +148,11 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         principals=store.principals,
         media=store.media,
         clock=clock,
-        entropy=around.entropy,
+        entropy=dependencies.entropy,
         info=NodeInfo(
             version=__version__, node=store.node, pid=os.getpid(), started_at=clock.now_ms()
         ),
-        encoded_again=partial(_encoded_again, parts.prompts, around.roster),
+        encoded_again=partial(_encoded_again, parts.prompts, dependencies.roster),
         verify=partial(report, store.audit, store.diagnostics),
         audit=store.audit,
         busy=Busy(config.server.busy),
@@ -162,11 +166,11 @@ def _services(around: Surroundings, parts: Parts, node: Node, config: Config) ->
         wakes=parts.wakes,
         proxies=config.server.trusted_proxies,
         hosts=_names(config.server),
-        is_shared=around.is_shared,
+        is_shared=dependencies.is_shared,
     )
 
 
-async def _encoded_again(prompts: Prompts, roster: Roster, asked: Asked) -> bytes | None:
+async def _encoded_again(prompts: Prompts, roster: Roster, asked: StoredRequest) -> bytes | None:
     """Return the messages of a request in the words of the agent that was asked."""
     seat = next((each for each in roster.seats if each.name == asked.basis.agent), None)
     if seat is None:

@@ -18,8 +18,8 @@ from perdure.app.config.platforms import Hosts, operators_of
 from perdure.app.config.without_effect import settings_without_effect
 from perdure.app.wiring import agents, discovery
 from perdure.domain.errors import Rejected
-from perdure.engine.foundation.patience import happens
 from perdure.engine.foundation.persist import persist
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.engine.models.roster import Roster
 
 LOOK_S = 2.0
@@ -62,7 +62,7 @@ class Reloading:
 
     async def run(self) -> None:
         while True:
-            if await happens(self._asked, within_s=LOOK_S):
+            if await happens_within(self._asked, within_s=LOOK_S):
                 self._asked.clear()
                 self._seen = await asyncio.to_thread(_stamp, self._path)
                 with self._shown():

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from perdure.app.operate.client import NodeClient
-from perdure.app.operate.presence import drain_by_signal, is_alive, lock_holder
+from perdure.app.operate.node_process import drain_by_signal, is_alive, lock_holder
 from perdure.domain.errors import PerdureError
 from perdure.ports.system.clock import Clock
 from perdure.web.ops import node as endpoints

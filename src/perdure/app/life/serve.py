@@ -23,20 +23,20 @@ from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
 from perdure.app.config.limits import limits_of
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
-from perdure.app.life.chronicle import tell_of_migrations, tell_of_start, tell_of_store
 from perdure.app.life.descriptors import shares
+from perdure.app.life.life_log import tell_of_migrations, tell_of_start, tell_of_store
 from perdure.app.life.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
-from perdure.app.life.node import Running, running_node
+from perdure.app.life.node import RunningNode, running_node
 from perdure.app.life.reload import Reloading, warn_of_what_has_no_effect
 from perdure.app.life.replace import make_way
 from perdure.app.life.signals import Signals
 from perdure.app.life.standstill import Standstill
-from perdure.app.life.stopping import Stop
+from perdure.app.life.stopping import NodeStop
 from perdure.app.life.systemd import Notifier
 from perdure.app.operate.local_socket import bound_socket
-from perdure.app.operate.presence import ServerFile, hint, lock_of
+from perdure.app.operate.node_process import ServerFile, hint, lock_of
 from perdure.app.wiring import agents, discovery, storage
-from perdure.app.wiring.assembly import Surroundings
+from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.budgets import budgets_of
 from perdure.app.wiring.file_reading import FileReader
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
@@ -120,8 +120,8 @@ async def _life(
         await _admit_operators(store, token, settings)
         place = stack.enter_context(_place(options, settings, kept))
         hosts = platforms.Hosts(settings.adapters)
-        around = _surroundings(place, options, settings, store, roster, hosts=hosts)
-        running = await stack.enter_async_context(running_node(around, settings))
+        dependencies = _surroundings(place, options, settings, store, roster, hosts=hosts)
+        running = await stack.enter_async_context(running_node(dependencies, settings))
         stack.callback(Standstill(running.tally.stood_still).end)
         public = without_login(settings.server.base_url or place.url)[0]
         url = await stack.enter_async_context(
@@ -161,11 +161,11 @@ async def _life(
 
 
 @contextmanager
-def _logging(options: ServeOptions, signals: Signals) -> Iterator[Stop]:
+def _logging(options: ServeOptions, signals: Signals) -> Iterator[NodeStop]:
     """Write the log. Its last line tells how the stop went, also when the last resort ends it."""
     writer = logs.begin(options.home, verbose=options.is_verbose)
     signals.write_log = writer.finish
-    stop = Stop(signals)
+    stop = NodeStop(signals)
     try:
         yield stop
     finally:
@@ -194,9 +194,9 @@ def _surroundings(
     roster: Roster,
     *,
     hosts: platforms.Hosts,
-) -> Surroundings:
+) -> NodeDependencies:
     entropy, clock = SystemEntropy(), SystemClock()
-    return Surroundings(
+    return NodeDependencies(
         store=store,
         roster=roster,
         clock=clock,
@@ -223,9 +223,9 @@ def _surroundings(
 
 def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
     """Become the next life: same process, same arguments, fresh program."""
-    around = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
+    dependencies = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
     try:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], around)  # noqa: S606
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dependencies)  # noqa: S606
     except OSError as error:
         raise Rejected(
             f"everything is put away, but {sys.executable} could not be started again "
@@ -303,7 +303,7 @@ async def _open_patiently(store: Store) -> list[Applied]:
 
 @asynccontextmanager
 async def _reached(
-    running: Running, place: Bound, home: Path, environ: Mapping[str, str], *, public: str
+    running: RunningNode, place: Bound, home: Path, environ: Mapping[str, str], *, public: str
 ) -> AsyncIterator[str]:
     """Answer at the address and on the home's socket, and write down where that is."""
     with bound_socket(home, environ) as local:
@@ -318,7 +318,7 @@ async def _reached(
 
 @asynccontextmanager
 async def _listening(
-    running: Running, place: Bound, local: socket.socket | None
+    running: RunningNode, place: Bound, local: socket.socket | None
 ) -> AsyncIterator[str]:
     """The HTTP server. Live streams end with it: their clients come back by themselves."""
     runner = web.AppRunner(

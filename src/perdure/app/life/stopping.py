@@ -12,7 +12,7 @@ from perdure.app.life.signals import Signals
 log = structlog.get_logger("stop")
 
 
-class Stop:
+class NodeStop:
     """Tells of the end of one life. A start that is broken off never begins it."""
 
     def __init__(self, signals: Signals) -> None:

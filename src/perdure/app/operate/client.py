@@ -19,7 +19,7 @@ import msgspec
 from perdure.app.config.environment import TOKEN_FILE, TOKEN_VARIABLE
 from perdure.app.operate import local_http
 from perdure.app.operate.local_socket import proven
-from perdure.app.operate.presence import hint
+from perdure.app.operate.node_process import hint
 from perdure.domain.errors import (
     Ambiguous,
     Conflict,
@@ -147,7 +147,7 @@ class NodeClient:
         """What happens, each with the id to go on from. Ends with the connection."""
         target = _target("/api/conversations/{name}/events", conversation)
         position = {"Last-Event-ID": after} if after else {}
-        request = local_http.Request(target=target, headers=self._headers | position)
+        request = local_http.HttpRequest(target=target, headers=self._headers | position)
         events = _Events()
         try:
             async with local_http.asked(self._way(), request, silence_s=SILENCE_S) as answer:
@@ -175,7 +175,9 @@ class NodeClient:
         timeout_s: float = ANSWER_S,
     ) -> T:
         data = None if body is None else msgspec.json.encode(body)
-        request = local_http.Request(method=method, target=path, headers=self._headers, body=data)
+        request = local_http.HttpRequest(
+            method=method, target=path, headers=self._headers, body=data
+        )
         try:
             async with time_limit(timeout_s), local_http.asked(self._way(), request) as answer:
                 status, raw = answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX)

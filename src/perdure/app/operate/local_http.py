@@ -34,11 +34,11 @@ class BrokenOff(ConnectionError):
     """The connection ended before the answer did."""
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """What came is no answer in HTTP, or is longer than it may be."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One question. `target` is a path with its query, encoded already."""
 
     method: str = "GET"
@@ -62,18 +62,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def asked(
-    path: Path, request: Request, *, silence_s: float | None = None
-) -> AsyncIterator["Answer"]:
+    path: Path, request: HttpRequest, *, silence_s: float | None = None
+) -> AsyncIterator["HttpAnswer"]:
     """Send a request to whoever listens at a socket, and yield the answer when its head is there.
     `silence_s` limits each wait for more. Raises `NobodyListens` when nothing was sent,
-    `TimeoutError`, another `OSError` when the connection broke, and `Unreadable`."""
+    `TimeoutError`, another `OSError` when the connection broke, and `UnreadableAnswer`."""
     reader, writer = await _connected(path)
     try:
         writer.write(request.encoded())
         async with time_limit(silence_s):
             await writer.drain()
             head = await _line(reader, b"\r\n\r\n")
-        yield Answer(reader, *_status_and_headers(head), silence_s=silence_s)
+        yield HttpAnswer(reader, *_status_and_headers(head), silence_s=silence_s)
     finally:
         # The node does not wait for us, and what it still sends is of no use.
         writer.transport.abort()
@@ -81,7 +81,7 @@ async def asked(
             await writer.wait_closed()
 
 
-class Answer:
+class HttpAnswer:
     """What came back. The body is taken once, whole or piece by piece."""
 
     def __init__(
@@ -101,12 +101,12 @@ class Answer:
         self._left = 0 if self._is_chunked else _length(headers.get("content-length"))
 
     async def whole(self, *, bytes_max: int) -> bytes:
-        """Return the body. Raises `Unreadable` when it is longer."""
+        """Return the body. Raises `UnreadableAnswer` when it is longer."""
         body = bytearray()
         while piece := await self.piece():
             body += piece
             if len(body) > bytes_max:
-                raise Unreadable(f"it is longer than {bytes_max:,} bytes")
+                raise UnreadableAnswer(f"it is longer than {bytes_max:,} bytes")
         return bytes(body)
 
     async def piece(self) -> bytes:
@@ -126,7 +126,7 @@ class Answer:
         """Return the size of the next chunk. Behind the last one, whose size is zero, nothing is
         read any more."""
         if not self._is_first and await _line(self._reader, b"\r\n") != b"":
-            raise Unreadable("a chunk is longer than it says")
+            raise UnreadableAnswer("a chunk is longer than it says")
         self._is_first = False
         size = (await _line(self._reader, b"\r\n")).partition(b";")[0].strip()
         return _number(size.decode("latin-1"), base=16)
@@ -149,7 +149,7 @@ async def _line(reader: asyncio.StreamReader, end: bytes) -> bytes:
     except asyncio.IncompleteReadError as error:
         raise BrokenOff("the answer was cut short") from error
     except asyncio.LimitOverrunError as error:
-        raise Unreadable(f"its head is longer than {HEAD_BYTES_MAX:,} bytes") from error
+        raise UnreadableAnswer(f"its head is longer than {HEAD_BYTES_MAX:,} bytes") from error
 
 
 def _status_and_headers(head: bytes) -> tuple[int, dict[str, str]]:
@@ -160,7 +160,7 @@ def _status_and_headers(head: bytes) -> tuple[int, dict[str, str]]:
             headers = {name.lower(): text.strip() for name, _, text in fields}
             return int(status), headers
         case _:
-            raise Unreadable("it is no HTTP")
+            raise UnreadableAnswer("it is no HTTP")
 
 
 def _length(stated: str | None) -> float:
@@ -171,8 +171,8 @@ def _length(stated: str | None) -> float:
 def _number(text: str, *, base: int) -> int:
     # Python would take signs and underscores too.
     if not text.isalnum() or len(text) > _DIGITS_MAX:
-        raise Unreadable("it does not say how long it is")
+        raise UnreadableAnswer("it does not say how long it is")
     try:
         return int(text, base)
     except ValueError as error:
-        raise Unreadable("it does not say how long it is") from error
+        raise UnreadableAnswer("it does not say how long it is") from error

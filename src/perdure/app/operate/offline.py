@@ -18,7 +18,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.engine.foundation.wakes import Bus
 from perdure.ports.gateway import Health, PlatformView
-from perdure.ports.people.places import Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, SentMessage
 from perdure.ports.people.principals import Principal
 from perdure.store.store import Store
 from perdure.web.endpoints import Endpoint, OperatorServices
@@ -120,7 +120,7 @@ class NoNode:
         self._store = store
         self._settings = settings
 
-    async def send(self, sending: Sending) -> Sent:
+    async def send(self, sending: OutgoingMessage) -> SentMessage:
         adapters = self._settings.adapters
         await self._store.principals.platforms_operators(operators_of(adapters))
         queue_max = self._settings.limits.queued_per_conversation

@@ -15,7 +15,7 @@ from perdure.domain.errors import Corrupt
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.records import SessionRecord
 from perdure.ports.gateway import Report
-from perdure.ports.records.audit import Audit, Mark
+from perdure.ports.records.audit import Audit, SessionMark
 from perdure.ports.records.history import Diagnostics
 
 # Beyond this many faults nobody reads on, and each one costs a look at a whole table.
@@ -23,27 +23,27 @@ SUSPECTS_MAX: Final = 100
 LONG_S: Final = 0.5
 PAUSE_S: Final = 0.2
 
-Tell = Callable[[int, int], None]
+_Tell = Callable[[int, int], None]
 
 
-class Verdict(NamedTuple):
+class VerifyVerdict(NamedTuple):
     """What a look at everything has found, and the sessions that need no other look until something
     happens in them."""
 
     report: Report
-    sound: list[Mark]
+    sound: list[SessionMark]
 
 
 async def verify(
-    audit: Audit, diagnostics: Diagnostics, *, only_new: bool = False, tell: Tell | None = None
-) -> Verdict:
+    audit: Audit, diagnostics: Diagnostics, *, only_new: bool = False, tell: _Tell | None = None
+) -> VerifyVerdict:
     """Look at everything once, or at the sessions that have changed since they were found sound.
     `tell` hears how many sessions have been looked at, and of how many: first of none."""
     verdict = await _sessions(audit, diagnostics, only_new=only_new, tell=tell)
     found = [] if only_new else [f"database: {each}" for each in await _file(audit)]
     # In a damaged file nothing is certain, also not what could be read.
     sound = [] if found else verdict.sound
-    return Verdict(Report(verdict.report.sessions, found + verdict.report.violations), sound)
+    return VerifyVerdict(Report(verdict.report.sessions, found + verdict.report.violations), sound)
 
 
 async def report(audit: Audit, diagnostics: Diagnostics) -> Report:
@@ -68,14 +68,14 @@ async def _file(audit: Audit) -> list[str]:
 
 
 async def _sessions(
-    audit: Audit, diagnostics: Diagnostics, *, only_new: bool, tell: Tell | None
-) -> Verdict:
+    audit: Audit, diagnostics: Diagnostics, *, only_new: bool, tell: _Tell | None
+) -> VerifyVerdict:
     total = await audit.count(only_new=only_new)
     if tell is not None:
         tell(0, total)
     looked_at, talks = 0, 0
     found: list[str] = []
-    sound: list[Mark] = []
+    sound: list[SessionMark] = []
     async for batch in _batches(audit, only_new=only_new):
         judged = await _judged(audit, diagnostics, batch, only_new=only_new)
         looked_at += len(batch)
@@ -86,7 +86,7 @@ async def _sessions(
             tell(looked_at, max(total, looked_at))
     if not only_new:
         found += await _updates(audit, diagnostics, known=frozenset(found))
-    return Verdict(Report(talks, found), sound)
+    return VerifyVerdict(Report(talks, found), sound)
 
 
 async def _batches(audit: Audit, *, only_new: bool) -> AsyncIterator[list[SessionId]]:
@@ -98,7 +98,7 @@ async def _batches(audit: Audit, *, only_new: bool) -> AsyncIterator[list[Sessio
 
 async def _judged(
     audit: Audit, diagnostics: Diagnostics, batch: Sequence[SessionId], *, only_new: bool
-) -> Verdict:
+) -> VerifyVerdict:
     try:
         if only_new:  # between two new ones there may be many others
             records = [each for one in batch for each in await audit.records(one, one)]
@@ -110,17 +110,17 @@ async def _judged(
     return await asyncio.to_thread(_verdict, records)
 
 
-def _verdict(records: Sequence[SessionRecord]) -> Verdict:
+def _verdict(records: Sequence[SessionRecord]) -> VerifyVerdict:
     """People count the sessions they talk in."""
     found: list[str] = []
-    sound: list[Mark] = []
+    sound: list[SessionMark] = []
     for record in records:
         broken = violations(record)
         found += broken
         if not broken and _is_at_rest(record):
             session = record.session
-            sound.append(Mark(session.id, session.events, record.epoch))
-    return Verdict(Report(sum(not record.session.kind for record in records), found), sound)
+            sound.append(SessionMark(session.id, session.events, record.epoch))
+    return VerifyVerdict(Report(sum(not record.session.kind for record in records), found), sound)
 
 
 def _is_at_rest(record: SessionRecord) -> bool:
@@ -128,19 +128,21 @@ def _is_at_rest(record: SessionRecord) -> bool:
     return not record.summaries_under_way and all(turn.outcome for turn in record.turns)
 
 
-async def _one_by_one(diagnostics: Diagnostics, batch: Sequence[SessionId]) -> Verdict:
+async def _one_by_one(diagnostics: Diagnostics, batch: Sequence[SessionId]) -> VerifyVerdict:
     """Find the sessions of a batch that cannot be read."""
     verdicts = []
     for session in batch:
         try:
             record = await diagnostics.record(session)
         except Corrupt as error:
-            verdicts.append(Verdict(Report(1, [f"{session}: {error.message}"]), []))
+            verdicts.append(VerifyVerdict(Report(1, [f"{session}: {error.message}"]), []))
         else:
             verdicts.append(_verdict([record]))
     found = [each for verdict in verdicts for each in verdict.report.violations]
     count = sum(verdict.report.sessions for verdict in verdicts)
-    return Verdict(Report(count, found), [each for verdict in verdicts for each in verdict.sound])
+    return VerifyVerdict(
+        Report(count, found), [each for verdict in verdicts for each in verdict.sound]
+    )
 
 
 async def _updates(audit: Audit, diagnostics: Diagnostics, known: frozenset[str]) -> list[str]:

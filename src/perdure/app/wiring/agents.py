@@ -7,7 +7,7 @@ from pathlib import Path
 from perdure.app.config.loading import AgentConfig, Config
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
-from perdure.app.config.values import MEMORY, AcpAgent, ChatAgent, DemoAgent
+from perdure.app.config.values import MEMORY, AcpAgent, ChatAgentSection, DemoAgentSection
 from perdure.app.wiring.budgets import tariff_of
 from perdure.domain.errors import Rejected
 from perdure.engine.models.roster import Seat
@@ -68,7 +68,7 @@ def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock)
         agent=agent,
         tools=Toolbox([kit[each] for each in wanted if each in kit]),
         has_memory=MEMORY in wanted,
-        has_vision=config.vision if isinstance(config, ChatAgent) else True,
+        has_vision=config.vision if isinstance(config, ChatAgentSection) else True,
         instructions=config.instructions,
         fallbacks=config.fallbacks,
         patience_s=config.patience_s,
@@ -82,7 +82,7 @@ def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock)
 
 def _account(config: AgentConfig) -> str:
     """Name the account that an agent uses at its provider, without telling the key."""
-    if not isinstance(config, ChatAgent):
+    if not isinstance(config, ChatAgentSection):
         return ""
     key = config.api_key.reveal() if config.api_key else ""
     return sha256(f"{config.base_url}\n{key}".encode()).hexdigest()
@@ -91,18 +91,18 @@ def _account(config: AgentConfig) -> str:
 def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
     """Each family is imported when it is configured."""
     match config:
-        case DemoAgent():
-            from perdure.agents.demo.agent import DemoAgent as Demo  # noqa: PLC0415
+        case DemoAgentSection():
+            from perdure.agents.demo.agent import DemoAgent  # noqa: PLC0415
 
-            return Demo(clock=clock), "demo"
-        case ChatAgent():
+            return DemoAgent(clock=clock), "demo"
+        case ChatAgentSection():
             return _chat(name, config, clock), "chat"
         case AcpAgent():
             raise Rejected(_no_acp(name), code="config")
 
 
-def _chat(name: str, config: ChatAgent, clock: Clock) -> Agent:
-    from perdure.agents.chat.agent import ChatAgent as Chat  # noqa: PLC0415
+def _chat(name: str, config: ChatAgentSection, clock: Clock) -> Agent:
+    from perdure.agents.chat.agent import ChatAgent  # noqa: PLC0415
     from perdure.agents.chat.manifest import ChatSettings  # noqa: PLC0415
 
     settings = ChatSettings(
@@ -118,4 +118,4 @@ def _chat(name: str, config: ChatAgent, clock: Clock) -> Agent:
         first_token_timeout_s=config.first_token_timeout_s,
         silence_timeout_s=config.silence_timeout_s,
     )
-    return Chat(settings, session=None, clock=clock)
+    return ChatAgent(settings, session=None, clock=clock)

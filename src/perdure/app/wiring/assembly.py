@@ -17,16 +17,16 @@ from perdure.engine.delivery.outbox import OutboxPump
 from perdure.engine.delivery.previews import Previews
 from perdure.engine.delivery.surfaces import Surfaces
 from perdure.engine.delivery.typing import Typing
+from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.leases import NodeLease
-from perdure.engine.foundation.pulse import Pulse
+from perdure.engine.foundation.memory_trim import MemoryTrim
 from perdure.engine.foundation.supervisor import Start
-from perdure.engine.foundation.thrift import Thrift
 from perdure.engine.foundation.wakes import Bus
-from perdure.engine.inbound.door import Door
+from perdure.engine.inbound.door import NodeDoor
 from perdure.engine.inbound.fetching import FetchPump, NothingFetched, Sources
 from perdure.engine.inbound.file_waits import FileWaits
-from perdure.engine.inbound.inlet import Care, Inlet
-from perdure.engine.inbound.receivers import Receiver, Receivers
+from perdure.engine.inbound.inlet import AccountInlet, Care
+from perdure.engine.inbound.receivers import PlatformReceiver, Receivers
 from perdure.engine.models.budget import Budgets
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
@@ -38,16 +38,16 @@ from perdure.engine.node.sweeping import Sweeper
 from perdure.engine.people.admission import Admission, Review
 from perdure.engine.people.alarm import Alarm
 from perdure.engine.people.quotas import RequestGate
-from perdure.engine.turns.desk import Desk, Limits
+from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
-from perdure.engine.turns.giving import Files
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
+from perdure.engine.turns.runner_services import Limits, RunnerServices
 from perdure.engine.turns.scribe import Flusher
 from perdure.engine.watching.feed import Feed
-from perdure.engine.watching.watch import Watchers
+from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.platform.adapter import Adapter, Platform
-from perdure.ports.records.media import Fetcher, Reader
+from perdure.ports.records.media import Fetcher, ReadsFiles
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.store.store import Store
@@ -61,7 +61,7 @@ NO_SOURCES: Mapping[str, Fetcher] = {}
 NOBODY_TO_ASK = FileReader()
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is put together from. `give_back` returns free memory to the system."""
 
     store: Store
@@ -77,12 +77,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     displays: Mapping[str, Display] = NO_DISPLAYS
     sources: Mapping[str, Fetcher] = NO_SOURCES
     web: Fetcher = NothingFetched()
-    reader: Reader = NOBODY_TO_ASK
+    reader: ReadsFiles = NOBODY_TO_ASK
     give_back: Callable[[], None] = lambda: None
     is_shared: bool = False
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """The engine of a node, put together and not yet begun."""
 
     wakes: Bus
@@ -92,8 +92,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     reaper: Reaper
     review: Review
     gateway: Gateway
-    door: Door
-    watchers: Watchers
+    door: NodeDoor
+    watchers: LiveWatchers
     receivers: Receivers
     gate: RequestGate
     prompts: Prompts
@@ -107,28 +107,28 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     bus: Bus
     surfaces: Surfaces
     admission: Admission
-    pulse: Pulse
+    heartbeat: Heartbeat
     lease: NodeLease
-    thrift: Thrift
+    trim: MemoryTrim
     windows: Windows
 
 
-def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
+def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) -> NodeParts:
     """Make the parts of a node, each from those that are there already."""
-    store = around.store
-    common = _common(around, start, feed)
+    store = dependencies.store
+    common = _common(dependencies, start, feed)
     review = Review(store.turns, common.admission, feed, wakes=common.bus)
-    reaper = Reaper(store.nodes, feed, policy=around.limits.recovery, review=review.step)
+    reaper = Reaper(store.nodes, feed, policy=dependencies.limits.recovery, review=review.step)
     handovers = Handovers()
-    previews = _previews(around, common, handovers)
-    desk = _desk(around, common)
-    turns = _turns(around, common, desk, reaper, previews)
-    outbox = _outbox(around, common, handovers)
-    fetching = _fetching(around, common)
+    previews = _previews(dependencies, common, handovers)
+    services = _services(dependencies, common)
+    turns = _turns(dependencies, common, services, reaper, previews)
+    outbox = _outbox(dependencies, common, handovers)
+    fetching = _fetching(dependencies, common)
     gateway = _gateway(
-        around, common, reaper, turns, outbox=outbox, previews=previews, fetching=fetching
+        dependencies, common, reaper, turns, outbox=outbox, previews=previews, fetching=fetching
     )
-    return Parts(
+    return NodeParts(
         wakes=common.bus,
         turns=turns,
         outbox=outbox,
@@ -136,78 +136,84 @@ def put_together(around: Surroundings, start: Start, *, feed: Feed) -> Parts:
         reaper=reaper,
         review=review,
         gateway=gateway,
-        door=_door(around, common, turns, gateway),
-        watchers=Watchers(feed, store.conversations, store.archive, is_shared=around.is_shared),
-        receivers=_receivers(around, common),
-        gate=RequestGate(around.clock, around.limits.quota),
-        prompts=desk.prompts,
+        door=_door(dependencies, common, turns, gateway),
+        watchers=LiveWatchers(
+            feed, store.conversations, store.archive, is_shared=dependencies.is_shared
+        ),
+        receivers=_receivers(dependencies, common),
+        gate=RequestGate(dependencies.clock, dependencies.limits.quota),
+        prompts=services.prompts,
     )
 
 
-def _common(around: Surroundings, start: Start, feed: Feed) -> Common:
-    store, clock = around.store, around.clock
-    thrift = Thrift(store.shrink, around.give_back, clock=clock)
+def _common(dependencies: NodeDependencies, start: Start, feed: Feed) -> Common:
+    store, clock = dependencies.store, dependencies.clock
+    trim = MemoryTrim(store.shrink, dependencies.give_back, clock=clock)
     return Common(
         feed=feed,
         start=start,
         bus=Bus(),
         surfaces=Surfaces(
-            {**around.adapters, **around.platforms},
+            {**dependencies.adapters, **dependencies.platforms},
             store.pacing,
             clock=clock,
-            display=lambda name: around.displays.get(name, Display()),
+            display=lambda name: dependencies.displays.get(name, Display()),
         ),
-        admission=Admission(around.terms),
-        pulse=Pulse(clock),
+        admission=Admission(dependencies.terms),
+        heartbeat=Heartbeat(clock),
         lease=NodeLease(clock, lease_s=store.nodes.lease_s),
-        thrift=thrift,
-        windows=Windows(clock=clock, dropped=thrift.stir),
+        trim=trim,
+        windows=Windows(clock=clock, dropped=trim.stir),
     )
 
 
-def _previews(around: Surroundings, common: Common, handovers: Handovers) -> Previews:
+def _previews(dependencies: NodeDependencies, common: Common, handovers: Handovers) -> Previews:
     means = Means(
-        outbox=around.store.outbox,
-        clock=around.clock,
+        outbox=dependencies.store.outbox,
+        clock=dependencies.clock,
         bus=common.bus,
         lease=common.lease,
-        is_shared=around.is_shared,
+        is_shared=dependencies.is_shared,
     )
     return Previews(means, handovers, common.feed, start=common.start)
 
 
 def _turns(
-    around: Surroundings, common: Common, desk: Desk, reaper: Reaper, previews: Previews
+    dependencies: NodeDependencies,
+    common: Common,
+    services: RunnerServices,
+    reaper: Reaper,
+    previews: Previews,
 ) -> TurnPump:
     return TurnPump(
-        desk,
+        services,
         reaper=reaper,
         start=common.start,
         surfaces=common.surfaces,
         previews=previews,
         bus=common.bus,
-        poll_s=POLL_S if around.is_shared else None,
+        poll_s=POLL_S if dependencies.is_shared else None,
     )
 
 
-def _outbox(around: Surroundings, common: Common, handovers: Handovers) -> OutboxPump:
+def _outbox(dependencies: NodeDependencies, common: Common, handovers: Handovers) -> OutboxPump:
     return OutboxPump(
-        around.store.outbox,
+        dependencies.store.outbox,
         common.surfaces,
-        media=around.store.media,
+        media=dependencies.store.media,
         handovers=handovers,
         feed=common.feed,
-        clock=around.clock,
+        clock=dependencies.clock,
         start=common.start,
-        expire_s=around.limits.delivery_expire_s,
+        expire_s=dependencies.limits.delivery_expire_s,
         bus=common.bus,
         lease=common.lease,
-        is_shared=around.is_shared,
+        is_shared=dependencies.is_shared,
     )
 
 
 def _gateway(  # noqa: PLR0913 - the parts of a node
-    around: Surroundings,
+    dependencies: NodeDependencies,
     common: Common,
     reaper: Reaper,
     turns: TurnPump,
@@ -216,7 +222,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
     previews: Previews,
     fetching: FetchPump,
 ) -> Gateway:
-    store = around.store
+    store = dependencies.store
     return Gateway(
         nodes=store.nodes,
         turns=turns,
@@ -226,121 +232,133 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
         sweeper=Sweeper(store.media),
         indexer=Indexer(store.index),
         windows=common.windows,
-        thrift=common.thrift,
+        trim=common.trim,
         reaper=reaper,
         feed=common.feed,
-        limits=around.limits,
-        clock=around.clock,
-        pulse=common.pulse,
+        limits=dependencies.limits,
+        clock=dependencies.clock,
+        heartbeat=common.heartbeat,
         start=common.start,
         bus=common.bus,
         lease=common.lease,
-        is_shared=around.is_shared,
+        is_shared=dependencies.is_shared,
     )
 
 
-def _door(around: Surroundings, common: Common, turns: TurnPump, gateway: Gateway) -> Door:
-    return Door(
-        around.store.inbox,
-        around.store.places,
+def _door(
+    dependencies: NodeDependencies, common: Common, turns: TurnPump, gateway: Gateway
+) -> NodeDoor:
+    return NodeDoor(
+        dependencies.store.inbox,
+        dependencies.store.places,
         common.feed,
         turns,
-        queue_max=around.limits.queue_max,
-        menu=lambda: _menu(around),
+        queue_max=dependencies.limits.queue_max,
+        menu=lambda: _menu(dependencies),
         restart=gateway.request_restart,
         wakes=common.bus,
     )
 
 
-def _receivers(around: Surroundings, common: Common) -> Receivers:
+def _receivers(dependencies: NodeDependencies, common: Common) -> Receivers:
     by_name = {
-        name: Receiver(platform, common.surfaces.named(name), clock=around.clock, wakes=common.bus)
-        for name, platform in around.platforms.items()
+        name: PlatformReceiver(
+            platform, common.surfaces.named(name), clock=dependencies.clock, wakes=common.bus
+        )
+        for name, platform in dependencies.platforms.items()
     }
     return Receivers(by_name, start=common.start)
 
 
-def _fetching(around: Surroundings, common: Common) -> FetchPump:
-    store, clock, surfaces = around.store, around.clock, common.surfaces
+def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:
+    store, clock, surfaces = dependencies.store, dependencies.clock, common.surfaces
     return FetchPump(
         store.fetches,
         Sources(
-            platforms={**around.platforms, **around.sources},
+            platforms={**dependencies.platforms, **dependencies.sources},
             is_open=lambda name: surfaces.named(name).is_open,
-            web=around.web,
-            reader=around.reader,
+            web=dependencies.web,
+            reader=dependencies.reader,
         ),
         stickers=store.stickers,
-        sees=lambda name: around.roster.candidates(name)[0].has_vision,
+        sees=lambda name: dependencies.roster.candidates(name)[0].has_vision,
         library=store.media,
         feed=common.feed,
         clock=clock,
         start=common.start,
-        waits=FileWaits(store.fetches, clock=clock, wait_s=around.limits.fetch_wait_s),
+        waits=FileWaits(store.fetches, clock=clock, wait_s=dependencies.limits.fetch_wait_s),
         typing=Typing(surfaces, clock=clock, start=common.start),
-        bytes_max=around.limits.media_bytes,
+        bytes_max=dependencies.limits.media_bytes,
         bus=common.bus,
         lease=common.lease,
-        is_shared=around.is_shared,
+        is_shared=dependencies.is_shared,
     )
 
 
-def _desk(around: Surroundings, common: Common) -> Desk:
-    store, clock, entropy, feed = around.store, around.clock, around.entropy, common.feed
+def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
+    store, clock, entropy, feed = (
+        dependencies.store,
+        dependencies.clock,
+        dependencies.entropy,
+        common.feed,
+    )
     prompts = Prompts(
-        store.conversations, store.media, windows=common.windows, personas=lambda: around.personas
+        store.conversations,
+        store.media,
+        windows=common.windows,
+        personas=lambda: dependencies.personas,
     )
     reaching = Reaching(clock)
-    around.roster.when_gone(common.windows.forget_agent)
-    around.roster.when_gone(reaching.forget)
-    return Desk(
+    dependencies.roster.when_gone(common.windows.forget_agent)
+    dependencies.roster.when_gone(reaching.forget)
+    return RunnerServices(
         turns=store.turns,
         admission=common.admission,
         conversations=store.conversations,
         prompts=prompts,
-        files=Files(store.media, clock=clock, bytes_max=around.limits.media_bytes),
-        roster=around.roster,
+        files=AgentFiles(store.media, clock=clock, bytes_max=dependencies.limits.media_bytes),
+        roster=dependencies.roster,
         reaching=reaching,
-        flusher=Flusher(store.turns, clock=clock, start=common.start, pulse=common.pulse),
+        flusher=Flusher(store.turns, clock=clock, start=common.start, heartbeat=common.heartbeat),
         feed=feed,
         clock=clock,
         mint=lambda prefix: mint(
             prefix, now_ms=clock.now_ms(), randomness=entropy.random_bytes(RANDOM_BYTES)
         ),
-        limits=around.limits,
-        budgets=Budgets(store.budgets, clock=clock, limits=around.budgets),
+        limits=dependencies.limits,
+        budgets=Budgets(store.budgets, clock=clock, limits=dependencies.budgets),
         wakes=common.bus,
         lease=common.lease,
         afterwards=Afterwards(
-            store.errands, feed, has_titles=around.limits.has_titles, wakes=common.bus
+            store.errands, feed, has_titles=dependencies.limits.has_titles, wakes=common.bus
         ),
         alarm=Alarm(store.operators, feed, clock=clock, wakes=common.bus),
-        thrift=common.thrift,
+        trim=common.trim,
     )
 
 
-def _menu(around: Surroundings) -> Menu:
+def _menu(dependencies: NodeDependencies) -> Menu:
     return Menu(
-        agents={seat.name: seat.offer for seat in around.roster.seats},
-        personas=tuple(around.personas),
-        idle_reset_ms=around.limits.idle_reset_ms,
-        recovery=around.limits.recovery,
+        agents={seat.name: seat.offer for seat in dependencies.roster.seats},
+        personas=tuple(dependencies.personas),
+        idle_reset_ms=dependencies.limits.idle_reset_ms,
+        recovery=dependencies.limits.recovery,
     )
 
 
-def begin_receiving(around: Surroundings, parts: Parts) -> None:
+def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
     """From now on what people do on the platforms is taken."""
     is_after_death = parts.gateway.is_after_death
-    care = Care(around.store.handling, around.clock, is_after_death=is_after_death)
+    care = Care(dependencies.store.handling, dependencies.clock, is_after_death=is_after_death)
 
-    def inlet(receiver: Receiver) -> Inlet:
-        return Inlet(
+    def inlet(receiver: PlatformReceiver) -> AccountInlet:
+        return AccountInlet(
             receiver.name,
-            terms=partial(around.terms, receiver.name),
+            terms=partial(dependencies.terms, receiver.name),
             door=parts.door,
-            access=around.store.access,
-            principals=around.store.principals,
-            entropy=around.entropy,
+            access=dependencies.store.access,
+            principals=dependencies.store.principals,
+            entropy=dependencies.entropy,
             gate=parts.gate,
             heard=receiver.heard,
             wakes=parts.wakes,

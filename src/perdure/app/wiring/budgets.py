@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from perdure.app.config.loading import AgentConfig, BudgetPeriods, Config
-from perdure.app.config.values import ChatAgent
-from perdure.app.config.values import Prices as PricesConfig
+from perdure.app.config.values import ChatAgentSection
+from perdure.app.config.values import PricesSection as PricesConfig
 from perdure.domain.people.budgets import Budget, DailyBudgets
 from perdure.domain.people.prices import Prices, Tariff
 
@@ -43,7 +43,7 @@ def _budget(periods: BudgetPeriods) -> Budget:
 
 
 def tariff_of(agent: AgentConfig) -> Tariff:
-    if not isinstance(agent, ChatAgent):
+    if not isinstance(agent, ChatAgentSection):
         return Tariff(prices=_configured(agent.prices))
     # Anthropic counts what its cache takes apart from other input, and charges a quarter more.
     premium = 1.25 if agent.api == "anthropic" else 1.0

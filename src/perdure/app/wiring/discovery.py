@@ -14,7 +14,14 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from perdure.app.config.values import MAIN, MAKERS, AgentConfig, ChatAgent, Config, DemoAgent
+from perdure.app.config.values import (
+    MAIN,
+    MAKERS,
+    AgentConfig,
+    ChatAgentSection,
+    Config,
+    DemoAgentSection,
+)
 from perdure.domain.secret import Secret
 from perdure.domain.urls import below, shown_url
 
@@ -93,7 +100,7 @@ async def discover(
 ) -> Discovery:
     """Look for an agent. All local ports are asked at once and share the one time-out."""
     if _variable(environ, SWITCH) == "0":
-        return Discovery(DemoAgent(), f"offline demo agent ({SWITCH}=0)")
+        return Discovery(DemoAgentSection(), f"offline demo agent ({SWITCH}=0)")
     keyed = _anthropic(environ)
     if keyed is not None:
         return keyed
@@ -103,7 +110,7 @@ async def discover(
             or _openrouter(environ)
             or await _ollama(session, environ)
             or await _local(session, servers, timeout_s=probe_timeout_s)
-            or Discovery(DemoAgent(), f"offline demo agent ({_nothing_found(environ)})")
+            or Discovery(DemoAgentSection(), f"offline demo agent ({_nothing_found(environ)})")
         )
 
 
@@ -111,7 +118,7 @@ def _anthropic(environ: Mapping[str, str]) -> Discovery | None:
     key = _variable(environ, "ANTHROPIC_API_KEY")
     if not key:
         return None
-    agent = ChatAgent(
+    agent = ChatAgentSection(
         api="anthropic",
         base_url=_variable(environ, "ANTHROPIC_BASE_URL"),
         model=_variable(environ, "ANTHROPIC_MODEL") or ANTHROPIC_MODEL,
@@ -134,7 +141,7 @@ async def _openai(session: aiohttp.ClientSession, environ: Mapping[str, str]) ->
     model = named or (found.id if found else None) or (OPENAI_MODEL if key else None)
     if model is None:
         return None
-    agent = ChatAgent(
+    agent = ChatAgentSection(
         base_url=base_url or MAKERS["openai"],
         model=model,
         api_key=Secret(key) if key else None,
@@ -148,7 +155,7 @@ def _openrouter(environ: Mapping[str, str]) -> Discovery | None:
     if not key:
         return None
     model = _variable(environ, "OPENROUTER_MODEL") or OPENROUTER_MODEL
-    agent = ChatAgent(base_url=OPENROUTER_URL, model=model, api_key=Secret(key))
+    agent = ChatAgentSection(base_url=OPENROUTER_URL, model=model, api_key=Secret(key))
     return Discovery(agent, f"OpenRouter by OPENROUTER_API_KEY, model {model}")
 
 
@@ -181,9 +188,9 @@ async def _local(
     return None
 
 
-def _local_agent(base_url: str, model: _Model) -> ChatAgent:
+def _local_agent(base_url: str, model: _Model) -> ChatAgentSection:
     window = model.max_model_len or 0
-    return ChatAgent(
+    return ChatAgentSection(
         base_url=base_url,
         model=model.id,
         context_tokens=window if window > 0 else LOCAL_CONTEXT_TOKENS,

@@ -16,8 +16,8 @@ import msgspec
 from perdure.domain.reading.documents import is_sound
 from perdure.domain.reading.kinds import PACKED, PDF
 from perdure.domain.reading.sound import seconds_of
-from perdure.domain.reading.texts import Reading, Unreadable, bounded, written
-from perdure.ports.records.media import Source
+from perdure.domain.reading.texts import FileReading, UnreadableFile, bounded, written
+from perdure.ports.records.media import FileSource
 from perdure.ports.system.time_limits import time_limit
 
 DOCUMENT_S: Final = 30.0
@@ -27,9 +27,9 @@ DAMAGED: Final = "the document is damaged, or too much to read"
 
 
 class Transcriber(Protocol):
-    """Somebody who understands speech. Raises `Unreadable` with why it could not."""
+    """Somebody who understands speech. Raises `UnreadableFile` with why it could not."""
 
-    async def hear(self, source: Source) -> str: ...
+    async def hear(self, source: FileSource) -> str: ...
 
 
 class FileReader:
@@ -41,38 +41,38 @@ class FileReader:
         self._transcriber = transcriber
         self._document_s = document_s
 
-    async def read(self, source: Source) -> Reading:
+    async def read(self, source: FileSource) -> FileReading:
         if is_sound(source.mime):
             return await self._heard(source)
         if source.mime in PACKED or source.mime in (PDF, "text/html"):
             return await self._read_in_child(source)
-        return Reading(text=written(source.data))
+        return FileReading(text=written(source.data))
 
-    async def _heard(self, source: Source) -> Reading:
+    async def _heard(self, source: FileSource) -> FileReading:
         seconds = seconds_of(source.data)
         if self._transcriber is None:
-            return Reading(problem=NO_TRANSCRIBER, seconds=seconds)
+            return FileReading(problem=NO_TRANSCRIBER, seconds=seconds)
         try:
             text = (await self._transcriber.hear(source)).strip()
-        except Unreadable as error:
-            return Reading(problem=f"it could not be understood: {error}", seconds=seconds)
+        except UnreadableFile as error:
+            return FileReading(problem=f"it could not be understood: {error}", seconds=seconds)
         problem = "" if text else "nothing was heard in it"
-        return Reading(text=bounded(text), problem=problem, seconds=seconds)
+        return FileReading(text=bounded(text), problem=problem, seconds=seconds)
 
-    async def _read_in_child(self, source: Source) -> Reading:
+    async def _read_in_child(self, source: FileSource) -> FileReading:
         command = [sys.executable, "-I", "-m", CHILD, source.mime]
         try:
             said = await run_child(command, source.data, seconds=self._document_s)
-            return msgspec.json.decode(said, type=Reading)
-        except Unreadable as error:
-            return Reading(problem=str(error))
+            return msgspec.json.decode(said, type=FileReading)
+        except UnreadableFile as error:
+            return FileReading(problem=str(error))
         except msgspec.MsgspecError:
-            return Reading(problem=DAMAGED)
+            return FileReading(problem=DAMAGED)
 
 
 async def run_child(command: list[str], data: bytes, *, seconds: float) -> bytes:
     """What a program says of these bytes; it is ended with everything it has begun. Raises
-    `Unreadable`. It gets none of our variables, which may hold keys."""
+    `UnreadableFile`. It gets none of our variables, which may hold keys."""
     try:
         child = await asyncio.create_subprocess_exec(
             *command,
@@ -83,18 +83,18 @@ async def run_child(command: list[str], data: bytes, *, seconds: float) -> bytes
             env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
         )
     except OSError as error:
-        raise Unreadable(f"{command[0]} cannot be started ({error.strerror})") from error
+        raise UnreadableFile(f"{command[0]} cannot be started ({error.strerror})") from error
     try:
         async with time_limit(seconds):
             said, _ = await child.communicate(data)
     except TimeoutError as error:
-        raise Unreadable(f"it took longer than {seconds:g} s") from error
+        raise UnreadableFile(f"it took longer than {seconds:g} s") from error
     except OSError as error:
-        raise Unreadable(f"{command[0]} ended too early") from error
+        raise UnreadableFile(f"{command[0]} ended too early") from error
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
     if child.returncode:
-        raise Unreadable(DAMAGED if CHILD in command else f"{command[0]} failed")
+        raise UnreadableFile(DAMAGED if CHILD in command else f"{command[0]} failed")
     return said

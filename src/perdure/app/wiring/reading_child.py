@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.domain.reading.documents import text_of
 from perdure.domain.reading.kinds import PDF
-from perdure.domain.reading.texts import Collector, Reading, Unreadable
+from perdure.domain.reading.texts import Collector, FileReading, UnreadableFile
 
 MEMORY_BYTES: Final = 1_000_000_000
 CPU_S: Final = 60
@@ -27,12 +27,12 @@ NO_TEXT: Final = "it holds no text that can be read, only pictures perhaps"
 
 
 def in_pdf(data: bytes) -> str:
-    """The text of each page. Raises `Unreadable`."""
+    """The text of each page. Raises `UnreadableFile`."""
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - an extra
         from pypdf.errors import PyPdfError  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise Unreadable(
+        raise UnreadableFile(
             "PDF files cannot be read here; the operator installs that with "
             "pip install 'perdure[documents]'"
         ) from error
@@ -40,22 +40,22 @@ def in_pdf(data: bytes) -> str:
     try:
         document = PdfReader(io.BytesIO(data))
         if document.is_encrypted and not document.decrypt(""):
-            raise Unreadable("it is locked with a password; send it without")
+            raise UnreadableFile("it is locked with a password; send it without")
         for page in document.pages[:PAGES_MAX]:
             found.add(page.extract_text() + "\n\n")
             if found.is_full:
                 break
     except PyPdfError as error:
-        raise Unreadable("the document is damaged") from error
+        raise UnreadableFile("the document is damaged") from error
     return found.text()
 
 
-def reading_of(data: bytes, mime: str) -> Reading:
+def reading_of(data: bytes, mime: str) -> FileReading:
     try:
         text = in_pdf(data) if mime == PDF else text_of(data, mime)
-    except Unreadable as error:
-        return Reading(problem=str(error))
-    return Reading(text=text, problem="" if text.strip() else NO_TEXT)
+    except UnreadableFile as error:
+        return FileReading(problem=str(error))
+    return FileReading(text=text, problem="" if text.strip() else NO_TEXT)
 
 
 def main() -> None:

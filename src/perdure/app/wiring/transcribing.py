@@ -10,8 +10,8 @@ import msgspec
 
 from perdure.app.config.values import TranscriberConfig
 from perdure.app.wiring.file_reading import Transcriber, run_child
-from perdure.domain.reading.texts import Unreadable
-from perdure.ports.records.media import Source
+from perdure.domain.reading.texts import UnreadableFile
+from perdure.ports.records.media import FileSource
 from perdure.ports.system.time_limits import time_limit
 
 FILE: Final = "{file}"
@@ -44,30 +44,30 @@ class ServerTranscriber:
         base = config.url.rstrip("/")
         self._url = base if base.endswith(_PATH) else base + _PATH
 
-    async def hear(self, source: Source) -> str:
+    async def hear(self, source: FileSource) -> str:
         try:
             async with time_limit(self._config.timeout_s), aiohttp.ClientSession() as http:
                 return await self._ask(http, source)
         except TimeoutError as error:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"the transcriber took longer than {self._config.timeout_s:g} s"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreadable("the transcriber cannot be reached") from error
+            raise UnreadableFile("the transcriber cannot be reached") from error
 
-    async def _ask(self, http: aiohttp.ClientSession, source: Source) -> str:
+    async def _ask(self, http: aiohttp.ClientSession, source: FileSource) -> str:
         key = self._config.api_key
         headers = {"Authorization": f"Bearer {key.reveal()}"} if key else {}
         async with http.post(self._url, data=self._form(source), headers=headers) as response:
             answer = await response.content.read(ANSWER_BYTES_MAX)
             if response.status != 200:
-                raise Unreadable(f"the transcriber answered with status {response.status}")
+                raise UnreadableFile(f"the transcriber answered with status {response.status}")
         try:
             return msgspec.json.decode(answer, type=_Heard).text
         except msgspec.MsgspecError as error:
-            raise Unreadable("the transcriber's answer is not understood") from error
+            raise UnreadableFile("the transcriber's answer is not understood") from error
 
-    def _form(self, source: Source) -> aiohttp.FormData:
+    def _form(self, source: FileSource) -> aiohttp.FormData:
         form = aiohttp.FormData()
         form.add_field("model", self._config.model)
         form.add_field("response_format", "json")
@@ -85,7 +85,7 @@ class ProgramTranscriber:
     def __init__(self, config: TranscriberConfig) -> None:
         self._config = config
 
-    async def hear(self, source: Source) -> str:
+    async def hear(self, source: FileSource) -> str:
         command = self._config.command or ()
         with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
             file = Path(folder) / f"voice{_suffix(source)}"
@@ -95,5 +95,5 @@ class ProgramTranscriber:
         return said[:ANSWER_BYTES_MAX].decode("utf-8", "replace")
 
 
-def _suffix(source: Source) -> str:
+def _suffix(source: FileSource) -> str:
     return _SUFFIXES.get(source.mime, ".bin")

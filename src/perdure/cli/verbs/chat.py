@@ -18,9 +18,9 @@ import msgspec
 
 from perdure.app.operate.client import BEGINNING, UNREACHABLE, NodeClient
 from perdure.app.wiring.system import SystemClock, SystemEntropy
-from perdure.cli.asking import Place, not_running, place_of, running
 from perdure.cli.exits import FAILED, complain
 from perdure.cli.printing import clean, one_line, print_json
+from perdure.cli.target import CommandTarget, not_running, place_of, running
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, Rejected, Transient
 from perdure.domain.journal.transcript import Entry
 from perdure.domain.text import storable
@@ -48,9 +48,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chat(home: Path | None, *, name: str, is_json: bool) -> int | None:
-    place = place_of(home, is_json=is_json)
+    target = place_of(home, is_json=is_json)
     with asyncio.Runner() as runner:
-        talk = Talk(runner.run(running(place)), place, name)
+        talk = Talk(runner.run(running(target)), target, name)
         if sys.stdin.isatty() and not is_json:
             _converse(runner, talk)
             return None
@@ -61,7 +61,7 @@ def _say_once(runner: asyncio.Runner, talk: "Talk") -> int | None:
     text = sys.stdin.buffer.read().decode(errors="replace").strip()
     if not text:
         raise Rejected("nothing to send; give the message on stdin", code="config")
-    is_json = talk.place.is_json
+    is_json = talk.target.is_json
     answered = runner.run(talk.say(text, _unseen if is_json else _shown))
     if is_json:
         print_json(answered)
@@ -108,8 +108,8 @@ def _unseen(text: str) -> None:
 class Talk:
     """One conversation as one person follows it."""
 
-    def __init__(self, node: NodeClient, place: Place, name: str) -> None:
-        self.place = place
+    def __init__(self, node: NodeClient, target: CommandTarget, name: str) -> None:
+        self.target = target
         self.name = name
         self._node = node
         self._position: str | None = None
@@ -129,7 +129,7 @@ class Talk:
         ]
 
     async def say(self, text: str, show: Callable[[str], None]) -> Answered:
-        patience = Patience(self._node, self.place)
+        patience = _ReconnectWait(self._node, self.target)
         if self._position is None:
             self._position = await self._now()
         client_id = SystemEntropy().random_bytes(12).hex()
@@ -138,7 +138,7 @@ class Talk:
             self._told.add(accepted.message)
             show(f"{accepted.reply or ''}\n")
             return _answered(accepted, outcome=None, text=accepted.reply or "")
-        answer = Answer(accepted, show, told=self._told)
+        answer = _GrowingReply(accepted, show, told=self._told)
         if not is_unwanted:
             is_unwanted = await self._is_cut_short(self._follow(answer, patience))
         if is_unwanted:
@@ -149,7 +149,7 @@ class Talk:
         return _answered(accepted, outcome=answer.outcome, text=answer.text)
 
     async def _send(
-        self, text: str, client_id: str, patience: "Patience"
+        self, text: str, client_id: str, patience: "_ReconnectWait"
     ) -> tuple[wire.MessageOut, bool]:
         """What the node made of it, and whether the person took it back meanwhile."""
         message = wire.MessageIn(text=text, id=client_id)
@@ -184,7 +184,7 @@ class Talk:
             pass
         return BEGINNING
 
-    async def _post(self, message: wire.MessageIn, patience: "Patience") -> wire.MessageOut:
+    async def _post(self, message: wire.MessageIn, patience: "_ReconnectWait") -> wire.MessageOut:
         while True:
             try:
                 return await self._node.ask(native.post_message, self.name, body=message)
@@ -192,7 +192,7 @@ class Talk:
                 # The same id again: if the first try did arrive, it is not sent twice.
                 await patience.spend(error, "the message is sent, once, when it is back")
 
-    async def _follow(self, answer: "Answer", patience: "Patience") -> None:
+    async def _follow(self, answer: "_GrowingReply", patience: "_ReconnectWait") -> None:
         while True:
             try:
                 async with aclosing(self._node.watch(self.name, after=self._position)) as stream:
@@ -213,12 +213,12 @@ def _go_on() -> None:
     task.uncancel()
 
 
-class Patience:
+class _ReconnectWait:
     """How long to look for a node that went away in the middle of a talk."""
 
-    def __init__(self, node: NodeClient, place: Place) -> None:
+    def __init__(self, node: NodeClient, target: CommandTarget) -> None:
         self._node = node
-        self._place = place
+        self._place = target
         self._clock = SystemClock()
         self._since: float | None = None
 
@@ -243,7 +243,7 @@ class Patience:
         await self._node.look_again()
 
 
-class Answer:
+class _GrowingReply:
     """The reply to one message while it grows: shows each piece of text once."""
 
     def __init__(

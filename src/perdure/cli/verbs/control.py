@@ -5,11 +5,11 @@ import sys
 from typing import Final
 
 from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client, store_trouble
-from perdure.app.operate.presence import drain_by_signal, is_alive, lock_of, silent_node
+from perdure.app.operate.node_process import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.wiring.system import SystemClock
-from perdure.cli.asking import Place, answering, running, unanswered
 from perdure.cli.exits import FAILED
 from perdure.cli.printing import clean, lasting, print_json
+from perdure.cli.target import CommandTarget, answering, running, unanswered
 from perdure.cli.verbs.logs import left_behind
 from perdure.domain.errors import PerdureError, Rejected
 from perdure.web import wire
@@ -23,24 +23,24 @@ CLOSING_S: Final = 30.0
 STARTING_S: Final = 60.0
 
 
-async def status(place: Place) -> int | None:
+async def status(target: CommandTarget) -> int | None:
     """Print how the node is. The code is that of a failure where it runs and cannot serve."""
-    node = await node_client(place.home, place.environ)
+    node = await node_client(target.home, target.environ)
     if node is None:
-        pid = silent_node(place.home, place.environ)
-        trouble = "" if pid is None else await store_trouble(place.home, place.environ)
-        if place.is_json:
-            print_json(_silence(place, pid, trouble))
-        raise unanswered(place, pid, trouble)
+        pid = silent_node(target.home, target.environ)
+        trouble = "" if pid is None else await store_trouble(target.home, target.environ)
+        if target.is_json:
+            print_json(_silence(target, pid, trouble))
+        raise unanswered(target, pid, trouble)
     found = await node.status()
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     else:
-        _show(place, node.url, found)
+        _show(target, node.url, found)
     return None if found.store.is_up else FAILED
 
 
-def _show(place: Place, url: str, found: wire.StatusOut) -> None:
+def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
     up_s = (SystemClock().now_ms() - found.started_at) / 1000
     agents = ", ".join(f"{agent.name} ({agent.kind})" for agent in found.agents)
     print(f"Perdure {found.version} is {found.state}, up {lasting(up_s)}")
@@ -48,7 +48,7 @@ def _show(place: Place, url: str, found: wire.StatusOut) -> None:
         print(f"It is running, but its store refuses writes: {clean(found.store.reason)}")
     print(f"  node    {found.node}, process {found.pid}")
     print(f"  url     {url}")
-    print(f"  home    {place.home}")
+    print(f"  home    {target.home}")
     print(f"  agents  {clean(agents)}")
     print(f"  turns   {_counts(found.turns)}")
     print(f"  outbox  {_counts(found.outbox)}")
@@ -58,13 +58,13 @@ def _show(place: Place, url: str, found: wire.StatusOut) -> None:
         print(f"  {_adapter(adapter)}")
 
 
-def _silence(place: Place, pid: int | None, trouble: str) -> dict[str, object]:
+def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, object]:
     if pid is None:
-        return {"state": "stopped", "home": str(place.home)}
+        return {"state": "stopped", "home": str(target.home)}
     if trouble:
         store = wire.StoreOut(is_up=False, reason=trouble)
-        return {"state": "degraded", "home": str(place.home), "pid": pid, "store": store}
-    return {"state": "unreachable", "home": str(place.home), "pid": pid}
+        return {"state": "degraded", "home": str(target.home), "pid": pid, "store": store}
+    return {"state": "unreachable", "home": str(target.home), "pid": pid}
 
 
 def _adapter(adapter: wire.AdapterOut) -> str:
@@ -77,13 +77,13 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "not known now"
 
 
-async def stop(place: Place) -> int | None:
+async def stop(target: CommandTarget) -> int | None:
     """Ask the node to drain, and wait until it is gone. It goes in time, whatever happens to it."""
     since_ms = SystemClock().now_ms()
-    node = await node_client(place.home, place.environ)
+    node = await node_client(target.home, target.environ)
     if node is None:
-        await _until_gone(_signalled(place))
-        _say_stopped(place, since_ms=since_ms)
+        await _until_gone(_signalled(target))
+        _say_stopped(target, since_ms=since_ms)
         return None
     was_visible = is_alive(node.pid)
     await node.ask(endpoints.drain)
@@ -95,37 +95,37 @@ async def stop(place: Place) -> int | None:
             "see `perdure logs`",
             code="still_there",
         )
-    _say_stopped(place, since_ms=since_ms)
+    _say_stopped(target, since_ms=since_ms)
     return None
 
 
-def _say_stopped(place: Place, *, since_ms: int) -> None:
+def _say_stopped(target: CommandTarget, *, since_ms: int) -> None:
     """Say that it has stopped, and what it left behind; the log has that as its last line."""
-    left = left_behind(place.home, since_ms=since_ms)
+    left = left_behind(target.home, since_ms=since_ms)
     if left:
         print(left, file=sys.stderr)
-    _say(place, "stopped")
+    _say(target, "stopped")
 
 
-async def drain(place: Place) -> None:
+async def drain(target: CommandTarget) -> None:
     """Ask the node to drain, and leave it to it."""
-    node = await node_client(place.home, place.environ)
+    node = await node_client(target.home, target.environ)
     if node is None:
-        _signalled(place)
+        _signalled(target)
     else:
         await node.ask(endpoints.drain)
-    _say(place, "draining")
+    _say(target, "draining")
 
 
-def _signalled(place: Place) -> int:
+def _signalled(target: CommandTarget) -> int:
     """The process of a node that holds the store and cannot be asked over HTTP, after the signal
     that means the same."""
-    pid = silent_node(place.home, place.environ)
+    pid = silent_node(target.home, target.environ)
     if pid is None:
-        raise unanswered(place, pid)
-    if not drain_by_signal(pid, lock_of(place.home)):
+        raise unanswered(target, pid)
+    if not drain_by_signal(pid, lock_of(target.home)):
         raise Rejected(
-            f"the node of {place.home} does not answer, and its process {pid or ''} cannot be "
+            f"the node of {target.home} does not answer, and its process {pid or ''} cannot be "
             "signalled from here; end it where it runs",
             code="unreachable",
         )
@@ -139,23 +139,23 @@ async def _until_gone(pid: int) -> None:
         await SystemClock().sleep(LOOK_EVERY_S)
 
 
-async def stop_turn(place: Place, *, turn: str) -> None:
-    async with answering(place) as answers:
+async def stop_turn(target: CommandTarget, *, turn: str) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(native.stop_turn, turn)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     else:
         print(f"{found.id} is {found.outcome or found.state}")
 
 
-async def restart(place: Place) -> None:
+async def restart(target: CommandTarget) -> None:
     """Ask the node to begin anew, and wait until its next life is ready."""
-    node = await running(place)
+    node = await running(target)
     last = (await node.status()).node
     await node.ask(endpoints.restart)
     await _until_silent(node, last)
     found = await _next_life(node, last)
-    if place.is_json:
+    if target.is_json:
         print_json({"state": "restarted", "pid": found.pid, "url": node.url})
     else:
         print(f"restarted, process {found.pid} at {node.url}")
@@ -179,8 +179,8 @@ async def _next_life(node: NodeClient, last: str) -> wire.StatusOut:
     )
 
 
-def _say(place: Place, state: str) -> None:
-    if place.is_json:
+def _say(target: CommandTarget, state: str) -> None:
+    if target.is_json:
         print_json({"state": state})
     else:
         print(state)

@@ -3,9 +3,9 @@
 from rich.text import Text
 from rich.tree import Tree
 
-from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, lasting, one_line, print_json, when
 from perdure.cli.tables import console
+from perdure.cli.target import CommandTarget, answering
 from perdure.cli.verbs.records import recorded
 from perdure.domain.journal.events import (
     AnyEvent,
@@ -29,13 +29,13 @@ from perdure.web import wire
 from perdure.web.ops import records
 
 
-async def explain(place: Place, *, any_id: str, with_request: bool = False) -> None:
-    async with answering(place) as answers:
+async def explain(target: CommandTarget, *, any_id: str, with_request: bool = False) -> None:
+    async with answering(target) as answers:
         wanted = records.WANTED if with_request else None
         found = await answers.ask(records.explain, any_id, request=wanted)
     if with_request:
         print_json(found.request)
-    elif place.is_json:
+    elif target.is_json:
         print_json(found)
     else:
         console().print(_tree(found))
@@ -120,13 +120,13 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
 
 
 def _file(event: MediaFetched | MediaLost | StickerDescribed) -> Text:
-    place = f"{event.message} file {event.index + 1}"
+    file = f"{event.message} file {event.index + 1}"
     if isinstance(event, StickerDescribed):
-        return _line(f"{place} is a sticker", event.words or "that nobody has described in time")
+        return _line(f"{file} is a sticker", event.words or "that nobody has described in time")
     if isinstance(event, MediaLost):
-        return _line(f"{place} lost", event.reason, style="red")
+        return _line(f"{file} lost", event.reason, style="red")
     told = event.problem or event.text
-    return _line(f"{place} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
+    return _line(f"{file} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
 
 
 def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:

@@ -10,29 +10,29 @@ from typing import Final, TextIO
 
 from perdure.app.config.environment import GAVE_UP, LOG_FILE, STOPPED
 from perdure.app.wiring.system import SystemClock
-from perdure.cli.asking import Place
 from perdure.cli.exits import complain
 from perdure.cli.printing import clean, in_json
+from perdure.cli.target import CommandTarget
 from perdure.domain.errors import Rejected
 
 LOOK_EVERY_S: Final = 0.25
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
-async def logs(place: Place, *, lines: int, level: str, follow: bool) -> None:
+async def logs(target: CommandTarget, *, lines: int, level: str, follow: bool) -> None:
     if level not in LEVELS:
         raise Rejected(f"--level is one of {', '.join(LEVELS)}", code="config")
     wanted = LEVELS[LEVELS.index(level) :]
-    path = place.home / "logs" / LOG_FILE
+    path = target.home / "logs" / LOG_FILE
     if not path.exists():
-        complain(f"there are no logs in {place.home} yet; `perdure serve` begins them")
+        complain(f"there are no logs in {target.home} yet; `perdure serve` begins them")
     newest = islice((line for line in _newest_first(path) if _level(line) in wanted), lines)
     for line in reversed(list(newest)):
-        _show(line, is_json=place.is_json)
+        _show(line, is_json=target.is_json)
     if follow:
         async for line in _arriving(path):
             if _level(line) in wanted:
-                _show(line, is_json=place.is_json)
+                _show(line, is_json=target.is_json)
 
 
 def left_behind(home: Path, *, since_ms: int) -> str:

@@ -1,17 +1,17 @@
 """pair: who may speak."""
 
-from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
+from perdure.cli.target import CommandTarget, answering
 from perdure.ports.people.access import PairingView
 from perdure.web import wire
 from perdure.web.ops import pairings
 
 
-async def list_pairings(place: Place) -> None:
-    async with answering(place) as answers:
+async def list_pairings(target: CommandTarget) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(pairings.pairings)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     elif not found.pairings:
         print("nobody has asked to be let in; [adapters.NAME] pairing = true lets strangers ask")
@@ -23,20 +23,20 @@ async def list_pairings(place: Place) -> None:
         print_table(["ID", "ADAPTER", "PERSON", "NAME", "STATE", "ASKED"], rows)
 
 
-async def approve(place: Place, *, code: str) -> None:
-    async with answering(place) as answers:
+async def approve(target: CommandTarget, *, code: str) -> None:
+    async with answering(target) as answers:
         pairing = await answers.ask(pairings.approve, body=wire.ApproveIn(code=code))
-    _say(place, pairing, "may speak from now on")
+    _say(target, pairing, "may speak from now on")
 
 
-async def revoke(place: Place, *, pairing: str) -> None:
-    async with answering(place) as answers:
+async def revoke(target: CommandTarget, *, pairing: str) -> None:
+    async with answering(target) as answers:
         revoked = await answers.ask(pairings.revoke, pairing)
-    _say(place, revoked, "may no longer speak by this pairing")
+    _say(target, revoked, "may no longer speak by this pairing")
 
 
-def _say(place: Place, pairing: PairingView, what: str) -> None:
-    if place.is_json:
+def _say(target: CommandTarget, pairing: PairingView, what: str) -> None:
+    if target.is_json:
         print_json(pairing)
         return
     named = f" ({pairing.name})" if pairing.name else ""

@@ -1,17 +1,17 @@
 """parked: what could not be delivered."""
 
-from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
+from perdure.cli.target import CommandTarget, answering
 from perdure.domain.journal.records import PartView
 from perdure.web import wire
 from perdure.web.ops import parked
 
 
-async def list_parked(place: Place, *, limit: int, after: str | None) -> None:
-    async with answering(place) as answers:
+async def list_parked(target: CommandTarget, *, limit: int, after: str | None) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(parked.parked, limit=limit, cursor=after)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     elif not found.parked:
         print("nothing is parked")
@@ -25,10 +25,10 @@ async def list_parked(place: Place, *, limit: int, after: str | None) -> None:
             print(f"more with: perdure parked list --after {found.next}")
 
 
-async def show(place: Place, *, part: str) -> None:
-    async with answering(place) as answers:
+async def show(target: CommandTarget, *, part: str) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(parked.part, part)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
         return
     print(clean(f"{found.id}  {found.step} to {found.address}, {found.state} {when(found.at)}"))
@@ -42,20 +42,20 @@ async def show(place: Place, *, part: str) -> None:
         print(f"\n{clean(found.text)}")
 
 
-async def replay(place: Place, *, part: str, force: bool) -> None:
-    async with answering(place) as answers:
+async def replay(target: CommandTarget, *, part: str, force: bool) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(parked.replay, part, body=wire.ReplayIn(force=force))
-    _say(place, found, f"is on its way to {found.address} again")
+    _say(target, found, f"is on its way to {found.address} again")
 
 
-async def drop(place: Place, *, part: str) -> None:
-    async with answering(place) as answers:
+async def drop(target: CommandTarget, *, part: str) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(parked.drop, part)
-    _say(place, found, "is dropped")
+    _say(target, found, "is dropped")
 
 
-def _say(place: Place, part: PartView, what: str) -> None:
-    if place.is_json:
+def _say(target: CommandTarget, part: PartView, what: str) -> None:
+    if target.is_json:
         print_json(part)
     else:
         print(clean(f"{part.id} {what}"))

@@ -8,10 +8,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure.app.config.environment import signed_in
-from perdure.cli.asking import Answers, Place, answering, running
 from perdure.cli.exits import complain
 from perdure.cli.printing import clean, one_line, print_json, when
 from perdure.cli.tables import console, print_table
+from perdure.cli.target import CommandTarget, EndpointAnswerer, answering, running
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.codec import decode
@@ -28,10 +28,10 @@ TURNS: Final = 200
 HITS: Final = 200
 
 
-async def list_sessions(place: Place, *, limit: int, after: str | None) -> None:
-    async with answering(place) as answers:
+async def list_sessions(target: CommandTarget, *, limit: int, after: str | None) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(records.sessions, limit=limit, cursor=after)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     elif not found.sessions:
         print("no sessions yet; `perdure chat` begins one")
@@ -54,10 +54,12 @@ def _row(session: SessionView) -> list[str]:
     ]
 
 
-async def search(place: Place, *, words: Sequence[str], limit: int, after: str | None) -> None:
-    async with answering(place) as answers:
+async def search(
+    target: CommandTarget, *, words: Sequence[str], limit: int, after: str | None
+) -> None:
+    async with answering(target) as answers:
         found = await hits(answers, " ".join(words), limit=limit, after=after)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
         return
     out = console()
@@ -72,7 +74,7 @@ async def search(place: Place, *, words: Sequence[str], limit: int, after: str |
 
 
 async def hits(
-    answers: Answers, query: str, *, limit: int, after: str | None, page: int = HITS
+    answers: EndpointAnswerer, query: str, *, limit: int, after: str | None, page: int = HITS
 ) -> wire.SearchOut:
     """At most so many, asked for in pages of a size that a node gives."""
     found: list[Hit] = []
@@ -85,20 +87,20 @@ async def hits(
             return wire.SearchOut(hits=found, next=after)
 
 
-async def show(place: Place, *, which: str, is_raw: bool) -> None:
-    async with answering(place) as answers:
+async def show(target: CommandTarget, *, which: str, is_raw: bool) -> None:
+    async with answering(target) as answers:
         session = await answers.ask(records.session, await _session_named(answers, which))
         if is_raw:
             print_json(await _whole_journal(answers, session.id))
             return
         transcript = await _whole_transcript(answers, session.id)
-    if place.is_json:
+    if target.is_json:
         print_json(transcript)
     else:
         _print_transcript(session, transcript.messages)
 
 
-async def _session_named(answers: Answers, which: str) -> str:
+async def _session_named(answers: EndpointAnswerer, which: str) -> str:
     """A session's id, or the name of a conversation: one's own first, then anybody's."""
     if which.startswith("ses_"):
         return which
@@ -108,7 +110,7 @@ async def _session_named(answers: Answers, which: str) -> str:
         return await _live_session(answers, which)
 
 
-async def _live_session(answers: Answers, conversation: str) -> str:
+async def _live_session(answers: EndpointAnswerer, conversation: str) -> str:
     after: str | None = None
     while True:
         page = await answers.ask(records.sessions, limit=PAGE, cursor=after)
@@ -123,7 +125,7 @@ async def _live_session(answers: Answers, conversation: str) -> str:
             )
 
 
-async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
+async def _whole_journal(answers: EndpointAnswerer, session: str) -> wire.JournalOut:
     events: list[wire.EventOut] = []
     after = 0
     while True:
@@ -134,7 +136,7 @@ async def _whole_journal(answers: Answers, session: str) -> wire.JournalOut:
         after = int(page.next)
 
 
-async def _whole_transcript(answers: Answers, session: str) -> wire.TranscriptOut:
+async def _whole_transcript(answers: EndpointAnswerer, session: str) -> wire.TranscriptOut:
     """Every turn that has begun, marked where it does not stand any more."""
     pages: list[list[Entry]] = []
     before: str | None = None
@@ -180,10 +182,10 @@ def heading(entry: Entry) -> Text:
     return line
 
 
-async def list_tokens(place: Place) -> None:
-    async with answering(place) as answers:
+async def list_tokens(target: CommandTarget) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(tokens.tokens)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
         return
     rows = [
@@ -199,33 +201,33 @@ async def list_tokens(place: Place) -> None:
     print_table(["ID", "NAME", "ROLE", "CREATED", "REVOKED"], rows)
 
 
-async def link_token(place: Place) -> None:
+async def link_token(target: CommandTarget) -> None:
     """Print the address with the token. Only a running node knows where it listens: at an address
     from before, somebody else might wait for the token."""
-    node = await running(place)
+    node = await running(target)
     link = signed_in(node.public, node.token)
-    if place.is_json:
+    if target.is_json:
         print_json({"url": link})
     else:
         print(link)
 
 
-async def add_token(place: Place, *, name: str) -> None:
-    if not place.home.exists():
-        complain(f"making a new home in {place.home}; --home or PERDURE_HOME chooses another")
-    async with answering(place, make=True) as answers:
+async def add_token(target: CommandTarget, *, name: str) -> None:
+    if not target.home.exists():
+        complain(f"making a new home in {target.home}; --home or PERDURE_HOME chooses another")
+    async with answering(target, make=True) as answers:
         token = await answers.ask(tokens.grant, body=wire.TokenIn(name=name))
-    if place.is_json:
+    if target.is_json:
         print_json(token)
     else:
         print(f"{token.id} for {clean(token.principal)}; the token is shown this once:")
         print(token.token)
 
 
-async def revoke_token(place: Place, *, which: str) -> None:
-    async with answering(place) as answers:
+async def revoke_token(target: CommandTarget, *, which: str) -> None:
+    async with answering(target) as answers:
         token = await answers.ask(tokens.revoke, which)
-    if place.is_json:
+    if target.is_json:
         print_json(msgspec.structs.replace(token, token=""))
     else:
         print(f"{token.id} of {clean(token.principal)} is revoked")

@@ -9,14 +9,14 @@ import sys
 from typing import Final, TextIO
 
 from perdure.app.operate.offline import watched_store
-from perdure.app.operate.verify import Verdict
+from perdure.app.operate.verify import VerifyVerdict
 from perdure.app.operate.verify import verify as verify_store
 from perdure.app.wiring.system import SystemClock
-from perdure.cli.asking import Place, answering
 from perdure.cli.exits import FAILED, complain
 from perdure.cli.printing import clean, lasting, print_json
+from perdure.cli.target import CommandTarget, answering
 from perdure.domain.errors import PerdureError
-from perdure.ports.records.audit import Mark
+from perdure.ports.records.audit import SessionMark
 from perdure.ports.system.clock import Clock
 from perdure.web import wire
 from perdure.web.ops import records
@@ -28,23 +28,23 @@ LONG_S: Final = 10.0
 CLEAR_LINE: Final = "\r\x1b[K"
 
 
-async def verify(place: Place, *, only_new: bool) -> int | None:
-    progress = Progress(SystemClock(), sys.stderr, is_silent=place.is_json)
+async def verify(target: CommandTarget, *, only_new: bool) -> int | None:
+    progress = CheckProgress(SystemClock(), sys.stderr, is_silent=target.is_json)
     try:
-        async with watched_store(place.home, place.environ) as store:
+        async with watched_store(target.home, target.environ) as store:
             verdict = await verify_store(
                 store.audit, store.diagnostics, only_new=only_new, tell=progress.tell
             )
     finally:
         progress.end()
-    _print(place, verdict, only_new=only_new)
-    await _note(place, verdict.sound)
+    _print(target, verdict, only_new=only_new)
+    await _note(target, verdict.sound)
     return FAILED if verdict.report.violations else None
 
 
-def _print(place: Place, verdict: Verdict, *, only_new: bool) -> None:
+def _print(target: CommandTarget, verdict: VerifyVerdict, *, only_new: bool) -> None:
     report = verdict.report
-    if place.is_json:
+    if target.is_json:
         print_json(report)
         return
     for each in report.violations:
@@ -53,12 +53,12 @@ def _print(place: Place, verdict: Verdict, *, only_new: bool) -> None:
     print(f"{report.sessions} {'new ' if only_new else ''}sessions: {told}")
 
 
-async def _note(place: Place, sound: list[Mark]) -> None:
+async def _note(target: CommandTarget, sound: list[SessionMark]) -> None:
     """What cannot be noted is looked at again by the next `verify --new`, and that is all."""
     if not sound:
         return
     try:
-        async with answering(place) as answers:
+        async with answering(target) as answers:
             for first in range(0, len(sound), NOTES_AT_ONCE):
                 some = wire.SoundIn(sound=sound[first : first + NOTES_AT_ONCE])
                 await answers.ask(records.note_sound, body=some)
@@ -66,7 +66,7 @@ async def _note(place: Place, sound: list[Mark]) -> None:
         complain(f"the result could not be noted for `verify --new`: {error.message}")
 
 
-class Progress:
+class CheckProgress:
     """Says how far the check is: on a terminal all the time, elsewhere once, if it takes long."""
 
     def __init__(self, clock: Clock, stream: TextIO, *, is_silent: bool) -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-from perdure.domain.content.forwards import Words
+from perdure.domain.content.forwards import ForwardedText
 
 # The bracket, and what is drawn like it.
 _BRACKETS: Final = "[\uff3b\ufe47"
@@ -20,12 +20,12 @@ _AROUND_FILES: Final = ("[attached file:", "[end of ", "[voice message", "[stick
 _LEAD_MAX: Final = max(map(len, _AROUND_FILES))
 
 
-def attributed(sender: str, words: Words) -> str:
+def attributed(sender: str, words: ForwardedText) -> str:
     """Word a message for models: its sender in a line of ours, then the sender's own words."""
     return f"[{sender}]\n{in_own_words(words)}"
 
 
-def in_own_words(words: Words) -> str:
+def in_own_words(words: ForwardedText) -> str:
     """Return a person's words without any line that could be taken for one of ours. What was passed
     on stays as it is: we have worded it, and quoted every line of it."""
     text, told, at = words.text, [], 0

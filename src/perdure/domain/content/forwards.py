@@ -20,7 +20,7 @@ NAME_MAX: Final = 64
 _BETWEEN: Final = "\n\n"
 
 
-class Origin(StrEnum):
+class ForwardOrigin(StrEnum):
     """Who wrote it first. HIDDEN: the platform does not say which account that was. GROUP: somebody
     who wrote in the name of a group."""
 
@@ -34,7 +34,7 @@ class Origin(StrEnum):
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
     """One message that was passed on. `name` is only shown, and may be anything."""
 
-    origin: Origin = Origin.HIDDEN
+    origin: ForwardOrigin = ForwardOrigin.HIDDEN
     name: str = ""
     text: str = ""
 
@@ -46,7 +46,7 @@ class Passage(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
-class Words(NamedTuple):
+class ForwardedText(NamedTuple):
     """A text, and which passages of it were passed on, in their order."""
 
     text: str
@@ -54,11 +54,11 @@ class Words(NamedTuple):
 
 
 _LEADS: Final = {
-    Origin.PERSON: ("Forwarded from {}", "Forwarded from somebody"),
-    Origin.HIDDEN: ("Forwarded from somebody called {}", "Forwarded from somebody"),
-    Origin.CHANNEL: ("Forwarded from the channel {}", "Forwarded from a channel"),
-    Origin.GROUP: ("Forwarded from the group {}", "Forwarded from a group"),
-    Origin.BOT: ("Forwarded from the bot {}", "Forwarded from a bot"),
+    ForwardOrigin.PERSON: ("Forwarded from {}", "Forwarded from somebody"),
+    ForwardOrigin.HIDDEN: ("Forwarded from somebody called {}", "Forwarded from somebody"),
+    ForwardOrigin.CHANNEL: ("Forwarded from the channel {}", "Forwarded from a channel"),
+    ForwardOrigin.GROUP: ("Forwarded from the group {}", "Forwarded from a group"),
+    ForwardOrigin.BOT: ("Forwarded from the bot {}", "Forwarded from a bot"),
 }
 
 
@@ -76,13 +76,17 @@ def quoted(text: str) -> Iterable[str]:
     return (f"> {line}" for line in storable(text).strip().splitlines())
 
 
-def with_forwards(text: str, forwards: Iterable[Forward]) -> Words:
+def with_forwards(text: str, forwards: Iterable[Forward]) -> ForwardedText:
     """Return a person's own words and below them what they passed on with them."""
-    passed_on = [Words(worded, (Passage(0, len(worded)),)) for worded in map(told, forwards)]
-    return one_below_the_other([Words(text), *passed_on]) if passed_on else Words(text)
+    passed_on = [
+        ForwardedText(worded, (Passage(0, len(worded)),)) for worded in map(told, forwards)
+    ]
+    return (
+        one_below_the_other([ForwardedText(text), *passed_on]) if passed_on else ForwardedText(text)
+    )
 
 
-def one_below_the_other(texts: Iterable[Words]) -> Words:
+def one_below_the_other(texts: Iterable[ForwardedText]) -> ForwardedText:
     """Join texts by blank lines, without those that say nothing."""
     joined: list[str] = []
     passed_on: list[Passage] = []
@@ -93,4 +97,4 @@ def one_below_the_other(texts: Iterable[Words]) -> Words:
         passed_on += [Passage(length + each.start, length + each.end) for each in passages]
         joined.append(text)
         length += len(text) + len(_BETWEEN)
-    return Words(_BETWEEN.join(joined), tuple(passed_on))
+    return ForwardedText(_BETWEEN.join(joined), tuple(passed_on))

@@ -14,7 +14,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 
 
-class Effect(StrEnum):
+class UpdateEffect(StrEnum):
     """What accepting a message did, so that people are told what happened, not what was meant."""
 
     QUEUED = "queued"
@@ -97,7 +97,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageId
     is_duplicate: bool = False
     queue_position: int = 0
-    effect: Effect = Effect.QUEUED
+    effect: UpdateEffect = UpdateEffect.QUEUED
     ended: tuple[TurnId, ...] = ()
     command: str = ""
     reply: str = ""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from perdure.domain.content.attribution import in_a_file, in_own_words
-from perdure.domain.content.forwards import Words
+from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.content.stickers import told
 from perdure.domain.ids import MessageId
 from perdure.domain.journal.events import (
@@ -39,10 +39,10 @@ NAME_MAX: Final = 120
 NAMED_MAX: Final = 3
 GIVEN: Final = "[sent the file "
 
-Spoken = TurnQueued | MessageJoined | SteerAccepted | SteerTaken
+SpokenEvent = TurnQueued | MessageJoined | SteerAccepted | SteerTaken
 FileEnd = MediaFetched | MediaLost | StickerDescribed
-Places = Mapping[tuple[MessageId, int], FileEnd]
-NOWHERE: Final[Places] = MappingProxyType({})
+FileEnds = Mapping[tuple[MessageId, int], FileEnd]
+NOWHERE: Final[FileEnds] = MappingProxyType({})
 
 
 def is_unread(attachment: Attachment) -> bool:
@@ -56,7 +56,7 @@ def is_unread(attachment: Attachment) -> bool:
     return bool(attachment.reference or attachment.url)
 
 
-def unread_in(spoken: Spoken) -> list[int]:
+def unread_in(spoken: SpokenEvent) -> list[int]:
     """The numbers of the attachments that a turn must wait for. A result was read where it was
     asked for."""
     if isinstance(spoken, TurnQueued) and spoken.answer:
@@ -78,13 +78,13 @@ def unread_count(turn: Iterable[Recorded]) -> int:
     return count
 
 
-def places_of(turn: Iterable[Recorded]) -> Places:
+def places_of(turn: Iterable[Recorded]) -> FileEnds:
     """What became of a turn's files, by message and number."""
     ended = [r.event for r in turn if isinstance(r.event, FileEnd)]
     return {(event.message, event.index): event for event in ended}
 
 
-def as_fetched(spoken: Spoken, places: Places) -> tuple[Attachment, ...]:
+def as_fetched(spoken: SpokenEvent, places: FileEnds) -> tuple[Attachment, ...]:
     """A message's attachments as they stand now."""
     if not places:
         return spoken.attachments
@@ -144,7 +144,7 @@ def in_words(attachment: Attachment) -> str:
     if not attachment.text:
         return f"[{head}]"
     if attachment.is_voice:
-        return f"[{head}]\n{in_own_words(Words(attachment.text))}"
+        return f"[{head}]\n{in_own_words(ForwardedText(attachment.text))}"
     return f"[{head}]\n{in_a_file(attachment.text)}\n[end of {file_name(attachment)}]"
 
 

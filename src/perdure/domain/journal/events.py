@@ -25,7 +25,7 @@ from perdure.domain.ids import (
 from perdure.domain.journal.options import NONE, Options
 from perdure.domain.journal.reach import AT_ONCE, Reach
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class ToolStarted(Event, frozen=True, kw_only=True):
 class ToolFinished(Event, frozen=True, kw_only=True):
     turn: TurnId
     call: CallId
-    ending: Ending
+    ending: CallEnding
     result: str
 
 
@@ -192,7 +192,7 @@ class AttemptInterrupted(Event, frozen=True, kw_only=True):
     reason: Interruption
     tail: str = ""
     alive_at: int = 0
-    asked: Asked = Asked.NOTHING
+    asked: NodeRequest = NodeRequest.NOTHING
 
 
 class AnswerAwaited(Event, frozen=True, kw_only=True):

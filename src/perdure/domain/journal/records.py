@@ -81,7 +81,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     is_replayed: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerSoFar(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a message so far. Of a failed one the text says why, after what there is."""
 
     state: Literal["pending", "done", "failed"]

@@ -13,7 +13,14 @@ from typing import Final
 import msgspec
 
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
-from perdure.domain.journal.attachments import NOWHERE, Places, Spoken, as_fetched, places_of, shown
+from perdure.domain.journal.attachments import (
+    NOWHERE,
+    FileEnds,
+    SpokenEvent,
+    as_fetched,
+    places_of,
+    shown,
+)
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
@@ -29,7 +36,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Ending, Outcome
+from perdure.domain.outcomes import CallEnding, Outcome
 
 # What the empty entry of a turn that said nothing is called, behind the turn's own id.
 _END: Final = ".end"
@@ -56,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningText(msgspec.Struct, frozen=True, kw_only=True):
     """The flushed text of the message that is being written."""
 
     turn: TurnId
@@ -66,7 +73,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries_of(
-    turn: Sequence[Recorded], running: Running | None = None, *, since: int = 0
+    turn: Sequence[Recorded], running: RunningText | None = None, *, since: int = 0
 ) -> list[Entry]:
     """One turn's entries, of facts from the number `since` on. A turn that never started has none:
     it is on no chain."""
@@ -103,7 +110,7 @@ def entries_of(
 
 
 def entries_of_session(
-    turns: Sequence[ToldTurn], session: SessionId, running: Running | None
+    turns: Sequence[ToldTurn], session: SessionId, running: RunningText | None
 ) -> list[Entry]:
     """The entries of a session's turns, marked where a turn does not stand any more, or is shared
     with another session."""
@@ -118,7 +125,7 @@ def entries_of_session(
     return entries
 
 
-def user_entry(spoken: Spoken, at: int, places: Places = NOWHERE) -> Entry:
+def user_entry(spoken: SpokenEvent, at: int, places: FileEnds = NOWHERE) -> Entry:
     return Entry(
         id=spoken.message,
         role="user",
@@ -143,7 +150,7 @@ def assistant_entry(said: AssistantSaid, at: int) -> Entry:
     )
 
 
-def _entries(recorded: Recorded, names: Mapping[CallId, str], places: Places) -> Iterable[Entry]:
+def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) -> Iterable[Entry]:
     match recorded.event:
         case TurnQueued(kind=kind) if kind == TurnKind.SENT:
             return
@@ -191,9 +198,9 @@ def ended_turn(entry: str) -> str:
     return entry.removesuffix(_END) if entry.endswith(_END) else ""
 
 
-def call_state(ending: Ending) -> str:
+def call_state(ending: CallEnding) -> str:
     """How a call that is over looks to a person."""
-    return "unknown" if ending is Ending.UNKNOWN else "finished"
+    return "unknown" if ending is CallEnding.UNKNOWN else "finished"
 
 
 def page(

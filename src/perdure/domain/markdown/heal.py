@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Final
 
 from perdure.domain.markdown.marks import closing_of, marks_of
-from perdure.domain.markdown.parse import Kind, Tail, cells_of, lines_of, tail_of
+from perdure.domain.markdown.parse import BlockKind, Tail, cells_of, lines_of, tail_of
 
 # Each step holds back all it can see. More steps than this are needed by no text but a hostile one.
 _STEPS_MAX: Final = 8
@@ -49,7 +49,7 @@ def _held_back(text: str, tail: Tail) -> str:
     keep = _lines_to_keep(lines, tail)
     if keep < len(lines):
         return "\n".join(lines[:keep])
-    is_prose = tail.kind in (Kind.PARAGRAPH, Kind.HEADING) and not tail.is_setext
+    is_prose = tail.kind in (BlockKind.PARAGRAPH, BlockKind.HEADING) and not tail.is_setext
     # Where the text goes on after its last paragraph (the marks at the end of some headings),
     # that paragraph is finished.
     if is_prose and text.endswith(tail.content.rpartition("\n")[2]):
@@ -58,16 +58,16 @@ def _held_back(text: str, tail: Tail) -> str:
 
 
 def _lines_to_keep(lines: list[str], tail: Tail) -> int:
-    is_prose = tail.kind in (Kind.PARAGRAPH, Kind.HEADING)
+    is_prose = tail.kind in (BlockKind.PARAGRAPH, BlockKind.HEADING)
     if is_prose and (rows := _possible_table(tail, lines[-1])):
         return len(lines) - rows
     if _is_bare(lines[-1], tail, is_beyond=tail.end < len(lines)):
         bare = takewhile(_BARE.fullmatch, reversed(lines[:-1]))
         return len(lines) - 1 - sum(1 for _ in bare)
     match tail.kind:
-        case Kind.FENCE if tail.is_open:
+        case BlockKind.FENCE if tail.is_open:
             return _code_to_keep(lines, tail)
-        case Kind.TABLE:
+        case BlockKind.TABLE:
             return _rows_to_keep(lines, tail)
         case _:
             return len(lines)
@@ -75,14 +75,16 @@ def _lines_to_keep(lines: list[str], tail: Tail) -> int:
 
 def _is_bare(line: str, tail: Tail, *, is_beyond: bool) -> bool:
     """Whether the last line is only the mark of an item, a quote or a heading to come."""
-    if tail.kind is Kind.PARAGRAPH and not is_beyond:
+    if tail.kind is BlockKind.PARAGRAPH and not is_beyond:
         if _BARE_BOX.fullmatch(tail.content):
             return _ITEM_WITH_BOX.fullmatch(line) is not None
         return "\n" in tail.content and _BARE_IN_PARAGRAPH.fullmatch(line) is not None
     if tail.is_setext:
         # One or two dashes under a paragraph are an item to come rather than a heading's line.
         return len(line.strip(" \t>")) < 3
-    is_empty = tail.kind in (Kind.ITEM, Kind.QUOTE, Kind.HEADING) and not tail.content
+    is_empty = (
+        tail.kind in (BlockKind.ITEM, BlockKind.QUOTE, BlockKind.HEADING) and not tail.content
+    )
     return (is_beyond or is_empty) and _BARE.fullmatch(line) is not None
 
 
@@ -148,7 +150,7 @@ def _closed(text: str, tail: Tail) -> str:
         lead, mark = _fence(lines_of(text)[tail.start])
         # Without the indent of its item, the end would be the beginning of another block.
         return f"{text}\n{_NOT_CONTAINER.sub(' ', lead)}{mark}"
-    is_prose = tail.kind in (Kind.PARAGRAPH, Kind.HEADING) and not tail.is_setext
+    is_prose = tail.kind in (BlockKind.PARAGRAPH, BlockKind.HEADING) and not tail.is_setext
     if is_prose and text.endswith(tail.content.rpartition("\n")[2]):
         return text + closing_of(tail.content)
     return text

@@ -17,16 +17,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -55,7 +55,7 @@ def _block(block: Block) -> str:
             return _list(block)
         case Table():
             return _table(block)
-        case Rule():
+        case HorizontalRule():
             return "<hr>"
         case RawHtml(text):
             return f"<p>{_lines(text)}</p>"
@@ -76,7 +76,7 @@ def _list(block: List) -> str:
     return f"<ol{start}>{items}</ol>"
 
 
-def _item(item: Item) -> str:
+def _item(item: ListItem) -> str:
     blocks = item.blocks if item.is_done is None else _boxed(item.blocks, _BOXES[item.is_done])
     match blocks:
         # Most items are one paragraph and perhaps a list; clients would set them too far apart.

@@ -49,7 +49,7 @@ class HalfLink(msgspec.Struct, frozen=True):
     end: int
 
 
-class Marks(msgspec.Struct, frozen=True):
+class _OpenMarks(msgspec.Struct, frozen=True):
     """The spans, the marks that wait for their end (outermost first), a link half-built."""
 
     spans: tuple[Span, ...]
@@ -57,7 +57,7 @@ class Marks(msgspec.Struct, frozen=True):
     half_link: HalfLink | None
 
 
-def marks_of(text: str) -> Marks:
+def marks_of(text: str) -> _OpenMarks:
     return _Scan(text).read()
 
 
@@ -92,7 +92,7 @@ class _Scan:
     half_link: HalfLink | None = None
     runs: dict[int, list[int]] = field(default_factory=dict)
 
-    def read(self) -> Marks:
+    def read(self) -> _OpenMarks:
         for run in _RUN.finditer(self.text):
             self.runs.setdefault(len(run[0]), []).append(run.start())
         position = 0
@@ -102,7 +102,7 @@ class _Scan:
         if half and not _HALF_TARGET.fullmatch(self.text, half.end + 1):
             half = None
         waiting = self.waiting_code or self._waiting()
-        return Marks(tuple(self.spans), waiting, half)
+        return _OpenMarks(tuple(self.spans), waiting, half)
 
     def _take(self, found: re.Match[str]) -> int:
         """Read one token; the answer is where to go on."""

@@ -28,16 +28,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -60,7 +60,7 @@ _PIPE: Final = re.compile(r"(?<!\\)\|")
 Env = MutableMapping[str, object]
 
 
-class Kind(StrEnum):
+class BlockKind(StrEnum):
     PARAGRAPH = "paragraph"
     HEADING = "heading"
     FENCE = "fence"
@@ -75,18 +75,18 @@ class Kind(StrEnum):
 
 
 _KINDS: Final = {
-    "paragraph_open": Kind.PARAGRAPH,
-    "heading_open": Kind.HEADING,
-    "fence": Kind.FENCE,
-    "code_block": Kind.INDENTED,
-    "blockquote_open": Kind.QUOTE,
-    "bullet_list_open": Kind.LIST,
-    "ordered_list_open": Kind.LIST,
-    "list_item_open": Kind.ITEM,
-    "table_open": Kind.TABLE,
-    "hr": Kind.RULE,
-    "html_block": Kind.HTML,
-    "definition": Kind.DEFINITION,
+    "paragraph_open": BlockKind.PARAGRAPH,
+    "heading_open": BlockKind.HEADING,
+    "fence": BlockKind.FENCE,
+    "code_block": BlockKind.INDENTED,
+    "blockquote_open": BlockKind.QUOTE,
+    "bullet_list_open": BlockKind.LIST,
+    "ordered_list_open": BlockKind.LIST,
+    "list_item_open": BlockKind.ITEM,
+    "table_open": BlockKind.TABLE,
+    "hr": BlockKind.RULE,
+    "html_block": BlockKind.HTML,
+    "definition": BlockKind.DEFINITION,
 }
 
 
@@ -96,7 +96,7 @@ class Slice(msgspec.Struct, frozen=True):
     Blank lines behind a list may count as its own.
     """
 
-    kind: Kind
+    kind: BlockKind
     start: int
     end: int
     items: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
     misses its end `is_open`; a heading that is underlined `is_setext`.
     """
 
-    kind: Kind
+    kind: BlockKind
     start: int
     end: int
     content: str = ""
@@ -143,7 +143,7 @@ def blocks_of(text: str) -> tuple[Slice, ...]:
         if token.level or token.map is None or token.type not in _KINDS:
             continue
         kind, (start, end) = _KINDS[token.type], token.map
-        items = _items(tokens, index) if kind is Kind.LIST else ()
+        items = _items(tokens, index) if kind is BlockKind.LIST else ()
         slices.append(Slice(kind, start, end, items))
     return tuple(slices)
 
@@ -186,8 +186,8 @@ def _tail(tokens: "Sequence[Token]", index: int) -> Tail:
         start=start,
         end=end,
         content=tokens[index].content,
-        is_open=kind is Kind.FENCE and end - start < lines + 2,
-        is_setext=kind is Kind.HEADING and token.markup in ("-", "="),
+        is_open=kind is BlockKind.FENCE and end - start < lines + 2,
+        is_setext=kind is BlockKind.HEADING and token.markup in ("-", "="),
     )
 
 
@@ -197,7 +197,7 @@ def _table_tail(tokens: "Sequence[Token]", index: int) -> Tail:
     start, end = tokens[index].map or (0, 0)
     # One inline token per cell; the header's are those of its line.
     cells = [t for t in tokens[index:] if t.type == "th_open"]
-    return Tail(kind=Kind.TABLE, start=start, end=end, columns=len(cells))
+    return Tail(kind=BlockKind.TABLE, start=start, end=end, columns=len(cells))
 
 
 def _items(tokens: "Sequence[Token]", index: int) -> tuple[int, ...]:
@@ -269,17 +269,17 @@ def _blocks(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[Block
 
 def _block(token: "Token", tokens: "Iterator[Token]", source: _Source) -> Block | None:
     match _KINDS.get(token.type):
-        case Kind.PARAGRAPH:
+        case BlockKind.PARAGRAPH:
             return Paragraph(_inlines(next(tokens)))
-        case Kind.HEADING:
+        case BlockKind.HEADING:
             return Heading(int(token.tag[1:]), _inlines(next(tokens)))
-        case Kind.FENCE | Kind.INDENTED:
+        case BlockKind.FENCE | BlockKind.INDENTED:
             return Code(token.info.strip(), token.content.removesuffix("\n"))
-        case Kind.RULE:
-            return Rule()
-        case Kind.HTML:
+        case BlockKind.RULE:
+            return HorizontalRule()
+        case BlockKind.HTML:
             return RawHtml(token.content.rstrip("\n"))
-        case Kind.DEFINITION:
+        case BlockKind.DEFINITION:
             return _definition(token, source)
         case _:
             return _container(token, tokens, source)
@@ -303,13 +303,13 @@ def _container(token: "Token", tokens: "Iterator[Token]", source: _Source) -> Bl
             return None
 
 
-def _list_items(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[Item, ...]:
+def _list_items(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[ListItem, ...]:
     items = []
     for token in tokens:
         if token.type == end:
             break
         is_done = bool(token.meta["is_done"]) if "is_done" in token.meta else None
-        items.append(Item(_blocks(tokens, "list_item_close", source), is_done))
+        items.append(ListItem(_blocks(tokens, "list_item_close", source), is_done))
     return tuple(items)
 
 

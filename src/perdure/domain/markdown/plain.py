@@ -15,16 +15,16 @@ from perdure.domain.markdown.tree import (
     Code,
     Emphasis,
     Heading,
+    HorizontalRule,
     Image,
     Inline,
     InlineCode,
-    Item,
     Link,
     List,
+    ListItem,
     Paragraph,
     Quote,
     RawHtml,
-    Rule,
     Strong,
     Struck,
     Table,
@@ -52,7 +52,7 @@ def _block(block: Block) -> str:
             return _list(block)
         case Table():
             return _table(block)
-        case Rule():
+        case HorizontalRule():
             return "---"
         case RawHtml(text):
             return text
@@ -73,7 +73,7 @@ def _list(block: List) -> str:
     )
 
 
-def _item(item: Item, mark: str) -> str:
+def _item(item: ListItem, mark: str) -> str:
     box = {None: "", True: "[x] ", False: "[ ] "}[item.is_done]
     text = ""
     for block in item.blocks:

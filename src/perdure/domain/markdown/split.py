@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from perdure.domain.markdown.parse import Kind, Slice, blocks_of, lines_of
+from perdure.domain.markdown.parse import BlockKind, Slice, blocks_of, lines_of
 from perdure.domain.markdown.prose import NoRoom, Space, cut_anywhere, cut_prose, furthest
 
 _DEPTH_MAX: Final = 12
@@ -90,7 +90,7 @@ def _split_blocks(source: str, space: Space, depth: int) -> list[str]:
     def cut(index: int, space: Space) -> list[str]:
         return _cut_block(parts.text(index, index + 1), blocks[index], space, depth)
 
-    headings = frozenset(i for i, block in enumerate(blocks) if block.kind is Kind.HEADING)
+    headings = frozenset(i for i, block in enumerate(blocks) if block.kind is BlockKind.HEADING)
     return _pack(parts, space, cut, headings)
 
 
@@ -99,15 +99,15 @@ def _cut_block(text: str, block: Slice, space: Space, depth: int) -> list[str]:
         match block.kind:
             case _ if depth > _DEPTH_MAX:
                 return cut_prose(text, space)
-            case Kind.FENCE:
+            case BlockKind.FENCE:
                 return _cut_fence(text, space)
-            case Kind.INDENTED:
+            case BlockKind.INDENTED:
                 return _cut_lines(text, space)
-            case Kind.TABLE:
+            case BlockKind.TABLE:
                 return _cut_table(text, space)
-            case Kind.QUOTE:
+            case BlockKind.QUOTE:
                 return _cut_quote(text, space, depth)
-            case Kind.LIST:
+            case BlockKind.LIST:
                 return _cut_list(text, [item - block.start for item in block.items], space, depth)
             case _:
                 return cut_prose(text, space)

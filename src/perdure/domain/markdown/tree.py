@@ -82,7 +82,7 @@ class Quote(msgspec.Struct, frozen=True):
     blocks: "tuple[Block, ...]"
 
 
-class Item(msgspec.Struct, frozen=True):
+class ListItem(msgspec.Struct, frozen=True):
     """`is_done` is the state of a task's box, None where there is no box."""
 
     blocks: "tuple[Block, ...]"
@@ -92,7 +92,7 @@ class Item(msgspec.Struct, frozen=True):
 class List(msgspec.Struct, frozen=True):
     is_ordered: bool
     start: int
-    items: tuple[Item, ...]
+    items: tuple[ListItem, ...]
 
 
 Cell: TypeAlias = tuple[Inline, ...]
@@ -106,7 +106,7 @@ class Table(msgspec.Struct, frozen=True):
     aligns: tuple[Align, ...]
 
 
-class Rule(msgspec.Struct, frozen=True):
+class HorizontalRule(msgspec.Struct, frozen=True):
     pass
 
 
@@ -114,4 +114,4 @@ class RawHtml(msgspec.Struct, frozen=True):
     text: str
 
 
-Block: TypeAlias = Paragraph | Heading | Code | Quote | List | Table | Rule | RawHtml
+Block: TypeAlias = Paragraph | Heading | Code | Quote | List | Table | HorizontalRule | RawHtml

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Unit(StrEnum):
+class TextUnit(StrEnum):
     CHARS = "chars"
     UTF16 = "utf16"
     BYTES = "bytes"
@@ -20,16 +20,16 @@ _NON_JOINER: Final = "\u200c"
 _MARKS: Final = frozenset({"Mn", "Mc", "Me"})
 
 
-def size_of(text: str, unit: Unit) -> int:
+def size_of(text: str, unit: TextUnit) -> int:
     """The length of a text in a unit. A lone surrogate counts as what it would take if sent."""
-    if unit is Unit.CHARS or text.isascii():
+    if unit is TextUnit.CHARS or text.isascii():
         return len(text)
-    if unit is Unit.UTF16:
+    if unit is TextUnit.UTF16:
         return len(text.encode("utf-16-le", "surrogatepass")) // 2
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def cut(text: str, unit: Unit, limit: int) -> str:
+def cut(text: str, unit: TextUnit, limit: int) -> str:
     """The longest prefix that fits and ends between two characters; "" if the first is too long."""
     if size_of(text, unit) <= limit:
         return text

@@ -24,7 +24,7 @@ EVERYBODY: Final = "*"
 ACCESS_ENDED: Final = "access ended"
 
 
-class Verdict(StrEnum):
+class AccessVerdict(StrEnum):
     """WELCOME: take it. PAIRING: a stranger who may ask to be let in. STRANGER: silence, recorded.
     ASIDE: people talking to each other; not ours to record."""
 
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
     ASIDE = "aside"
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the configuration says. `allow` holds ids of people; whoever is in a place of `places`
     or has a role of `roles` may speak as well; bots only by `bots`."""
 
@@ -50,7 +50,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """On what terms the people of a platform are served."""
 
-    rules: Rules = Rules()
+    rules: AccessRules = AccessRules()
     operators: frozenset[str] = frozenset()
     agent: str = ""
     busy: Busy = Busy.INTERRUPT
@@ -84,7 +84,7 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
         return Sender(id=self.name.removeprefix(prefix), is_bot=traits.is_bot, roles=traits.roles)
 
 
-def may_speak(rules: Rules, sender: Sender, place: str, *, is_paired: bool) -> bool:
+def may_speak(rules: AccessRules, sender: Sender, place: str, *, is_paired: bool) -> bool:
     """Whether these rules let this sender speak in this place."""
     if rules.is_closed:
         return False
@@ -99,7 +99,7 @@ def may_speak(rules: Rules, sender: Sender, place: str, *, is_paired: bool) -> b
     )
 
 
-def refusal(rules: Rules, speaker: Speaker) -> str:
+def refusal(rules: AccessRules, speaker: Speaker) -> str:
     """Why a turn of this speaker may not begin any more; empty if it may. `rules` are those of the
     speaker's adapter, as they are now; over HTTP there are none, and a token decides. Whoever
     speaks on a platform without being one of its people (an operator, over HTTP) comes with a
@@ -121,22 +121,24 @@ def is_access_ended(reason: str) -> bool:
     return reason.startswith(ACCESS_ENDED)
 
 
-def decide(rules: Rules, arrival: Arrival, *, is_paired: bool, is_engaged: bool) -> Verdict:
+def decide(
+    rules: AccessRules, arrival: Arrival, *, is_paired: bool, is_engaged: bool
+) -> AccessVerdict:
     """`is_paired`: a pairing of this sender stands. `is_engaged`: the arrival speaks of a message
     of ours to answer, or belongs to a thread that the bot takes part in."""
     sender, is_private = arrival.sender, arrival.place_kind is PlaceKind.PRIVATE
     if rules.is_closed:
-        return Verdict.STRANGER
+        return AccessVerdict.STRANGER
     if arrival.kind == UpdateKind.DELETE and not sender.id:
         # Some platforms do not say who has deleted a message: that it is gone is a fact.
-        return Verdict.WELCOME if is_engaged else Verdict.ASIDE
+        return AccessVerdict.WELCOME if is_engaged else AccessVerdict.ASIDE
     is_known = may_speak(rules, sender, arrival.place, is_paired=is_paired)
     if sender.is_bot and not is_known:
-        return Verdict.ASIDE
+        return AccessVerdict.ASIDE
     is_for_us = is_private or arrival.is_addressed or is_engaged or not rules.needs_mention
     if not is_for_us:
-        return Verdict.ASIDE
+        return AccessVerdict.ASIDE
     if is_known:
-        return Verdict.WELCOME
+        return AccessVerdict.WELCOME
     may_ask = rules.has_pairing and is_private and arrival.kind == UpdateKind.MESSAGE
-    return Verdict.PAIRING if may_ask else Verdict.STRANGER
+    return AccessVerdict.PAIRING if may_ask else AccessVerdict.STRANGER

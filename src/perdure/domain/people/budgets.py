@@ -22,13 +22,13 @@ OUTPUT_ALLOWANCE: Final = 4_000
 _ALLOWANCES_IN_A_BUDGET: Final = 20
 
 
-class Scope(StrEnum):
+class BudgetScope(StrEnum):
     PERSON = "person"
     CONVERSATION = "conversation"
     AGENT = "agent"
 
 
-class Unit(StrEnum):
+class BudgetUnit(StrEnum):
     TOKENS = "tokens"
     MONEY = "money"
 
@@ -51,9 +51,9 @@ class DailyBudgets(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Budget = Budget()
     agent: Budget = Budget()
 
-    def set_ones(self) -> Iterator[tuple[Scope, Budget]]:
+    def set_ones(self) -> Iterator[tuple[BudgetScope, Budget]]:
         """Always in the same order, so that two who need the same ones never wait in a ring."""
-        for scope in Scope:
+        for scope in BudgetScope:
             budget: Budget = getattr(self, scope)
             if budget.is_set:
                 yield scope, budget
@@ -77,9 +77,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     reserved: Amount
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    scope: Scope
-    unit: Unit
+class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    scope: BudgetScope
+    unit: BudgetUnit
     limit: int
     spent: int
     reserved: int
@@ -105,18 +105,18 @@ def estimate(input_tokens: int, *, tariff: Tariff, limits: DailyBudgets) -> Amou
     return Amount(tokens=input_tokens + output, money=round(input_tokens * prices.input) + writing)
 
 
-def refusal(scope: Scope, budget: Budget, held: Held, asked: Amount) -> Refusal | None:
+def refusal(scope: BudgetScope, budget: Budget, held: Held, asked: Amount) -> BudgetRefusal | None:
     """Why there is no room in this budget; None if there is."""
     checks = (
-        (Unit.TOKENS, budget.tokens, held.spent.tokens, held.reserved.tokens, asked.tokens),
-        (Unit.MONEY, budget.money, held.spent.money, held.reserved.money, asked.money),
+        (BudgetUnit.TOKENS, budget.tokens, held.spent.tokens, held.reserved.tokens, asked.tokens),
+        (BudgetUnit.MONEY, budget.money, held.spent.money, held.reserved.money, asked.money),
     )
     for unit, limit, spent, reserved, wanted in checks:
         if limit is None or wanted is None:
             continue
         gone = (spent or 0) + (reserved or 0)
         if gone + wanted > limit:
-            return Refusal(
+            return BudgetRefusal(
                 scope=scope,
                 unit=unit,
                 limit=limit,
@@ -127,13 +127,13 @@ def refusal(scope: Scope, budget: Budget, held: Held, asked: Amount) -> Refusal 
     return None
 
 
-def refusal_text(refused: Refusal, *, at_ms: int, agent: str) -> str:
+def refusal_text(refused: BudgetRefusal, *, at_ms: int, agent: str) -> str:
     """Which budget, how much of it is gone, and when it is there again."""
-    tell = _count if refused.unit is Unit.TOKENS else money_text
+    tell = _count if refused.unit is BudgetUnit.TOKENS else money_text
     held = (
         f", {tell(refused.reserved)} more reserved by turns under way" if refused.reserved else ""
     )
-    unit = "tokens" if refused.unit is Unit.TOKENS else "money"
+    unit = "tokens" if refused.unit is BudgetUnit.TOKENS else "money"
     return (
         f"{_whose(refused.scope, agent)} has no room for this: {tell(refused.spent)} of"
         f" {tell(refused.limit)} {unit} spent{held}, and the next model call may need"
@@ -141,13 +141,13 @@ def refusal_text(refused: Refusal, *, at_ms: int, agent: str) -> str:
     )
 
 
-def _whose(scope: Scope, agent: str) -> str:
+def _whose(scope: BudgetScope, agent: str) -> str:
     match scope:
-        case Scope.PERSON:
+        case BudgetScope.PERSON:
             return "Your daily budget"
-        case Scope.CONVERSATION:
+        case BudgetScope.CONVERSATION:
             return "The daily budget of this conversation"
-        case Scope.AGENT:
+        case BudgetScope.AGENT:
             return f"The daily budget of the agent {agent}"
         case _:
             assert_never(scope)

@@ -8,7 +8,7 @@ import msgspec
 from perdure.domain.turn.recovery import Policy
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as commands see it. `keep_tokens`: how much of the newest turns a compaction leaves
     as it is; `compact_agent` writes its summaries, itself if empty."""
 
@@ -22,7 +22,7 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     reset. A new session's first turn waits `hold_ms` at most for the memories of the last one.
     `recovery` says what becomes of an interrupted turn when a newer message comes."""
 
-    agents: Mapping[str, Offer] = {}
+    agents: Mapping[str, AgentOffer] = {}
     personas: tuple[str, ...] = ()
     idle_reset_ms: int = 0
     hold_ms: int = 10_000
@@ -37,8 +37,8 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
         it is offered no longer."""
         return agent if agent in self.agents else self.default
 
-    def offer(self, agent: str) -> Offer:
-        return self.agents.get(self.answering(agent)) or Offer()
+    def offer(self, agent: str) -> AgentOffer:
+        return self.agents.get(self.answering(agent)) or AgentOffer()
 
 
 PLAIN: Final = Menu()

@@ -25,7 +25,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 NO_QUOTA: Final = Quota()
 
 
-class Kind(StrEnum):
+class QuotaKind(StrEnum):
     BYTES = "bytes"
     FILES = "files"
     TURNS = "turns"
@@ -41,7 +41,9 @@ TURN_WAIT_S: Final = 5.0
 class OverQuota(Rejected):
     """A member has all that they may have. `retry_after_s` is None where waiting does not help."""
 
-    def __init__(self, message: str, *, kind: Kind, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, kind: QuotaKind, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message, code=USED_UP if retry_after_s is None else RATE)
         self.kind = kind
         self.retry_after_s = retry_after_s
@@ -51,7 +53,7 @@ def bytes_used_up(quota: Quota) -> OverQuota:
     return OverQuota(
         f"your messages and files take up the {quota.bytes:,} bytes that one person may store "
         "here; ask an operator of this gateway for more",
-        kind=Kind.BYTES,
+        kind=QuotaKind.BYTES,
     )
 
 
@@ -60,7 +62,7 @@ def files_used_up(quota: Quota) -> OverQuota:
     return OverQuota(
         f"{count} of yours were uploaded and sent with no message yet, and more are not kept; send "
         "those, or wait until they are removed after a day",
-        kind=Kind.FILES,
+        kind=QuotaKind.FILES,
     )
 
 
@@ -69,7 +71,7 @@ def turns_used_up(quota: Quota) -> OverQuota:
     return OverQuota(
         f"{count} of yours wait or are being answered, and one person may have no more at once; "
         "send this again when one of them is answered",
-        kind=Kind.TURNS,
+        kind=QuotaKind.TURNS,
         retry_after_s=TURN_WAIT_S,
     )
 
@@ -79,6 +81,6 @@ def requests_used_up(quota: Quota, *, wait_s: float) -> OverQuota:
     return OverQuota(
         f"one person may ask for something {allowed:,} times a minute here, and that is reached; "
         f"try again in {max(round(wait_s), 1)} s",
-        kind=Kind.REQUESTS,
+        kind=QuotaKind.REQUESTS,
         retry_after_s=wait_s,
     )

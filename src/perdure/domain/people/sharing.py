@@ -19,7 +19,7 @@ NOBODY: Final[Mapping[PrincipalId, int]] = MappingProxyType({})
 _ONE_IN: Final = 16
 
 
-class Shares(msgspec.Struct, frozen=True, kw_only=True):
+class FairShares(msgspec.Struct, frozen=True, kw_only=True):
     """Who has how many slots now, and how many one person may have."""
 
     in_use: Mapping[PrincipalId, int] = NOBODY
@@ -31,7 +31,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(who for who, count in self.in_use.items() if count >= self.most))
 
 
-EQUAL: Final = Shares()
+EQUAL: Final = FairShares()
 
 
 def most_of(slots: int) -> int:
@@ -40,7 +40,7 @@ def most_of(slots: int) -> int:
 
 
 def fairly(
-    waiting: Sequence[T], *, by: Callable[[T], PrincipalId], shares: Shares, limit: int
+    waiting: Sequence[T], *, by: Callable[[T], PrincipalId], shares: FairShares, limit: int
 ) -> list[T]:
     """Choose among what waits, given in the order in which it came. Each slot goes to whoever has
     the fewest by then, and among those to who came first; each person's own order is kept."""

@@ -18,7 +18,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     turn_calls: int = 1_000
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerRoom(msgspec.Struct, frozen=True, kw_only=True):
     """What is left for the next answer of a turn that has said so much already."""
 
     bounds: Bounds = Bounds()
@@ -33,8 +33,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     def calls(self) -> int:
         return min(self.bounds.answer_calls, self.bounds.turn_calls - self.said_calls)
 
-    def after(self, *, said_bytes: int, calls: int) -> "Room":
-        return Room(
+    def after(self, *, said_bytes: int, calls: int) -> "AnswerRoom":
+        return AnswerRoom(
             bounds=self.bounds,
             said_bytes=self.said_bytes + said_bytes,
             said_calls=self.said_calls + calls,
@@ -57,7 +57,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         return _beyond("the answer asked for", bounds.answer_calls, "tool calls", "answer_calls")
 
 
-ROOM: Final = Room()
+ROOM: Final = AnswerRoom()
 
 
 class Measure:
@@ -66,7 +66,7 @@ class Measure:
 
     __slots__ = ("bytes", "calls", "excess", "room")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: AnswerRoom) -> None:
         self.room = room
         self.bytes = 0
         self.calls = 0
@@ -93,7 +93,7 @@ class Measure:
     def exceed(self, words: str) -> None:
         self.excess = self.excess or words
 
-    def room_after(self) -> Room:
+    def room_after(self) -> AnswerRoom:
         """Return what is left for the answer after this one."""
         return self.room.after(said_bytes=self.bytes, calls=self.calls)
 

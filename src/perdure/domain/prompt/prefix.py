@@ -34,7 +34,7 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     view: str = ""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ChainSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """How a chain of turns stood when it was told: the `summary` it began with, and of each journal
     the last rewording of a message that was known. What came later was not told."""
 
@@ -50,7 +50,7 @@ class Basis(Prefix, frozen=True, kw_only=True, array_like=True):
 
     own: str = ""
     upto: int = 0
-    source: Source = Source()
+    source: ChainSource = ChainSource()
     has_vision: bool = False
     tokens_max: int = 0
 
@@ -71,7 +71,7 @@ class KeptText(msgspec.Struct, frozen=True, kw_only=True):
         return self.digest, self.owner, self.lines
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """What a request was made from, as it is stored: a written `Basis`, and the texts that it names
     by their digests."""
 
@@ -79,7 +79,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[KeptText, ...] = ()
 
 
-NOTHING_ASKED: Final = Origin()
+NOTHING_ASKED: Final = RequestOrigin()
 
 
 @lru_cache(maxsize=1024)
@@ -101,7 +101,7 @@ def kept(
     return (KeptText(digest=digest(text), body=text, owner=owner, lines=lines),)
 
 
-def source_of(turns: Iterable[Iterable[Recorded]]) -> Source:
+def source_of(turns: Iterable[Iterable[Recorded]]) -> ChainSource:
     """Find out how these turns stand, which begin with the summary if there is one."""
     summary: MessageId | None = None
     amended: dict[SessionId, int] = {}
@@ -115,10 +115,10 @@ def source_of(turns: Iterable[Iterable[Recorded]]) -> Source:
                     amended[recorded.session] = max(before, recorded.seq)
                 case _:
                     pass
-    return Source(summary=summary, amended=tuple(sorted(amended.items())))
+    return ChainSource(summary=summary, amended=tuple(sorted(amended.items())))
 
 
-def and_then(source: Source, turn: Iterable[Recorded]) -> Source:
+def and_then(source: ChainSource, turn: Iterable[Recorded]) -> ChainSource:
     """Add a turn to what was told before it."""
     amended = dict(source.amended)
     for session, seq in source_of([turn]).amended:
@@ -126,7 +126,7 @@ def and_then(source: Source, turn: Iterable[Recorded]) -> Source:
     return msgspec.structs.replace(source, amended=tuple(sorted(amended.items())))
 
 
-def was_told(recorded: Recorded, source: Source) -> bool:
+def was_told(recorded: Recorded, source: ChainSource) -> bool:
     """Tell whether an event of a turn that was told stood there then already."""
     if not isinstance(recorded.event, TurnAmended):
         return True

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from perdure.domain.content.attribution import attributed, in_own_words
-from perdure.domain.content.forwards import Words
+from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId, SessionId
-from perdure.domain.journal.attachments import Places, as_fetched, given_in_words, places_of
+from perdure.domain.journal.attachments import FileEnds, as_fetched, given_in_words, places_of
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
@@ -34,10 +34,10 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.options import NONE, Options
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Ending
-from perdure.domain.prompt.bounds import ROOM, Room
+from perdure.domain.outcomes import CallEnding
+from perdure.domain.prompt.bounds import ROOM, AnswerRoom
 from perdure.domain.prompt.compaction import background
-from perdure.domain.prompt.prefix import Source
+from perdure.domain.prompt.prefix import ChainSource
 from perdure.domain.prompt.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 
 
@@ -75,12 +75,12 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Block = TextBlock | MediaBlock | CallBlock | ResultBlock | Note
+PromptBlock = TextBlock | MediaBlock | CallBlock | ResultBlock | Note
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
-    blocks: tuple[Block, ...]
+    blocks: tuple[PromptBlock, ...]
 
 
 STRETCH_BYTES: Final = 64 * 1024
@@ -101,9 +101,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     sealed: tuple[bytes, ...] = ()
     encoded: bytes = b""
     count: int = 0
-    newest: Message | None = None
+    newest: PromptMessage | None = None
     tokens: int = 0
-    source: Source = Source()
+    source: ChainSource = ChainSource()
 
     @property
     def size(self) -> int:
@@ -112,7 +112,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         return WINDOW_BYTES + sum(map(len, self.sealed)) + len(self.encoded) + newest
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an agent needs for one model call, in no provider's words.
 
     `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`, each
@@ -124,13 +124,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     instructions: str
     prefix: bytes
-    messages: tuple[Message, ...]
+    messages: tuple[PromptMessage, ...]
     context: str = ""
     tools: str = ""
     options: Options = NONE
     sealed: tuple[bytes, ...] = ()
     purpose: str = ""
-    room: Room = ROOM
+    room: AnswerRoom = ROOM
 
     @property
     def history(self) -> tuple[bytes, ...]:
@@ -138,17 +138,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.sealed, self.prefix) if self.prefix else self.sealed
 
 
-Encode = Callable[[Message], bytes]
+Encode = Callable[[PromptMessage], bytes]
 # Notes by the event that each of them stands behind.
 Notes = Mapping[tuple[SessionId, int], Note]
 NO_NOTES: Final[Notes] = {}
 
 
-def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Message]:
+def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[PromptMessage]:
     """Return one turn's events, in seq order, as messages. The user's message comes first. Each
     note stands directly behind the event it is given for, or, where that stands between a call and
     its result, behind the last result of those calls."""
-    messages: list[Message] = []
+    messages: list[PromptMessage] = []
     events = list(turn)
     unanswered: set[CallId] = set()
     held: list[Note] = []
@@ -166,7 +166,9 @@ def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Me
             case Compacted(summary=summary):
                 _add(messages, Role.USER, [TextBlock(background(summary))])
             case ToolFinished(call=call, ending=ending, result=result):
-                block = ResultBlock(call=call, text=result, is_error=ending is not Ending.RETURNED)
+                block = ResultBlock(
+                    call=call, text=result, is_error=ending is not CallEnding.RETURNED
+                )
                 _add(messages, Role.USER, [block])
                 unanswered.discard(call)
             case _:
@@ -179,8 +181,8 @@ def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Me
     return messages
 
 
-def _assistant_blocks(said: AssistantSaid) -> list[Block]:
-    blocks: list[Block] = [TextBlock(said.text)] if said.text.strip() else []
+def _assistant_blocks(said: AssistantSaid) -> list[PromptBlock]:
+    blocks: list[PromptBlock] = [TextBlock(said.text)] if said.text.strip() else []
     blocks += [TextBlock(given_in_words(attachment)) for attachment in said.attachments]
     calls = [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in said.calls]
     return [*blocks, *calls]
@@ -189,33 +191,33 @@ def _assistant_blocks(said: AssistantSaid) -> list[Block]:
 def _user_blocks(
     spoken: TurnQueued | MessageJoined | SteerTaken,
     amended: Mapping[MessageId, TurnAmended],
-    places: Places,
+    places: FileEnds,
     *,
     is_shared: bool,
-) -> list[Block]:
+) -> list[PromptBlock]:
     if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
         return [TextBlock(FROM_ELSEWHERE)]
     said = amended.get(spoken.message, spoken)
-    text, words = said.text, Words(said.text, said.passed_on)
+    text, words = said.text, ForwardedText(said.text, said.passed_on)
     if isinstance(spoken, MessageJoined):
         text = in_own_words(words) if is_shared else text
     elif spoken.sender:
         # A line of ours before each message: who speaks is a fact, what they say is not.
         text = attributed(spoken.sender, words)
-    blocks: list[Block] = [TextBlock(text)] if text.strip() else []
+    blocks: list[PromptBlock] = [TextBlock(text)] if text.strip() else []
     return blocks + [MediaBlock(attachment=each) for each in as_fetched(spoken, places)]
 
 
-def _add(messages: list[Message], role: Role, blocks: Sequence[Block]) -> None:
+def _add(messages: list[PromptMessage], role: Role, blocks: Sequence[PromptBlock]) -> None:
     if not blocks:
         return
     if messages and messages[-1].role is role:
-        messages[-1] = Message(role=role, blocks=(*messages[-1].blocks, *blocks))
+        messages[-1] = PromptMessage(role=role, blocks=(*messages[-1].blocks, *blocks))
     else:
-        messages.append(Message(role=role, blocks=tuple(blocks)))
+        messages.append(PromptMessage(role=role, blocks=tuple(blocks)))
 
 
-def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Window:
+def extend(window: Window, messages: Iterable[PromptMessage], *, encode: Encode) -> Window:
     """The window after some more messages: whatever became final is encoded, once."""
     final, newest = weave(window.newest, messages)
     sealed = list(window.sealed)
@@ -237,7 +239,7 @@ def extend(window: Window, messages: Iterable[Message], *, encode: Encode) -> Wi
     )
 
 
-def _size_of(block: Block) -> int:
+def _size_of(block: PromptBlock) -> int:
     match block:
         case TextBlock(text=text) | ResultBlock(text=text) | Note(text=text):
             return len(text)
@@ -248,8 +250,8 @@ def _size_of(block: Block) -> int:
 
 
 def weave(
-    newest: Message | None, messages: Iterable[Message]
-) -> tuple[list[Message], Message | None]:
+    newest: PromptMessage | None, messages: Iterable[PromptMessage]
+) -> tuple[list[PromptMessage], PromptMessage | None]:
     """Join messages to the newest one; return those that are final now, and the new newest."""
     woven = [newest] if newest else []
     for message in messages:
@@ -257,11 +259,11 @@ def weave(
     return (woven[:-1], woven[-1]) if woven else ([], None)
 
 
-def tokens_of_messages(messages: Iterable[Message]) -> int:
+def tokens_of_messages(messages: Iterable[PromptMessage]) -> int:
     return sum(MESSAGE_TOKENS + sum(map(_tokens, message.blocks)) for message in messages)
 
 
-def _tokens(block: Block) -> int:
+def _tokens(block: PromptBlock) -> int:
     match block:
         case TextBlock(text=text) | ResultBlock(text=text) | Note(text=text):
             return tokens_of(text)
@@ -273,20 +275,20 @@ def _tokens(block: Block) -> int:
 
 def assemble(  # noqa: PLR0913 - everything a request is made of
     window: Window,
-    messages: Sequence[Message],
+    messages: Sequence[PromptMessage],
     *,
     instructions: str = "",
     context: str = "",
     tools: str = "",
     options: Options = NONE,
     purpose: str = "",
-) -> Request:
+) -> ModelRequest:
     """The request for one model call of the turn whose messages (notes among them) are given."""
     final, newest = weave(window.newest, messages)
     tail = (*final, newest) if newest else ()
     if tail or not context:  # a caller's own messages may end with its tool results
         assert_valid(tail, begins=not window.count and not context)
-    return Request(
+    return ModelRequest(
         instructions=instructions,
         sealed=window.sealed,
         prefix=window.encoded,
@@ -298,7 +300,7 @@ def assemble(  # noqa: PLR0913 - everything a request is made of
     )
 
 
-def assert_valid(messages: Sequence[Message], *, begins: bool) -> None:
+def assert_valid(messages: Sequence[PromptMessage], *, begins: bool) -> None:
     """Every rule of the strict providers, as far as these messages can break it."""
     if not messages or messages[-1].role is not Role.USER:
         raise Corrupt("a request must end with a user message")
@@ -311,7 +313,7 @@ def assert_valid(messages: Sequence[Message], *, begins: bool) -> None:
         open_calls = _check_blocks(message, open_calls)
 
 
-def _check_blocks(message: Message, open_calls: set[str] | None) -> set[str]:
+def _check_blocks(message: PromptMessage, open_calls: set[str] | None) -> set[str]:
     """Check one message; return the calls that the next message must answer.
 
     `open_calls` is None for the first message, whose calls stand in the encoded part.

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from perdure.domain.prompt.prompt import (
-    Block,
     MediaBlock,
-    Message,
+    PromptBlock,
+    PromptMessage,
     ResultBlock,
     Role,
     TextBlock,
@@ -23,7 +23,7 @@ _LONGEST: Final = 32_000
 _SHORTEST: Final = 200
 
 
-def shortened(messages: Sequence[Message], *, tokens_max: int) -> list[Message]:
+def shortened(messages: Sequence[PromptMessage], *, tokens_max: int) -> list[PromptMessage]:
     """The messages, as whole as they fit."""
     fitting, limit = list(messages), _LONGEST
     while tokens_of_messages(fitting) > tokens_max and limit >= _SHORTEST:
@@ -34,13 +34,13 @@ def shortened(messages: Sequence[Message], *, tokens_max: int) -> list[Message]:
     return fitting
 
 
-def _cut(message: Message, limit: int) -> Message:
+def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     return msgspec.structs.replace(
         message, blocks=tuple(_cut_block(b, limit) for b in message.blocks)
     )
 
 
-def _cut_block(block: Block, limit: int) -> Block:
+def _cut_block(block: PromptBlock, limit: int) -> PromptBlock:
     match block:
         case ResultBlock(text=text):
             return msgspec.structs.replace(block, text=_ends(text, limit // 2))
@@ -60,7 +60,7 @@ def _ends(text: str, limit: int) -> str:
     return f"{text[:half]} [{len(text) - 2 * half:,} characters left out] {text[-half:]}"
 
 
-def _without_oldest(messages: Sequence[Message]) -> list[Message]:
+def _without_oldest(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
     """Without about a tenth, and beginning where a person speaks."""
     rest = list(messages[max(len(messages) // 10, 1) :])
     while len(rest) > 1 and not _is_begin(rest[0]):
@@ -68,5 +68,5 @@ def _without_oldest(messages: Sequence[Message]) -> list[Message]:
     return rest
 
 
-def _is_begin(message: Message) -> bool:
+def _is_begin(message: PromptMessage) -> bool:
     return message.role is Role.USER and not any(isinstance(b, ResultBlock) for b in message.blocks)

@@ -11,7 +11,7 @@ from typing import Final
 from xml.parsers import expat
 
 from perdure.domain.reading.kinds import DOCX, ODP, ODS, ODT, PPTX, XLSX
-from perdure.domain.reading.texts import Collector, Unreadable
+from perdure.domain.reading.texts import Collector, UnreadableFile
 
 UNPACKED_MAX: Final = 64_000_000
 STRINGS_MAX: Final = 200_000
@@ -21,21 +21,21 @@ Attributes = dict[str, str]
 
 
 def in_archive(data: bytes, mime: str) -> str:
-    """What a document of this kind says. Raises `Unreadable`."""
+    """What a document of this kind says. Raises `UnreadableFile`."""
     found = Collector()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            _read(Archive(archive), mime, found)
+            _read(_PackedDocument(archive), mime, found)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, KeyError, ValueError) as error:
-        raise Unreadable("the document is damaged") from error
+        raise UnreadableFile("the document is damaged") from error
     except (NotImplementedError, RuntimeError) as error:  # its packing, or a password
-        raise Unreadable("it is locked, or packed in an unknown way") from error
+        raise UnreadableFile("it is locked, or packed in an unknown way") from error
     except expat.ExpatError as error:
-        raise Unreadable("the document is damaged") from error
+        raise UnreadableFile("the document is damaged") from error
     return found.text()
 
 
-def _read(archive: "Archive", mime: str, found: Collector) -> None:
+def _read(archive: "_PackedDocument", mime: str, found: Collector) -> None:
     if mime in _ODF:
         _walk(archive, ["content.xml"], _Flow(found, _ODF_LINES, _ODF_CELLS))
     elif mime == DOCX:
@@ -46,10 +46,10 @@ def _read(archive: "Archive", mime: str, found: Collector) -> None:
     elif mime == XLSX:
         _read_sheets(archive, found)
     else:
-        raise Unreadable(f"nobody here can read {mime}")
+        raise UnreadableFile(f"nobody here can read {mime}")
 
 
-class Archive:
+class _PackedDocument:
     """A packed document, of which only so much is unpacked in all."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -70,7 +70,7 @@ class Archive:
             while chunk := file.read(_CHUNK):
                 self._left -= len(chunk)
                 if self._left < 0:
-                    raise Unreadable("it is too large once it is unpacked")
+                    raise UnreadableFile("it is too large once it is unpacked")
                 yield chunk
 
 
@@ -135,7 +135,7 @@ class _Strings:
         self._is_text = False
         if tag == "si":
             if len(self.known) >= STRINGS_MAX:
-                raise Unreadable("it holds too many cells")
+                raise UnreadableFile("it holds too many cells")
             self.known.append("".join(self._pieces))
             self._pieces = []
 
@@ -177,7 +177,7 @@ class _Sheet:
         return self._known[int(self._value)] if is_known else ""
 
 
-def _read_sheets(archive: Archive, found: Collector) -> None:
+def _read_sheets(archive: _PackedDocument, found: Collector) -> None:
     strings = _Strings()
     if archive.has("xl/sharedStrings.xml"):
         _walk(archive, ["xl/sharedStrings.xml"], strings)
@@ -187,7 +187,7 @@ def _read_sheets(archive: Archive, found: Collector) -> None:
         found.add("\n")
 
 
-def _walk(archive: Archive, names: Sequence[str], flow: _Flow | _Strings | _Sheet) -> None:
+def _walk(archive: _PackedDocument, names: Sequence[str], flow: _Flow | _Strings | _Sheet) -> None:
     for name in names:
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
@@ -203,7 +203,7 @@ def _walk(archive: Archive, names: Sequence[str], flow: _Flow | _Strings | _Shee
 
 
 def _refuse(*_declaration: object) -> None:
-    raise Unreadable("it declares a document type, which honest documents do not")
+    raise UnreadableFile("it declares a document type, which honest documents do not")
 
 
 def _local_start(start: Callable[[str, Attributes], None]) -> Callable[[str, Attributes], None]:

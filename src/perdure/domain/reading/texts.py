@@ -22,11 +22,11 @@ _LINES: Final = frozenset(
 )  # fmt: skip
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """The file says nothing that we can read; the words say why."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class FileReading(msgspec.Struct, frozen=True, kw_only=True):
     """What a file says, or why nobody can tell; how long it takes to hear it, if it is sound."""
 
     text: str = ""
@@ -84,7 +84,7 @@ def in_html(data: bytes) -> str:
         page.feed(data[:MARKUP_MAX].decode("utf-8", "replace"))
         page.close()
     except AssertionError as error:  # so the parser calls declarations that cannot be
-        raise Unreadable("its markup is broken") from error
+        raise UnreadableFile("its markup is broken") from error
     text = page.found.text()
     is_cut = len(data) > MARKUP_MAX and not page.found.is_full
     return f"{text}\n{CUT}" if is_cut else text

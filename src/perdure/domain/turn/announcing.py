@@ -9,14 +9,14 @@ from typing import Final
 import msgspec
 
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Interruption, Outcome
+from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
 from perdure.domain.turn.endings import Audience, told
 from perdure.domain.turn.recovery import Policy, Resume, why
 
 _LEAD: Final = {
-    Asked.RESTART: "The gateway is about to restart.",
-    Asked.STOP: "The gateway is about to stop.",
-    Asked.NOTHING: "The gateway is about to stop.",
+    NodeRequest.RESTART: "The gateway is about to restart.",
+    NodeRequest.STOP: "The gateway is about to stop.",
+    NodeRequest.NOTHING: "The gateway is about to stop.",
 }
 _NEXT_MESSAGE: Final = "your next message goes on from here"
 _SAID_SINCE: Final = "what was said since is answered"
@@ -27,7 +27,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, and how long turns have to finish. An interruption after that time counts
     towards the limit; where nobody waits at all, it does not."""
 
-    asked: Asked = Asked.STOP
+    asked: NodeRequest = NodeRequest.STOP
     timeout_s: float = 30
 
 
@@ -81,7 +81,7 @@ def away_text(reason: str, detail: str, patience_s: float) -> str:
     )
 
 
-def too_old_text(policy: Policy, reason: Interruption, asked: Asked) -> str:
+def too_old_text(policy: Policy, reason: Interruption, asked: NodeRequest) -> str:
     """Return what people are told of an answer that was to go on and has become too old for it."""
     return (
         f"{why(reason, asked)}, and an answer here was cut short. That was more than "

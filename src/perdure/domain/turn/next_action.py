@@ -61,7 +61,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
 Action = AskModel | RunCalls | AwaitAnswer | Say | Settle
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how the last model call ended, where its answer is not journalled yet: the last answer
     of a turn is written in the transaction that settles the turn."""
 
@@ -69,7 +69,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class TurnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what the decision needs beside the events. `refusal` is why the turn may not begin;
     `steps_max` is how many model calls of one attempt may ask for tools; `questions` are to be
     answered before the calls that they are about may run; `heard` is the end of the model call that
@@ -78,10 +78,10 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
     steps_max: int = 50
     questions: tuple[AnswerAwaited, ...] = ()
-    heard: Heard | None = None
+    heard: LastAnswer | None = None
 
 
-def next_action(events: Sequence[AnyEvent], known: Known) -> Action | None:
+def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
     """Return what the turn with these events needs next; None if it is settled."""
     queued = events[0] if events else None
     if not isinstance(queued, TurnQueued):
@@ -118,7 +118,7 @@ def _run_or_ask(
     return RunCalls(tuple(free))
 
 
-def _ending(heard: Heard) -> Settle:
+def _ending(heard: LastAnswer) -> Settle:
     outcome = Outcome.DONE if heard.reason.is_finish else Outcome.FAILED
     if heard.reason is StopReason.BUDGET:
         outcome = Outcome.REFUSED

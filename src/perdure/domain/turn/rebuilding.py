@@ -15,8 +15,8 @@ from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.prompt.prefix import Basis, was_told
 from perdure.domain.prompt.prompt import (
     Encode,
-    Message,
-    Request,
+    ModelRequest,
+    PromptMessage,
     Window,
     assemble,
     extend,
@@ -31,7 +31,7 @@ MEMORY: Final = "memory"
 TOOLS: Final = "tools"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of a turn's last request: the turns before it from the summary on, its own
     events, and by their digests those of its texts that are kept."""
 
@@ -46,7 +46,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return next(r.event for r in self.turn if isinstance(r.event, TurnQueued))
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+class _RequestTexts(msgspec.Struct, frozen=True, kw_only=True):
     """The texts of a request beside its messages. `missing` names those that are kept no more."""
 
     instructions: str
@@ -67,13 +67,13 @@ def digests_of(basis: Basis, queued: TurnQueued) -> dict[str, str]:
     return {INSTRUCTIONS: own, MEMORY: basis.memory, TOOLS: tools}
 
 
-def spoken_in(asked: Asked) -> Spoken:
+def spoken_in(asked: StoredRequest) -> _RequestTexts:
     """Return the texts of a request beside its messages."""
     basis, queued = asked.basis, asked.queued
     digests = digests_of(basis, queued)
     found = {name: asked.texts.get(digest, "") for name, digest in digests.items()}
     given = queued.instructions if basis.instructions else ""
-    return Spoken(
+    return _RequestTexts(
         instructions=together(found[INSTRUCTIONS], given),
         memory=found[MEMORY],
         tools=queued.tools if basis.tools and queued.tools else found[TOOLS],
@@ -81,7 +81,7 @@ def spoken_in(asked: Asked) -> Spoken:
     )
 
 
-def history_in(asked: Asked) -> list[Message]:
+def history_in(asked: StoredRequest) -> list[PromptMessage]:
     """Return the messages before the turn, as the model was told them then."""
     source, tokens_max = asked.basis.source, asked.basis.tokens_max
     told = [[r for r in events if was_told(r, source)] for events in asked.chain]
@@ -89,13 +89,13 @@ def history_in(asked: Asked) -> list[Message]:
     return readable(messages, tokens_max=tokens_max) if tokens_max else messages
 
 
-def readable(messages: Sequence[Message], *, tokens_max: int) -> list[Message]:
+def readable(messages: Sequence[PromptMessage], *, tokens_max: int) -> list[PromptMessage]:
     """Shorten a history to what a summariser can read."""
     woven, newest = weave(None, messages)
     return shortened([*woven, newest] if newest else woven, tokens_max=tokens_max)
 
 
-def own_in(asked: Asked) -> list[Message]:
+def own_in(asked: StoredRequest) -> list[PromptMessage]:
     """Return the turn's own messages up to the request, with notes that are derived again."""
     basis = asked.basis
     known = [r for r in asked.turn if r.seq <= basis.upto and was_told(r, basis.source)]
@@ -103,8 +103,12 @@ def own_in(asked: Asked) -> list[Message]:
 
 
 def rebuilt(
-    asked: Asked, history: Sequence[Message], own: Sequence[Message], *, encode: Encode
-) -> Request:
+    asked: StoredRequest,
+    history: Sequence[PromptMessage],
+    own: Sequence[PromptMessage],
+    *,
+    encode: Encode,
+) -> ModelRequest:
     """Make the request again, of messages that may have got their pictures back meanwhile."""
     spoken, queued = spoken_in(asked), asked.queued
     return assemble(

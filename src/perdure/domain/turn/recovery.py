@@ -27,8 +27,8 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Ending, Interruption
-from perdure.domain.prompt.prompt import Message, Note, Role, messages_of
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
+from perdure.domain.prompt.prompt import Note, PromptMessage, Role, messages_of
 from perdure.domain.turn.errands import instruction, is_watched
 from perdure.domain.turn.next_action import open_calls
 
@@ -94,11 +94,13 @@ def died_at(alive_at: int, found_at: int) -> int:
 
 
 _CLOSING: Final = {
-    Ending.UNKNOWN: (
+    CallEnding.UNKNOWN: (
         "The call was cut short and its effect is unknown: it may or may not have happened. "
         "Do not repeat it without asking the person."
     ),
-    Ending.INTERRUPTED: "The call was interrupted before it returned. It is safe to call again.",
+    CallEnding.INTERRUPTED: (
+        "The call was interrupted before it returned. It is safe to call again."
+    ),
 }
 _WHY: Final = {
     Interruption.CRASH: "The gateway stopped unexpectedly",
@@ -106,9 +108,9 @@ _WHY: Final = {
     Interruption.RESTART: "The gateway was restarted",
 }
 _ASKED: Final = {
-    Asked.RESTART: "The gateway was restarted",
-    Asked.STOP: "The gateway was shut down",
-    Asked.NOTHING: "The gateway was stopped",
+    NodeRequest.RESTART: "The gateway was restarted",
+    NodeRequest.STOP: "The gateway was shut down",
+    NodeRequest.NOTHING: "The gateway was stopped",
 }
 BACK: Final = "The gateway is back."
 SUSPENDED: Final = (
@@ -121,12 +123,12 @@ IDLE: Final = (
 )
 
 
-def why(reason: Interruption, asked: Asked) -> str:
+def why(reason: Interruption, asked: NodeRequest) -> str:
     """Return what happened to the gateway, as the beginning of a sentence."""
     return _ASKED[asked] if reason is Interruption.DRAIN_TIMEOUT else _WHY[reason]
 
 
-def question_text(reason: Interruption, asked: Asked) -> str:
+def question_text(reason: Interruption, asked: NodeRequest) -> str:
     return f"{why(reason, asked)}, and an answer here was cut short. Continue it, or drop it?"
 
 
@@ -143,7 +145,7 @@ def given_up_text(times: int, *, goes_on: bool) -> str:
     )
 
 
-def closed(turn: TurnId, call: CallId, ending: Ending) -> ToolFinished:
+def closed(turn: TurnId, call: CallId, ending: CallEnding) -> ToolFinished:
     """Return the result that stands for a call which never returned."""
     return ToolFinished(turn=turn, call=call, ending=ending, result=_CLOSING[ending])
 
@@ -154,7 +156,7 @@ def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:
     unknown = {
         event.call
         for event in made
-        if isinstance(event, ToolFinished) and event.ending is Ending.UNKNOWN
+        if isinstance(event, ToolFinished) and event.ending is CallEnding.UNKNOWN
     }
     earlier = [c for event in made if isinstance(event, AssistantSaid) for c in event.calls]
     return any(
@@ -280,7 +282,7 @@ def told_by(acknowledged: Recorded) -> tuple[SessionId, int]:
     return event.session or acknowledged.session, event.interruption
 
 
-def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[Message]:
+def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[PromptMessage]:
     """A turn's messages with the notes that this attempt carries. An errand's order stands where it
     was given, directly behind the turn's own words. What is said about interruptions stands where
     the turn's last one does, or, if only turns before it were interrupted, ahead of the person's
@@ -295,7 +297,7 @@ def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[Mess
     if mine or not telling.interruptions:
         return messages
     ahead = _note(telling.interruptions[-1], telling.before, is_replaced=True)
-    return [Message(role=Role.USER, blocks=(ahead,)), *messages]
+    return [PromptMessage(role=Role.USER, blocks=(ahead,)), *messages]
 
 
 def _known_at(turn: Sequence[Recorded], last: Recorded) -> list[Recorded]:
@@ -335,11 +337,11 @@ def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bo
     lines = [f"[{why(event.reason, event.asked)}{while_working}; your work was interrupted."]
     if has_text:
         lines.append("The person has seen your text above.")
-    if endings - {Ending.INTERRUPTED}:
+    if endings - {CallEnding.INTERRUPTED}:
         lines.append("The tool results above are already there: do not make those calls again.")
-    if Ending.INTERRUPTED in endings:
+    if CallEnding.INTERRUPTED in endings:
         lines.append("Calls marked as interrupted may be made again.")
-    if Ending.UNKNOWN in endings:
+    if CallEnding.UNKNOWN in endings:
         lines.append("Calls marked as unknown may have happened: ask the person first.")
     if is_replaced:
         lines.append("The person's new message below has priority over the interrupted work.]")

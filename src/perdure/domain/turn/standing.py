@@ -43,7 +43,7 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is State.INTERRUPTED or (self.state is State.QUEUED and was_cut)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class SessionStanding(msgspec.Struct, frozen=True, kw_only=True):
     """`open_turns` are in arrival order; at most one of them has started."""
 
     session: SessionId
@@ -99,7 +99,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return started[0] if started else self.head
 
 
-def after(standing: Standing, event: AnyEvent) -> Standing:
+def after(standing: SessionStanding, event: AnyEvent) -> SessionStanding:
     """The standing once this event has happened."""
     match event:
         case TurnQueued(turn=turn):
@@ -133,14 +133,14 @@ def _session_change(event: AnyEvent) -> dict[str, object]:
             return {}
 
 
-def _stepped(standing: Standing, event: TurnEvent, **changes: object) -> Standing:
+def _stepped(standing: SessionStanding, event: TurnEvent, **changes: object) -> SessionStanding:
     """Return the standing with the turn of this event in the state that the machine says."""
     states = [each.state for each in standing.open_turns if each.id == event.turn]
     after = {"state": state_after(states[0], event)} if states else {}
     return _changed(standing, event.turn, **changes, **after)
 
 
-def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:
+def _changed(standing: SessionStanding, turn: TurnId, **changes: object) -> SessionStanding:
     turns = tuple(
         msgspec.structs.replace(each, **changes) if each.id == turn else each
         for each in standing.open_turns
@@ -148,11 +148,11 @@ def _changed(standing: Standing, turn: TurnId, **changes: object) -> Standing:
     return msgspec.structs.replace(standing, open_turns=turns)
 
 
-def _others(standing: Standing, turn: TurnId) -> tuple[OpenTurn, ...]:
+def _others(standing: SessionStanding, turn: TurnId) -> tuple[OpenTurn, ...]:
     return tuple(each for each in standing.open_turns if each.id != turn)
 
 
-def _settled(standing: Standing, turn: TurnId, outcome: Outcome) -> Standing:
+def _settled(standing: SessionStanding, turn: TurnId, outcome: Outcome) -> SessionStanding:
     """A turn that had started becomes the head; one that never did leaves no trace on the chain."""
     ended = next((each for each in standing.open_turns if each.id == turn), None)
     return msgspec.structs.replace(

@@ -10,11 +10,11 @@ from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
 
 
-class Text(msgspec.Struct, frozen=True):
+class AgentText(msgspec.Struct, frozen=True):
     text: str
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file for the person. It stands where it came: between the text before it and after it."""
 
     name: str
@@ -26,7 +26,7 @@ class Thinking(msgspec.Struct, frozen=True):
     """The model is at work and says nothing yet. What it thinks is nobody's to read."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
     """A whole tool call: the fragments are put together by the agent's wire."""
 
     id: str
@@ -34,7 +34,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
 
 
-class Spent(msgspec.Struct, frozen=True):
+class AgentSpent(msgspec.Struct, frozen=True):
     usage: Usage
 
 
@@ -54,4 +54,4 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
 
 
-AgentEvent = Text | File | Thinking | Call | Spent | Stopped
+AgentEvent = AgentText | AgentFile | Thinking | AgentCall | AgentSpent | Stopped

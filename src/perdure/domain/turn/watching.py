@@ -31,7 +31,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.transcript import Entry, assistant_entry, call_state, user_entry
 from perdure.domain.kinds import TurnKind
-from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import SessionStanding
 
 ALL_SUBS: Final = 99
 # What was being written is over, or a new message begins. A turn that is settled is not among
@@ -108,7 +108,7 @@ class Move(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Leg(msgspec.Struct, frozen=True):
+class JournalStretch(msgspec.Struct, frozen=True):
     """A stretch of one journal, written while its session was the live one: behind `start`, and up
     to the entry `upto`."""
 
@@ -176,7 +176,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
             return []
 
 
-def state_of(standing: Standing) -> StateNews:
+def state_of(standing: SessionStanding) -> StateNews:
     return StateNews(
         state=standing.state,
         session=standing.session,
@@ -206,7 +206,7 @@ def told_of(
 
 
 def missed_in(
-    leg: Leg, recorded: Recorded, *, shown: int, calls: dict[str, str]
+    leg: JournalStretch, recorded: Recorded, *, shown: int, calls: dict[str, str]
 ) -> tuple[list[Told], int]:
     """The same for a watcher who stands at the leg's start. Of the entry that this is in, some news
     may be unseen."""

@@ -36,7 +36,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False
 
 
-class Bubble:
+class GrowingBubble:
     """A message that grows."""
 
     def __init__(self, key: PartId, receipt: str = "", *, attempt: int = 0) -> None:
@@ -52,7 +52,7 @@ class Bubbles:
     are the native streams among them, and what each was given so far."""
 
     def __init__(self, means: Means, surface: Surface, claimed: Claimed) -> None:
-        self.known: list[Bubble] = []
+        self.known: list[GrowingBubble] = []
         self.is_broken = False
         self.streams: dict[str, str] = {}
         self._means = means
@@ -65,7 +65,7 @@ class Bubbles:
         nothing behind."""
         lease = self._means.lease.take()
         if streaming is Streaming.DRAFT:
-            draft = Bubble(PartId(f"{self._lease.turn}.draft"))
+            draft = GrowingBubble(PartId(f"{self._lease.turn}.draft"))
             self.known.append(draft)
             await self._grow(draft, piece, streaming, lease)
             return
@@ -74,7 +74,7 @@ class Bubbles:
             return
         if opened.is_lost:
             raise Ambiguous("nobody knows whether its bubble is there")
-        bubble = Bubble(opened.part.id, opened.receipt, attempt=opened.part.attempts)
+        bubble = GrowingBubble(opened.part.id, opened.receipt, attempt=opened.part.attempts)
         if bubble.receipt:
             self.known.append(bubble)
             await self._grow(bubble, piece, streaming, lease)
@@ -98,14 +98,14 @@ class Bubbles:
         )
         await self._opened(bubble, piece, streaming)
 
-    async def _opened(self, bubble: Bubble, piece: str, streaming: Streaming) -> None:
+    async def _opened(self, bubble: GrowingBubble, piece: str, streaming: Streaming) -> None:
         if bubble.receipt:
             await self._record(bubble, PartState.SENT)
             bubble.shown = piece
             self.known.append(bubble)
             self._remember(bubble, streaming)
 
-    async def _post(self, bubble: Bubble, preview: Preview) -> None:
+    async def _post(self, bubble: GrowingBubble, preview: Preview) -> None:
         try:
             bubble.receipt = await self._surface.adapter.preview(preview)
         except Ambiguous as error:
@@ -115,7 +115,7 @@ class Bubbles:
             await self._record(bubble, PartState.FAILED, error=error.message)
             raise
 
-    async def _broken(self, bubble: Bubble, error: Exception) -> None:
+    async def _broken(self, bubble: GrowingBubble, error: Exception) -> None:
         """The bubble may be there, so it is shown as unknown."""
         self.is_broken = True
         await self._record(bubble, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
@@ -133,7 +133,7 @@ class Bubbles:
             self._means.bus.publish(Topic.OUTBOX)
             raise
 
-    async def _doubt(self, bubble: Bubble, error: Ambiguous) -> None:
+    async def _doubt(self, bubble: GrowingBubble, error: Ambiguous) -> None:
         doubt = partial(
             self._means.outbox.doubt,
             bubble.key,
@@ -145,7 +145,7 @@ class Bubbles:
         self._means.bus.publish(Topic.DOUBTED, self._surface.name)
         self._means.bus.publish(Topic.OUTBOX)
 
-    async def _record(self, bubble: Bubble, state: PartState, *, error: str = "") -> None:
+    async def _record(self, bubble: GrowingBubble, state: PartState, *, error: str = "") -> None:
         """Once the platform was called, its answer must be written down, however long it takes."""
         record = self._means.outbox.record
         await persist(
@@ -162,7 +162,9 @@ class Bubbles:
         self._means.bus.publish(Topic.LINES, self._address)
         self._means.bus.publish(Topic.OUTBOX)  # the final words may wait behind it
 
-    async def go_on(self, bubble: Bubble, index: int, piece: str, streaming: Streaming) -> None:
+    async def go_on(
+        self, bubble: GrowingBubble, index: int, piece: str, streaming: Streaming
+    ) -> None:
         """Show more in a bubble that this attempt has opened."""
         lease = self._means.lease.take()
         if self._means.is_shared and streaming is not Streaming.DRAFT:
@@ -171,7 +173,9 @@ class Bubbles:
             await self.put_down(index, piece)
         await self._grow(bubble, piece, streaming, lease)
 
-    async def _grow(self, bubble: Bubble, piece: str, streaming: Streaming, lease: Lease) -> None:
+    async def _grow(
+        self, bubble: GrowingBubble, piece: str, streaming: Streaming, lease: Lease
+    ) -> None:
         """Show more in a bubble that is there, unless that may be another process's by now."""
         if not lease.may_act:
             return
@@ -188,6 +192,6 @@ class Bubbles:
         bubble.shown_at = self._means.clock.monotonic_s()
         self._remember(bubble, streaming)
 
-    def _remember(self, bubble: Bubble, streaming: Streaming) -> None:
+    def _remember(self, bubble: GrowingBubble, streaming: Streaming) -> None:
         if streaming is Streaming.NATIVE:
             self.streams[bubble.receipt] = bubble.shown

@@ -29,7 +29,7 @@ WAIT_S: Final = 20.0
 KEPT_MAX: Final = 10_000
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownPreview(msgspec.Struct, frozen=True):
     """What a preview has shown. `streams` are the native streams that it has left open: what each
     was given, by its receipt."""
 
@@ -61,7 +61,7 @@ class Handovers:
         """Return the hand-over of this turn that is still to come."""
         return self._expected.get(turn)
 
-    def hand_over(self, handover: Handover, shown: Shown) -> None:
+    def hand_over(self, handover: Handover, shown: ShownPreview) -> None:
         """End a preview: from now on the turn's messages are the outbox's."""
         turn = handover.turn
         if shown.streams:

@@ -19,8 +19,8 @@ from perdure.domain.delivery import (
     GONE,
     KEPT,
     Capabilities,
+    DeliveryStep,
     PartState,
-    Step,
     backoff_s,
     with_choices,
     without_promise,
@@ -35,16 +35,16 @@ from perdure.domain.errors import (
     Transient,
 )
 from perdure.domain.ids import PartId
+from perdure.engine.delivery.attempts import AttemptRecords
 from perdure.engine.delivery.handover import Handovers
 from perdure.engine.delivery.pace import Rank
 from perdure.engine.delivery.reconciling import RECOVER_S, Reconciler
 from perdure.engine.delivery.surfaces import Surface, Surfaces
-from perdure.engine.delivery.tries import Tries
 from perdure.engine.foundation.leases import Lease, NodeLease
-from perdure.engine.foundation.lookout import Lookout
-from perdure.engine.foundation.patience import happens
 from perdure.engine.foundation.persist import persist
+from perdure.engine.foundation.pump_waiter import PumpWaiter
 from perdure.engine.foundation.supervisor import Start, attempt
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.watching.feed import Feed
 from perdure.ports.delivery.outbox import Outbox, Part
@@ -88,7 +88,7 @@ class OutboxPump:
         is_shared: bool = False,
         poll_s: float = 30,
     ) -> None:
-        self._tries = Tries(outbox, feed, clock=clock, wakes=bus)
+        self._tries = AttemptRecords(outbox, feed, clock=clock, wakes=bus)
         self._reconciler = Reconciler(
             outbox,
             surfaces,
@@ -108,7 +108,7 @@ class OutboxPump:
         self._start = start
         self._expire_s = expire_s
         self._poll_s = poll_s
-        self._lookout = Lookout(bus.waiter(Topic.OUTBOX), clock=clock)
+        self._lookout = PumpWaiter(bus.waiter(Topic.OUTBOX), clock=clock)
         self._is_shared = is_shared
         self._expire_at = -math.inf
         self._in_flight: dict[PartId, str] = {}
@@ -138,7 +138,7 @@ class OutboxPump:
                 await asyncio.wait(self._asking, timeout=left_s)
             elif not has_begun:
                 break
-            await happens(self._idle, within_s=left_s)
+            await happens_within(self._idle, within_s=left_s)
         self.stop()
         await self._idle.wait()
 
@@ -282,11 +282,11 @@ class OutboxPump:
         """Until its turn has no preview under way, which would appear behind it (an edit may wait
         for that with its row taken, for it may be repeated), and until the pace allows it. Marks
         give way to everything else."""
-        is_post = part.step is Step.POST and _follows_previews(part)
+        is_post = part.step is DeliveryStep.POST and _follows_previews(part)
         if is_post and part.turn is not None and self._handovers.expected(part.turn):
             return PREVIEW_S
         pace = surface.capabilities(part.address).pace
-        if part.step is Step.REACT:
+        if part.step is DeliveryStep.REACT:
             return surface.pacer.wait_s(part.address.place, pace, Rank.SIGNAL)
         return surface.pacer.final_wait_s(part.address.place, pace, part.id)
 
@@ -300,7 +300,7 @@ class OutboxPump:
     async def _is_divided(self, surface: Surface, part: Part) -> bool:
         """Replies to commands, notices and the words of a turn that was given up were put down by
         those who do not know what fits; what a turn's runner has planned does."""
-        if part.step not in (Step.POST, Step.EDIT):
+        if part.step not in (DeliveryStep.POST, DeliveryStep.EDIT):
             return False
         texts = await surface.plan(part.text, part.address)
         if len(texts) < 2:
@@ -309,7 +309,7 @@ class OutboxPump:
         return True
 
     async def _sent(self, part: Part, receipt: Receipt) -> None:
-        is_gone = part.step is Step.DELETE and receipt.external_id != KEPT
+        is_gone = part.step is DeliveryStep.DELETE and receipt.external_id != KEPT
         proof = GONE if is_gone else receipt.external_id
         await self._tries.record(part, PartState.SENT, receipt=proof or KEPT)
 
@@ -317,9 +317,9 @@ class OutboxPump:
         """What to ask of the platform; None where it cannot do it, and nobody waits for it."""
         can = surface.capabilities(part.address)
         match part.step:
-            case Step.POST | Step.BUBBLE:
+            case DeliveryStep.POST | DeliveryStep.BUBBLE:
                 return self._post(part, can)
-            case Step.EDIT:
+            case DeliveryStep.EDIT:
                 return Edit(
                     key=part.id,
                     address=part.address,
@@ -327,13 +327,13 @@ class OutboxPump:
                     text=part.text,
                     shown=shown,
                 )
-            case Step.DELETE:
+            case DeliveryStep.DELETE:
                 is_there = part.receipt not in ("", KEPT)
                 wanted = Delete(address=part.address, receipt=part.receipt)
                 return wanted if is_there and can.can_delete else None
-            case Step.UPLOAD:
+            case DeliveryStep.UPLOAD:
                 return await self._upload(surface, part)
-            case Step.REACT:
+            case DeliveryStep.REACT:
                 mark = React(address=part.address, external_id=part.reply_to, emoji=part.text)
                 return mark if can.can_react and part.reply_to else None
 
@@ -384,9 +384,9 @@ class OutboxPump:
                 await self._reconciler.lost(surface, part, error)
             case ThreadGone() if part.attempts == 1:
                 await self._again(part, error, backoff_s(part.attempts))
-            case NotFound() if part.step is Step.EDIT:
+            case NotFound() if part.step is DeliveryStep.EDIT:
                 await self._tries.post_instead(part, error=error.message)
-            case _ if part.step in (Step.DELETE, Step.REACT):
+            case _ if part.step in (DeliveryStep.DELETE, DeliveryStep.REACT):
                 # What cannot be deleted stays, and a mark is no news: nobody waits for it.
                 await self._tries.record(part, PartState.SENT, receipt=KEPT, error=error.message)
             case _:
@@ -412,4 +412,4 @@ def _otherwise(effect: Effect, error: Unrenderable | ThreadGone) -> Effect | Non
 
 def _follows_previews(part: Part) -> bool:
     """What only speaks of a turn does not: that may still run for long."""
-    return part.is_of_turn and not part.is_ahead and part.step is not Step.BUBBLE
+    return part.is_of_turn and not part.is_ahead and part.step is not DeliveryStep.BUBBLE

@@ -13,7 +13,7 @@ from typing import Final
 
 from perdure.domain.ids import TurnId
 from perdure.engine.delivery.bubbles import Means
-from perdure.engine.delivery.handover import Handover, Handovers, Shown
+from perdure.engine.delivery.handover import Handover, Handovers, ShownPreview
 from perdure.engine.delivery.showing import PlaceInLine, PreviewPace, Showing
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.delivery.turn_text import TurnText
@@ -107,8 +107,8 @@ class TurnPreview:
         self._subscription = feed.subscribe(claimed.lease.session)
 
     @property
-    def shown(self) -> Shown:
-        return Shown(self._showing.bubbles.streams)
+    def shown(self) -> ShownPreview:
+        return ShownPreview(self._showing.bubbles.streams)
 
     async def run(self) -> None:
         if self._after is not None:

@@ -13,16 +13,16 @@ from typing import Final
 
 from perdure.domain.delivery import (
     Capabilities,
+    DeliveryStep,
     PartState,
-    Step,
     backoff_s,
     with_choices,
     without_promise,
 )
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.waits import is_ahead
+from perdure.engine.delivery.attempts import AttemptRecords
 from perdure.engine.delivery.surfaces import Surface, Surfaces
-from perdure.engine.delivery.tries import Tries
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.foundation.wakes import Bus
 from perdure.ports.delivery.outbox import Outbox, Part, Rivals
@@ -37,7 +37,7 @@ BUBBLE_S: Final = 60.0
 TWIN_S: Final = 1.0
 LATE_S: Final = 10.0
 BROKEN_TRIES_MAX: Final = 3
-REPEATABLE: Final = (Step.EDIT, Step.DELETE, Step.REACT)
+REPEATABLE: Final = (DeliveryStep.EDIT, DeliveryStep.DELETE, DeliveryStep.REACT)
 _DIED_SENDING: Final = "the gateway died while sending; it may have arrived"
 
 
@@ -46,7 +46,7 @@ class Reconciler:
         self,
         outbox: Outbox,
         surfaces: Surfaces,
-        tries: Tries,
+        tries: AttemptRecords,
         *,
         media: MediaLibrary,
         clock: Clock,
@@ -182,7 +182,7 @@ class Reconciler:
 
     async def _wait(self, surface: Surface, part: Part, why: str, wait_s: float) -> None:
         """Ask again later, as long as anybody waits for the part."""
-        patience_s = BUBBLE_S if part.step is Step.BUBBLE else self._expire_s
+        patience_s = BUBBLE_S if part.step is DeliveryStep.BUBBLE else self._expire_s
         if self._clock.now_ms() - part.created_at > patience_s * 1000:
             await self._give_up(part, Transient(why))
             return

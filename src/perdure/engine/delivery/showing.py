@@ -15,14 +15,14 @@ import structlog
 from perdure.domain.address import Address
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
-from perdure.engine.delivery.bubbles import Bubble, Bubbles, Means
+from perdure.engine.delivery.bubbles import Bubbles, GrowingBubble, Means
 from perdure.engine.delivery.pace import Rank
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.foundation.persist import persist
 from perdure.ports.platform.adapter import Unrenderable, Unsupported
 from perdure.ports.system.clock import Clock
-from perdure.ports.turns.turns import Claimed, Lease
-from perdure.ports.turns.wakes import Key, Topic
+from perdure.ports.turns.turns import Claimed, TurnLease
+from perdure.ports.turns.wakes import Topic, WakeKey
 
 QUIET_S: Final = 20.0
 DRAFT_S: Final = 20.0
@@ -83,7 +83,7 @@ class PlaceInLine:
     called when something was written about a part of it, once for each look."""
 
     def __init__(
-        self, means: Means, lease: Lease, address: Address, moved: Callable[[], None]
+        self, means: Means, lease: TurnLease, address: Address, moved: Callable[[], None]
     ) -> None:
         self._means = means
         self._lease = lease
@@ -105,7 +105,7 @@ class PlaceInLine:
     def leave(self) -> None:
         self._means.bus.leave(Topic.LINES, self._hear, key=self._address)
 
-    def _hear(self, _: Key) -> None:
+    def _hear(self, _: WakeKey) -> None:
         self.leave()
         self.has_moved = True
         self._moved()
@@ -193,7 +193,7 @@ class Showing:
         self._pace.pause(self._surface.capabilities(self._address).pace.preview_s)
         return QUIET_S  # more text wakes us before that
 
-    def _fades(self, bubble: Bubble, streaming: Streaming) -> bool:
+    def _fades(self, bubble: GrowingBubble, streaming: Streaming) -> bool:
         """A draft is gone after half a minute: one that does not change is shown again."""
         age_s = self._means.clock.monotonic_s() - bubble.shown_at
         return streaming is Streaming.DRAFT and age_s >= DRAFT_S

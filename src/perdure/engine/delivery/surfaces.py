@@ -35,7 +35,7 @@ PREVIEWS_APART_S: Final = 0.1
 log = structlog.get_logger("platforms")
 
 
-class Plan(Protocol):
+class _PartPlan(Protocol):
     """How a text becomes parts."""
 
     def __call__(
@@ -131,7 +131,7 @@ class Surface:
         """What is to be shown of a text that is not whole yet."""
         return await self._planned(_healed_plan if is_healed else plan, text, address)
 
-    async def _planned(self, how: Plan, text: str, address: Address) -> tuple[str, ...]:
+    async def _planned(self, how: _PartPlan, text: str, address: Address) -> tuple[str, ...]:
         """A long text takes a while to parse, which is not the loop's to spend."""
         work = partial(how, text, self.capabilities(address), size=self.adapter.size)
         return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()

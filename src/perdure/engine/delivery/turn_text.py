@@ -11,7 +11,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
 )
 from perdure.domain.turn.watching import Delta
-from perdure.engine.watching.feed import Item
+from perdure.engine.watching.feed import FeedItem
 from perdure.ports.turns.turns import Claimed
 
 
@@ -30,7 +30,7 @@ class TurnText:
             self.see(recorded)
         self.is_over = False
 
-    def see(self, item: Item) -> None:
+    def see(self, item: FeedItem) -> None:
         """Take in what was published in the session of the turn."""
         if item.turn != self._turn:
             return

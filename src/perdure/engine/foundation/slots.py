@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.people.sharing import Shares, fairly
+from perdure.domain.people.sharing import FairShares, fairly
 
 
 class Slots:
@@ -48,7 +48,7 @@ class Slots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        shares = Shares(in_use=self._in_use, most=self._most)
+        shares = FairShares(in_use=self._in_use, most=self._most)
         waiting = [each for each in self._waiting if not each[1].done()]
         for each in fairly(waiting, by=lambda each: each[0], shares=shares, limit=self._free):
             who, given = each

@@ -11,9 +11,9 @@ looks is seen by its next wait, which then returns at once.
 import asyncio
 from collections.abc import Callable
 
-from perdure.ports.turns.wakes import Key, Topic
+from perdure.ports.turns.wakes import Topic, WakeKey
 
-Hear = Callable[[Key], None]
+_Hear = Callable[[WakeKey], None]
 
 
 class Waiter:
@@ -27,7 +27,7 @@ class Waiter:
         follows may miss."""
         self._woken.clear()
 
-    def wake(self, _: Key = None) -> None:
+    def wake(self, _: WakeKey = None) -> None:
         self._woken.set()
 
     @property
@@ -43,9 +43,9 @@ class Bus:
     """Keeps who hears of which topic, of all keys (None) or of one."""
 
     def __init__(self) -> None:
-        self._hearing: dict[tuple[Topic, Key], list[Hear]] = {}
+        self._hearing: dict[tuple[Topic, WakeKey], list[_Hear]] = {}
 
-    def publish(self, topic: Topic, key: Key = None) -> None:
+    def publish(self, topic: Topic, key: WakeKey = None) -> None:
         """Wake whoever waits for this topic. What is published with a key is heard by those who
         wait for that key, and by those who wait for all."""
         for hear in tuple(self._hearing.get((topic, None), ())):
@@ -61,12 +61,12 @@ class Bus:
             self.listen(topic, waiter.wake)
         return waiter
 
-    def listen(self, topic: Topic, hear: Hear, *, key: Key = None) -> None:
+    def listen(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
         """Have `hear` called with the key of every wake-up. It must not wait and must not fail; it
         is for those who have to act on a key at once, while their owner may be busy."""
         self._hearing.setdefault((topic, key), []).append(hear)
 
-    def leave(self, topic: Topic, hear: Hear, *, key: Key = None) -> None:
+    def leave(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
         """End what `listen` began. It may have ended already."""
         hearing = self._hearing.get((topic, key), [])
         if hear in hearing:

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.domain.people.menu import Menu
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.watching.feed import Feed
-from perdure.ports.people.places import Places, Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, Places, SentMessage
 from perdure.ports.turns.inbox import Inbox
 from perdure.ports.turns.wakes import Topic, Wakes
 
 
-class Door:
+class NodeDoor:
     """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
     the rows are there, and the next start looks."""
 
@@ -71,18 +71,18 @@ class Door:
         if any(getattr(r.event, "attachments", ()) for r in accepted.recorded):
             self._wakes.publish(Topic.FETCHES)
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
-        is_plain = accepted.effect is Effect.QUEUED and not accepted.queue_position
+        is_plain = accepted.effect is UpdateEffect.QUEUED and not accepted.queue_position
         if has_notice or accepted.command or accepted.ended or not is_plain:
             # Words of ours, or bubbles that are to change or go away.
             self._wakes.publish(Topic.OUTBOX)
         for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
             self._feed.moved(conversation, session)
-        if accepted.effect is Effect.STEERED and accepted.turn is not None:
+        if accepted.effect is UpdateEffect.STEERED and accepted.turn is not None:
             self._wakes.publish(Topic.STEERED, accepted.turn)
-        if accepted.effect is Effect.RESTARTING:
+        if accepted.effect is UpdateEffect.RESTARTING:
             self._restart(accepted.session)
 
-    async def send(self, sending: Sending) -> Sent:
+    async def send(self, sending: OutgoingMessage) -> SentMessage:
         sent = await self._places.send(sending, queue_max=self._queue_max)
         self._tell(sent.accepted, is_claimed=False)
         return sent

@@ -8,13 +8,13 @@ import msgspec
 
 from perdure.domain.errors import Permanent
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.ports.platform.adapter import Reading
+from perdure.ports.platform.adapter import ArrivalReading
 
 
 class Envelope:
     """Holds one arrival on its way in: what the decision needs, and from `open` on all of it."""
 
-    def __init__(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    def __init__(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         self.arrival = arrival
         self._reading = reading
 

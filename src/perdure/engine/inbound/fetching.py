@@ -29,13 +29,13 @@ from perdure.domain.errors import (
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.domain.journal.attachments import PICTURES, name_of
 from perdure.domain.journal.events import Recorded
-from perdure.domain.people.sharing import Shares
+from perdure.domain.people.sharing import FairShares
 from perdure.domain.reading.documents import is_readable
 from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
 from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.leases import Lease, NodeLease
-from perdure.engine.foundation.lookout import Lookout
 from perdure.engine.foundation.persist import persist
+from perdure.engine.foundation.pump_waiter import PumpWaiter
 from perdure.engine.foundation.slots import Slots
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.foundation.wakes import Bus
@@ -46,12 +46,12 @@ from perdure.ports.records.media import (
     NOT_WRITABLE,
     UNREACHABLE,
     Fetch,
+    FetchedFile,
     Fetcher,
     Fetches,
-    Found,
+    FileSource,
     MediaLibrary,
-    Reader,
-    Source,
+    ReadsFiles,
 )
 from perdure.ports.records.stickers import Stickers
 from perdure.ports.system.clock import Clock
@@ -88,7 +88,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     platforms: Mapping[str, Fetcher]
     is_open: Callable[[str], bool]
     web: Fetcher
-    reader: Reader
+    reader: ReadsFiles
 
 
 class FetchPump:
@@ -126,13 +126,13 @@ class FetchPump:
         self._lease = lease
         self._is_shared = is_shared
         self._poll_s = poll_s
-        self._lookout = Lookout(bus.waiter(Topic.FETCHES), clock=clock)
+        self._lookout = PumpWaiter(bus.waiter(Topic.FETCHES), clock=clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Whose they are.
         self._people: dict[str, PrincipalId] = {}
         self._readers = Slots(READ_MAX, most=READ_MOST)
         # What was brought here and is being read.
-        self._here: dict[str, Found] = {}
+        self._here: dict[str, FetchedFile] = {}
         self._has_recovered = False
         self._is_draining = False
 
@@ -232,7 +232,7 @@ class FetchPump:
         names = [name for name in self._sources.platforms if self._sources.is_open(name)]
         self._lookout.look()
         try:
-            shares = Shares(in_use=Counter(self._people.values()), most=TAKE_MOST)
+            shares = FairShares(in_use=Counter(self._people.values()), most=TAKE_MOST)
             return await self._fetches.take(adapters=[HERE, *names], limit=room, shares=shares)
         except Ambiguous:
             # We may hold files that we do not know of, none of them begun: give them back.
@@ -281,7 +281,7 @@ class FetchPump:
         else:
             await self._record(partial(self._stickers.describe, fetch, picture, agent=met.agent))
 
-    async def _picture(self, fetch: Fetch) -> Found | None:
+    async def _picture(self, fetch: Fetch) -> FetchedFile | None:
         """The picture of a sticker; None where there is none to be had. Nobody tries again: the
         person waits for an answer, not for this."""
         try:
@@ -292,7 +292,7 @@ class FetchPump:
             return None
         return found if found.mime in PICTURES else None
 
-    async def _found(self, fetch: Fetch) -> Found:
+    async def _found(self, fetch: Fetch) -> FetchedFile:
         attachment = fetch.attachment
         if attachment.media is not None:
             digest, found = await self._uploaded(attachment.media)
@@ -303,7 +303,7 @@ class FetchPump:
         self._here[fetch.id] = found
         try:
             async with self._readers.slot(fetch.principal):
-                source = Source(
+                source = FileSource(
                     data=await self._library.read_kept(digest),
                     mime=found.mime,
                     name=found.name,
@@ -314,14 +314,14 @@ class FetchPump:
             del self._here[fetch.id]
         return msgspec.structs.replace(found, reading=reading)
 
-    async def _uploaded(self, media: MediaId) -> tuple[str, Found]:
+    async def _uploaded(self, media: MediaId) -> tuple[str, FetchedFile]:
         """What is here already, and was not read."""
         known = await self._library.get(media, principal=None)
         head = (await self._library.read_kept(known.digest))[:HEAD_BYTES]
         mime = kind_of(head, name=known.name, declared=known.mime)
-        return known.digest, Found(mime=mime, name=known.name, size=known.size)
+        return known.digest, FetchedFile(mime=mime, name=known.name, size=known.size)
 
-    async def _fetched(self, fetch: Fetch, *, bytes_max: int) -> tuple[str, Found]:
+    async def _fetched(self, fetch: Fetch, *, bytes_max: int) -> tuple[str, FetchedFile]:
         attachment = fetch.attachment
         if attachment.size > bytes_max:
             raise Permanent(f"it is larger than {bytes_max:,} bytes; send a smaller one")
@@ -338,7 +338,7 @@ class FetchPump:
             raise Transient(f"fetching it took longer than {FETCH_S} s; send it again") from error
         name = name_of(attachment)
         mime = kind_of(kept.head, name=name, declared=attachment.mime)
-        return kept.digest, Found(mime=mime, name=name, size=kept.size, digest=kept.digest)
+        return kept.digest, FetchedFile(mime=mime, name=name, size=kept.size, digest=kept.digest)
 
     async def _pieces(self, fetch: Fetch) -> AsyncGenerator[bytes, None]:
         attachment, sources = fetch.attachment, self._sources

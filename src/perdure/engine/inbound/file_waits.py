@@ -20,7 +20,7 @@ from perdure.domain.address import Address
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.attachments import FileEnd, slow_text
 from perdure.domain.journal.events import Recorded
-from perdure.ports.records.media import Fetch, Fetches, Found, Late, Waiting
+from perdure.ports.records.media import AwaitedFile, Fetch, FetchedFile, Fetches, Late
 from perdure.ports.system.clock import Clock
 
 # After so long a sign is shown that something is being done, and then it is said.
@@ -35,7 +35,7 @@ TOGETHER_S: Final = 2.0
 log = structlog.get_logger("media")
 
 
-class Wait(NamedTuple):
+class _FileWait(NamedTuple):
     """The instants of one file, by the monotonic clock without pauses."""
 
     seen_s: float
@@ -48,7 +48,7 @@ class Look(NamedTuple):
     for long enough to be shown a sign."""
 
     now_s: float
-    here: Mapping[str, Found]
+    here: Mapping[str, FetchedFile]
     tell: Callable[[Sequence[Recorded]], None]
     let_go: Callable[[str], None]
     signs: list[Address]
@@ -59,7 +59,7 @@ class FileWaits:
         self._fetches = fetches
         self._clock = clock
         self._wait_s = wait_s
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, _FileWait] = {}
         self._strays: set[str] = set()
         self._looked_s = -math.inf
         self._next_s = math.inf
@@ -92,7 +92,7 @@ class FileWaits:
     async def look(
         self,
         *,
-        here: Mapping[str, Found],
+        here: Mapping[str, FetchedFile],
         tasks: Iterable[str],
         tell: Callable[[Sequence[Recorded]], None],
         let_go: Callable[[str], None],
@@ -121,7 +121,7 @@ class FileWaits:
         self._strays = set(strays)
         return look.now_s + LOOK_S if strays else math.inf
 
-    async def _look_at(self, turn: TurnId, files: Sequence[Waiting], look: Look) -> float:
+    async def _look_at(self, turn: TurnId, files: Sequence[AwaitedFile], look: Look) -> float:
         """Do what is due for the files of one turn. Returns when to look at them again."""
         late_s = min(self._seen(each.fetch).late_s for each in files)
         left = list(files)
@@ -166,11 +166,11 @@ class FileWaits:
         )
         look.tell(await self._fetches.tell_slow(turn, text))
 
-    def _seen(self, fetch: Fetch) -> Wait:
+    def _seen(self, fetch: Fetch) -> _FileWait:
         known = self._waits.get(fetch.id)
         if known is None:
             now_s = self._now_s()
             age_s = max((self._clock.now_ms() - fetch.created_at) / 1000, 0)
             left_s = max(self._wait_s - age_s, min(self._wait_s, ONE_TRY_S))
-            known = self._waits[fetch.id] = Wait(now_s, now_s + left_s)
+            known = self._waits[fetch.id] = _FileWait(now_s, now_s + left_s)
         return known

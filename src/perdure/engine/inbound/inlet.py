@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from perdure.domain.address import Address
-from perdure.domain.content.forwards import Words, quoted, with_forwards
+from perdure.domain.content.forwards import ForwardedText, quoted, with_forwards
 from perdure.domain.content.stickers import harmless
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import PrincipalId
@@ -26,16 +26,16 @@ from perdure.domain.inbound.commands import given
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment, SenderTraits
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.people.access import Terms, Verdict, decide
+from perdure.domain.people.access import AccessVerdict, Terms, decide
 from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import one_line, sentence, storable
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
 from perdure.ports.gateway import Door
-from perdure.ports.people.access import Access, Caller, Letter, Standing
+from perdure.ports.people.access import AccessRecords, CallerStanding, Letter, PlacedArrival
 from perdure.ports.people.principals import Principals
-from perdure.ports.people.quotas import Gate
-from perdure.ports.platform.adapter import Reading
+from perdure.ports.people.quotas import QuotaGate
+from perdure.ports.platform.adapter import ArrivalReading
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.ports.turns.handling import Handling
@@ -69,7 +69,7 @@ class Care:
         return self._clock.monotonic_s() < self._until_s
 
 
-class Inlet:
+class AccountInlet:
     """Of one account. `terms` are read at every arrival: the configuration may change."""
 
     def __init__(  # noqa: PLR0913 - whom it asks and whom it tells
@@ -78,10 +78,10 @@ class Inlet:
         *,
         terms: Callable[[], Terms],
         door: Door,
-        access: Access,
+        access: AccessRecords,
         principals: Principals,
         entropy: Entropy,
-        gate: Gate,
+        gate: QuotaGate,
         heard: Callable[[], None],
         wakes: Wakes,
         care: "Care",
@@ -102,7 +102,7 @@ class Inlet:
     def alive(self) -> None:
         self._heard()
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None:
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         """What breaks us is put aside whole, and the platform is told that we have it: offered
         again and again it would hold up everyone behind it."""
         self._heard()
@@ -164,40 +164,42 @@ class Inlet:
         arrival, terms = envelope.arrival, self._terms()
         if envelope.is_open and is_wordless(arrival):
             return
-        caller = Caller(address=self._address(arrival, terms), arrival=arrival)
+        caller = PlacedArrival(address=self._address(arrival, terms), arrival=arrival)
         standing = await self._access.standing(caller)
         if standing.is_refused:
             return  # its end is recorded, and was told if it was to be
         if standing.where is not None:
             # What speaks of a message belongs where that was said; not every platform tells.
-            caller = Caller(address=standing.where, arrival=arrival)
+            caller = PlacedArrival(address=standing.where, arrival=arrival)
         verdict = decide(
             terms.rules, arrival, is_paired=standing.is_paired, is_engaged=standing.is_engaged
         )
         match verdict:
-            case Verdict.WELCOME:
+            case AccessVerdict.WELCOME:
                 await self._read(envelope, standing, terms)
-            case Verdict.PAIRING:
-                asking = Caller(address=caller.address, arrival=await envelope.name())
+            case AccessVerdict.PAIRING:
+                asking = PlacedArrival(address=caller.address, arrival=await envelope.name())
                 if await self._access.ask(asking, self._code()):
                     log.info(
                         "a stranger asks to be let in", adapter=self._name, sender=_who(arrival)
                     )
                     self._wakes.publish(Topic.OUTBOX)
-            case Verdict.STRANGER:
+            case AccessVerdict.STRANGER:
                 log.info("a stranger was not answered", adapter=self._name, sender=_who(arrival))
                 await self._access.refuse(caller, "stranger")
-            case Verdict.ASIDE:
+            case AccessVerdict.ASIDE:
                 return
             case _:
                 assert_never(verdict)
 
-    async def _read(self, envelope: Envelope, standing: Standing, terms: Terms) -> None:
+    async def _read(self, envelope: Envelope, standing: CallerStanding, terms: Terms) -> None:
         """Read what somebody has sent who may speak, and take it."""
         arrival = await envelope.open()
         if arrival is None or is_wordless(arrival):
             return
-        caller = Caller(address=standing.where or self._address(arrival, terms), arrival=arrival)
+        caller = PlacedArrival(
+            address=standing.where or self._address(arrival, terms), arrival=arrival
+        )
         await self._welcome(caller, terms, author=standing.author)
 
     def _address(self, arrival: Arrival, terms: Terms) -> Address:
@@ -210,7 +212,9 @@ class Inlet:
             person=arrival.sender.id if is_apart else "",
         )
 
-    async def _welcome(self, caller: Caller, terms: Terms, *, author: PrincipalId | None) -> None:
+    async def _welcome(
+        self, caller: PlacedArrival, terms: Terms, *, author: PrincipalId | None
+    ) -> None:
         arrival = caller.arrival
         is_nameless = author is not None and not arrival.sender.id
         principal = author if is_nameless else await self._principal(arrival.sender, terms)
@@ -281,7 +285,7 @@ class Inlet:
         return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
 
 
-def _words(arrival: Arrival) -> Words:
+def _words(arrival: Arrival) -> ForwardedText:
     """What was said, below what it replies to and above what it passes on. A command stays a
     command; where something is passed on there is none."""
     text = storable(arrival.text)

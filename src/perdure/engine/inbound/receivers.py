@@ -14,7 +14,7 @@ import structlog
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.foundation.supervisor import Start, attempt
-from perdure.engine.inbound.inlet import Inlet
+from perdure.engine.inbound.inlet import AccountInlet
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.system.clock import Clock
@@ -31,13 +31,13 @@ CONNECTION: Final = "(connection)"
 log = structlog.get_logger("platform")
 
 
-class Receiver:
+class PlatformReceiver:
     """One platform, from its first connection to the drain."""
 
     def __init__(self, platform: Platform, surface: Surface, *, clock: Clock, wakes: Wakes) -> None:
         self.platform = platform
         self.name = platform.name
-        self.inlet: Inlet | None = None
+        self.inlet: AccountInlet | None = None
         self._surface = surface
         self._surface.is_open = False
         self._clock = clock
@@ -66,7 +66,7 @@ class Receiver:
             name=self.name, account=account, health=health, error=self._error, silent_s=silent_s
         )
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, inlet: AccountInlet) -> None:
         self.inlet = inlet
         while not self._is_stopping:
             await attempt(self._receive(inlet), self._unforeseen)
@@ -80,7 +80,7 @@ class Receiver:
         lost its connection at that moment would connect again, while the stop waits for its end."""
         self._is_stopping = True
 
-    async def _receive(self, inlet: Inlet) -> None:
+    async def _receive(self, inlet: AccountInlet) -> None:
         """One connection, from its making to its loss."""
         try:
             await self._connect(inlet)
@@ -102,7 +102,7 @@ class Receiver:
         """An adapter broke in a way nobody foresaw: it begins again, as after a lost connection."""
         self._lost(f"internal error: {type(error).__name__}")
 
-    async def _connect(self, inlet: Inlet) -> None:
+    async def _connect(self, inlet: AccountInlet) -> None:
         # An earlier process may have been told to wait.
         await self._clock.sleep(self._surface.pacer.held_s(CONNECTION))
         try:
@@ -134,12 +134,12 @@ class Receiver:
 
 
 class Receivers:
-    def __init__(self, receivers: Mapping[str, Receiver], *, start: Start) -> None:
+    def __init__(self, receivers: Mapping[str, PlatformReceiver], *, start: Start) -> None:
         self._receivers = receivers
         self._start = start
         self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(self, inlet: Callable[[Receiver], Inlet]) -> None:
+    def begin(self, inlet: Callable[[PlatformReceiver], AccountInlet]) -> None:
         for name, receiver in self._receivers.items():
             work = receiver.run(inlet(receiver))
             self._tasks.append(self._start(work, name=f"receive {name}"))

@@ -17,7 +17,7 @@ from perdure.domain.people.memory import told
 from perdure.domain.prompt.prefix import (
     Basis,
     KeptText,
-    Origin,
+    RequestOrigin,
     and_then,
     digest,
     kept,
@@ -26,8 +26,8 @@ from perdure.domain.prompt.prefix import (
 )
 from perdure.domain.prompt.prompt import (
     MediaBlock,
-    Message,
-    Request,
+    ModelRequest,
+    PromptMessage,
     Window,
     assemble,
     extend,
@@ -35,10 +35,17 @@ from perdure.domain.prompt.prompt import (
     tokens_of_messages,
 )
 from perdure.domain.prompt.tokens import tokens_of
-from perdure.domain.turn.rebuilding import Asked, history_in, own_in, readable, rebuilt, together
+from perdure.domain.turn.rebuilding import (
+    StoredRequest,
+    history_in,
+    own_in,
+    readable,
+    rebuilt,
+    together,
+)
 from perdure.domain.turn.recovery import Telling, messages_with_notes
 from perdure.engine.models.roster import Seat
-from perdure.engine.models.windows import Key, Windows
+from perdure.engine.models.windows import WindowKey, Windows
 from perdure.ports.records.history import Conversations
 from perdure.ports.records.media import MediaLibrary
 from perdure.ports.turns.turns import Claimed
@@ -55,15 +62,15 @@ class Prompted(msgspec.Struct, frozen=True, kw_only=True):
     """A request, about how many tokens it has, what it begins with and was made from, and those of
     its texts that no journal holds."""
 
-    request: Request
+    request: ModelRequest
     tokens: int
     basis: Basis
     texts: tuple[KeptText, ...] = ()
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RequestOrigin:
         """What the request was made from, as it is stored."""
-        return Origin(prefix=written(self.basis), texts=self.texts)
+        return RequestOrigin(prefix=written(self.basis), texts=self.texts)
 
 
 class _Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +98,7 @@ class Prompts:
         self._personas = personas
         self._windows = windows
         # What errands have read that was not kept before, by their turn.
-        self._passing: dict[TurnId, list[Key]] = {}
+        self._passing: dict[TurnId, list[WindowKey]] = {}
 
     async def request(
         self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded], telling: Telling
@@ -182,7 +189,7 @@ class Prompts:
         begun = Window(source=source_of(chain))
         return extend(begun, fitting, encode=seat.agent.encode), tokens_max
 
-    async def encoded_again(self, asked: Asked, seat: Seat) -> Request:
+    async def encoded_again(self, asked: StoredRequest, seat: Seat) -> ModelRequest:
         """Make the last request of a turn again, in the words of the agent at this seat."""
         sees = msgspec.structs.replace(seat, has_vision=asked.basis.has_vision)
         history = history_in(asked)
@@ -215,7 +222,9 @@ class Prompts:
         for key in self._passing.pop(turn, ()):
             self._windows.forget(key)
 
-    async def _with_media(self, seat: Seat, messages: Sequence[Message]) -> list[Message]:
+    async def _with_media(
+        self, seat: Seat, messages: Sequence[PromptMessage]
+    ) -> list[PromptMessage]:
         """Fill in the bytes of pictures, for models that see; other files are told in words."""
         if not seat.has_vision:
             return list(messages)

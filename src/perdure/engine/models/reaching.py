@@ -29,8 +29,8 @@ from typing import Final, Protocol
 
 from perdure.domain.journal.reach import Missed, Reach
 from perdure.domain.outcomes import StopReason
-from perdure.domain.turn.stream import AgentEvent, Spent, Stopped
-from perdure.engine.models.resting import TOO_MANY, Limit, Rest
+from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
+from perdure.engine.models.resting import TOO_MANY, AccountLimit, AgentRest
 from perdure.engine.models.roster import Seat
 from perdure.engine.models.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
@@ -46,10 +46,10 @@ _NOT_ASKED: Final = frozenset({StopReason.AGENT_ERROR, StopReason.INVALID_REQUES
 # How long to wait for a descriptor: longer each time, up to this.
 _DESCRIPTOR_S: Final = 5.0
 
-Tell = Callable[[Stopped], Awaitable[None]]
+_TellStopped = Callable[[Stopped], Awaitable[None]]
 
 
-class Wait(Protocol):
+class _RetryWait(Protocol):
     async def __call__(self, *, until: float) -> bool: ...
 
 
@@ -59,25 +59,25 @@ class Reaching:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._orders = count()
-        self._rests: dict[Agent, Rest] = {}
-        self._limits: dict[str, Limit] = {}
+        self._rests: dict[Agent, AgentRest] = {}
+        self._limits: dict[str, AccountLimit] = {}
 
-    def quest(self, seats: Sequence[Seat], tell: Tell) -> "Quest":
+    def quest(self, seats: Sequence[Seat], tell: _TellStopped) -> "Quest":
         """Begin the search for an agent that answers one model call. `tell` is called once if that
         takes longer than people should wait without a word."""
         return Quest(self, seats, tell, order=next(self._orders))
 
-    def rest(self, seat: Seat) -> Rest:
+    def rest(self, seat: Seat) -> AgentRest:
         """Return what is known of the seat's agent."""
         if seat.agent not in self._rests:
-            self._rests[seat.agent] = Rest(self.clock)
+            self._rests[seat.agent] = AgentRest(self.clock)
         return self._rests[seat.agent]
 
-    def limit(self, seat: Seat) -> Limit:
+    def limit(self, seat: Seat) -> AccountLimit:
         """Return what is known of the account that the seat's agent uses."""
         account = seat.account or seat.name
         if account not in self._limits:
-            self._limits[account] = Limit(self.clock)
+            self._limits[account] = AccountLimit(self.clock)
         return self._limits[account]
 
     def forget(self, agent: Agent) -> None:
@@ -95,7 +95,7 @@ class Quest:
     """
 
     def __init__(
-        self, reaching: Reaching, seats: Sequence[Seat], tell: Tell, *, order: int
+        self, reaching: Reaching, seats: Sequence[Seat], tell: _TellStopped, *, order: int
     ) -> None:
         assert seats
         self._reaching = reaching
@@ -145,7 +145,7 @@ class Quest:
 
     def hears(self, seat: Seat, event: AgentEvent) -> None:
         """Take note that the seat's agent answers, when the first sign of that comes."""
-        if self._is_heard or isinstance(event, Spent):
+        if self._is_heard or isinstance(event, AgentSpent):
             return
         if not isinstance(event, Stopped) or event.reason.is_finish:
             self._is_heard = True
@@ -241,7 +241,7 @@ class Quest:
                 return self._may_ask_at_last(rest, until)
         return await self._in_time(partial(limit.line.wait, self._order), until, seat)
 
-    def _may_ask_at_last(self, rest: Rest, until: float) -> bool:
+    def _may_ask_at_last(self, rest: AgentRest, until: float) -> bool:
         """Whether to ask once more because the time is up just now, and the server may be back. A
         search whose last call ended after its time has had that."""
         is_just_now = self._clock.monotonic_s() <= until + _JUST_NOW_S
@@ -249,7 +249,7 @@ class Quest:
         self._has_asked_at_last = True
         return is_just_now and is_first and rest.may_be_asked_at_last
 
-    async def _in_time(self, wait: Wait, until: float, seat: Seat) -> bool:
+    async def _in_time(self, wait: _RetryWait, until: float, seat: Seat) -> bool:
         """Wait for what may not come in time, and tell the person when it takes long."""
         tell_at = self._began_at + TELL_AFTER_S
         if not self._is_told and tell_at < until:

@@ -33,7 +33,7 @@ _GROWTH_MIN: Final = 0.2
 _GOLDEN: Final = 0.618_033_988_749_895
 
 
-class Rest:
+class AgentRest:
     """Keeps whether one agent is away, and the line of the calls that wait for it."""
 
     def __init__(self, clock: Clock) -> None:
@@ -124,7 +124,7 @@ class Rest:
         return min(_FIRST_REST_S * 2.0 ** min(self._failures - 1, 10), _REST_MAX_S)
 
 
-class Limit:
+class AccountLimit:
     """Keeps how many calls one account takes, and the line of those that wait for room."""
 
     def __init__(self, clock: Clock) -> None:

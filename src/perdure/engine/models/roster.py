@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from perdure.domain.errors import Rejected
-from perdure.domain.people.menu import Offer
+from perdure.domain.people.menu import AgentOffer
 from perdure.domain.people.prices import Tariff
 from perdure.domain.prompt.compaction import KEEP_SHARE
 from perdure.ports.turns.agent import Agent
@@ -39,8 +39,8 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.context_tokens * self.compact_at)
 
     @property
-    def offer(self) -> Offer:
-        return Offer(
+    def offer(self) -> AgentOffer:
+        return AgentOffer(
             has_memory=self.has_memory,
             keep_tokens=int(self.context_tokens * KEEP_SHARE),
             compact_agent=self.compact_agent,

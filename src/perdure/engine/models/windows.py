@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from perdure.domain.ids import TurnId
 from perdure.domain.prompt.prompt import Window
-from perdure.engine.foundation.patience import happens
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Agent
 
@@ -20,7 +20,7 @@ IDLE_S: Final = 60.0
 # Windows that become idle one after another are dropped together.
 TOGETHER_S: Final = 15.0
 
-Key = tuple[Agent, TurnId]
+WindowKey = tuple[Agent, TurnId]
 
 
 class _Kept(NamedTuple):
@@ -42,7 +42,7 @@ class Windows:
         self._clock = clock
         self._dropped = dropped
         # In the order of their last use.
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[WindowKey, _Kept] = OrderedDict()
         self._bytes = 0
         self._stirred = asyncio.Event()
         self._over = asyncio.Event()
@@ -50,7 +50,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: Key, view: str) -> Window | None:
+    def get(self, key: WindowKey, view: str) -> Window | None:
         """Return the window if there is one for this view."""
         known = self._kept.get(key)
         if known is None or known.view != view:
@@ -59,7 +59,7 @@ class Windows:
         self._kept.move_to_end(key)
         return known.window
 
-    def keep(self, key: Key, view: str, window: Window) -> None:
+    def keep(self, key: WindowKey, view: str, window: Window) -> None:
         self.forget(key)
         self._kept[key] = _Kept(view, window, self._clock.monotonic_s())
         self._bytes += window.size
@@ -67,7 +67,7 @@ class Windows:
         while self._bytes > CACHE_BYTES:
             self._drop_oldest()
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: WindowKey) -> None:
         dropped = self._kept.pop(key, None)
         if dropped is not None:
             self._bytes -= dropped.window.size
@@ -88,7 +88,7 @@ class Windows:
             if not self._kept:
                 await self._stirred.wait()
                 continue
-            await happens(self._over, within_s=max(self._idle_in_s(), TOGETHER_S))
+            await happens_within(self._over, within_s=max(self._idle_in_s(), TOGETHER_S))
             self.drop_idle()
 
     def drop_idle(self) -> None:

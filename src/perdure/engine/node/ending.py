@@ -24,7 +24,7 @@ KEPT_S: Final = 0.25
 log = structlog.get_logger("stop")
 
 
-class Ending:
+class NodeEnding:
     """Bounds the steps of a node's end. Times are the event loop's."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
-from perdure.engine.foundation.patience import step_by_step
+from perdure.engine.foundation.timed_waits import step_by_step
 from perdure.ports.records.history import Index
 
 PAUSE_S: Final = 0.2

@@ -16,24 +16,24 @@ import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import SessionId
-from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.turn.announcing import Drain
 from perdure.engine.delivery.outbox import OutboxPump
 from perdure.engine.delivery.previews import Previews
+from perdure.engine.foundation.heartbeat import BEAT_AT_WORK_S, Heartbeat
 from perdure.engine.foundation.leases import NodeLease
-from perdure.engine.foundation.patience import happens
-from perdure.engine.foundation.pulse import BEAT_AT_WORK_S, Pulse
+from perdure.engine.foundation.memory_trim import MemoryTrim
 from perdure.engine.foundation.supervisor import STEADY_S, Start, kept
-from perdure.engine.foundation.thrift import Thrift
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.fetching import FetchPump
 from perdure.engine.models.windows import Windows
-from perdure.engine.node.ending import CLOSING_S, Ending
+from perdure.engine.node.ending import CLOSING_S, NodeEnding
 from perdure.engine.node.indexing import Indexer
 from perdure.engine.node.sweeping import Sweeper
-from perdure.engine.turns.desk import Limits
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.turns import Nodes
@@ -62,12 +62,12 @@ class Gateway:
         sweeper: Sweeper,
         indexer: Indexer,
         windows: Windows,
-        thrift: Thrift,
+        trim: MemoryTrim,
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
         clock: Clock,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
         start: Start,
         bus: Bus,
         is_shared: bool,
@@ -81,18 +81,18 @@ class Gateway:
         self._sweeper = sweeper
         self._indexer = indexer
         self._windows = windows
-        self._thrift = thrift
+        self._trim = trim
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
         self._clock = clock
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._start = start
         self._bus = bus
         self._stirred = bus.waiter(Topic.BEGUN)
         self._is_shared = is_shared
         self._hurry = asyncio.Event()
-        self.ending = Ending()
+        self.ending = NodeEnding()
         # Turns that the drain has interrupted durably, and those that it could not: these are left
         # as after a kill.
         # Whether the process before this one ended without a word.
@@ -126,7 +126,7 @@ class Gateway:
         self._keep(self._sweeper.run, name="sweeper")
         self._keep(self._indexer.run, name="indexer")
         self._keep(self._windows.run, name="prompt windows")
-        self._keep(self._thrift.run, name="memory")
+        self._keep(self._trim.run, name="memory")
         self._keep(self._watch_over, name="heartbeat")
         self._is_serving = True
 
@@ -152,7 +152,7 @@ class Gateway:
                     self._lease.renew(begun)
                 else:
                     await self._live_again()
-                self._pulse.said(begun.monotonic_s)
+                self._heartbeat.said(begun.monotonic_s)
                 if self._is_shared and not self.is_draining:
                     await self._look_for_orphans()
             except (Transient, Ambiguous) as error:
@@ -174,15 +174,15 @@ class Gateway:
         if not self._turns.running and not self._over.is_set():
             self._stirred.begin()
             idle_s = BEAT_SHARED_S if self._is_shared else BEAT_ALONE_S
-            if not await happens(self._stirred, within_s=idle_s):
+            if not await happens_within(self._stirred, within_s=idle_s):
                 return
             # That a turn has begun stands in its journal, and says as much.
-            self._pulse.said(self._clock.monotonic_s())
+            self._heartbeat.said(self._clock.monotonic_s())
         left_s = BEAT_AT_WORK_S
         for _ in range(BEATS_CARRIED_MAX):
-            if left_s <= 0 or await happens(self._over, within_s=left_s):
+            if left_s <= 0 or await happens_within(self._over, within_s=left_s):
                 return
-            left_s = self._pulse.left_s
+            left_s = self._heartbeat.left_s
 
     async def _live_again(self) -> None:
         """Our lease ran out (the machine slept, the database was away): others may have taken our
@@ -235,13 +235,13 @@ class Gateway:
         return self._outbox.sending
 
     @property
-    def _asked(self) -> Asked:
-        return Asked.RESTART if self.is_restarting or self._is_replaced else Asked.STOP
+    def _asked(self) -> NodeRequest:
+        return NodeRequest.RESTART if self.is_restarting or self._is_replaced else NodeRequest.STOP
 
     @property
     def _planned(self) -> Interruption:
         """Why attempts end that get no time to finish."""
-        is_restart = self._asked is Asked.RESTART
+        is_restart = self._asked is NodeRequest.RESTART
         return Interruption.RESTART if is_restart else Interruption.SHUTDOWN
 
     async def drain(self) -> None:
@@ -262,7 +262,7 @@ class Gateway:
         self._sweeper.stop()
         self._indexer.stop()
         self._windows.stop()
-        self._thrift.stop()
+        self._trim.stop()
         async with self.ending.step("files that are being fetched"):
             await self._fetching.finish()
         async with self.ending.step("messages that are being sent"):

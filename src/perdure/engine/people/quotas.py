@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from typing import Final
 
 from perdure.domain.ids import PrincipalId
-from perdure.domain.people.quotas import NO_QUOTA, Kind, OverQuota, Quota, requests_used_up
+from perdure.domain.people.quotas import NO_QUOTA, OverQuota, Quota, QuotaKind, requests_used_up
 from perdure.ports.system.clock import Clock
 
 MINUTE_S: Final = 60.0
@@ -25,7 +25,7 @@ class RequestGate:
         self._until: OrderedDict[PrincipalId, float] = OrderedDict()
         # Until when each person needs not be told again that they ask too often.
         self._told: OrderedDict[PrincipalId, float] = OrderedDict()
-        self.refused: Counter[str] = Counter({kind.value: 0 for kind in Kind})
+        self.refused: Counter[str] = Counter({kind.value: 0 for kind in QuotaKind})
 
     def admit(self, principal: PrincipalId, *, is_operator: bool) -> None:
         allowed = self._quota.requests_per_minute
@@ -43,7 +43,7 @@ class RequestGate:
 
     def may_tell(self, principal: PrincipalId, error: OverQuota) -> bool:
         now_s = self._clock.monotonic_s()
-        if error.kind is not Kind.REQUESTS:
+        if error.kind is not QuotaKind.REQUESTS:
             return True
         if self._told.get(principal, now_s) > now_s:
             return False

@@ -20,15 +20,15 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.prompt.prefix import NOTHING_ASKED, Origin
+from perdure.domain.outcomes import Interruption, NodeRequest
+from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
 from perdure.domain.turn.recovery import has_untaken_steers
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.persist import persist, to_its_end
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
-from perdure.ports.turns.turns import Claimed, Piece, Settled, Settlement, Turns
+from perdure.ports.turns.turns import Claimed, Settled, Settlement, TextPiece, Turns
 
 log = structlog.get_logger("turn")
 
@@ -103,8 +103,8 @@ class Ledger:
         self,
         events: Sequence[AnyEvent],
         *,
-        piece: Piece | None = None,
-        origin: Origin = NOTHING_ASKED,
+        piece: TextPiece | None = None,
+        origin: RequestOrigin = NOTHING_ASKED,
     ) -> None:
         """Journal events, and with them a piece of the text that is being written, or the origin
         of the request that they answer."""
@@ -167,7 +167,9 @@ class Ledger:
 
         await to_its_end(settling, take_effect)
 
-    async def interrupt(self, reason: Interruption, asked: Asked, *, attempts_max: int) -> None:
+    async def interrupt(
+        self, reason: Interruption, asked: NodeRequest, *, attempts_max: int
+    ) -> None:
         """End this attempt; the turn goes on later."""
         interrupt = partial(
             self._turns.interrupt, self.lease, reason, attempts_max=attempts_max, asked=asked

@@ -21,19 +21,26 @@ from perdure.domain.journal.reach import AT_ONCE
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import Measure
-from perdure.domain.prompt.prefix import NOTHING_ASKED, Origin
+from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
 from perdure.domain.turn.announcing import away_text
 from perdure.domain.turn.recovery import acknowledgements
-from perdure.domain.turn.stream import Call, File, Spent, Stopped, Text, Thinking
+from perdure.domain.turn.stream import (
+    AgentCall,
+    AgentFile,
+    AgentSpent,
+    AgentText,
+    Stopped,
+    Thinking,
+)
 from perdure.engine.foundation.persist import persist
 from perdure.engine.models.budget import Spending
 from perdure.engine.models.prompts import Prompted
 from perdure.engine.models.reaching import Quest, reach_after
 from perdure.engine.models.roster import Seat
-from perdure.engine.turns.desk import Desk
 from perdure.engine.turns.ledger import Ledger
+from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.scribe import Scribe
-from perdure.engine.turns.step import Step, room_left
+from perdure.engine.turns.step import ModelStep, room_left
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
@@ -44,16 +51,21 @@ class ModelCalls:
     """Knows what the model calls of one attempt have said, taken and cost so far."""
 
     def __init__(
-        self, desk: Desk, claimed: Claimed, ledger: Ledger, *, thinks: Callable[[], None]
+        self,
+        services: RunnerServices,
+        claimed: Claimed,
+        ledger: Ledger,
+        *,
+        thinks: Callable[[], None],
     ) -> None:
         """`thinks` is called while a model is at work and says nothing."""
-        self._desk = desk
+        self._services = services
         self._claimed = claimed
         self._ledger = ledger
         self._thinks = thinks
         self._prepared: tuple[str, int] | None = None
         self._quest: Quest | None = None
-        self._room = room_left(desk.limits.bounds, claimed.events)
+        self._room = room_left(services.limits.bounds, claimed.events)
         untold = claimed.telling.interruptions
         self._acknowledgements = tuple(acknowledgements(ledger.lease.turn, untold))
         self.prompted: Prompted | None = None
@@ -67,11 +79,11 @@ class ModelCalls:
         """Whether the turn waits for an agent that is away, and has said nothing yet."""
         return self._quest is not None and self._quest.is_waiting
 
-    async def ask(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> Step:
+    async def ask(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> ModelStep:
         """Make one model call. It is made again, or another agent is asked, only while nobody has
         seen anything."""
-        quest = self._quest = self._desk.reaching.quest(seats, self._tell_of_wait)
-        step: Step | None = None
+        quest = self._quest = self._services.reaching.quest(seats, self._tell_of_wait)
+        step: ModelStep | None = None
         try:
             while (seat := await quest.next()) is not None:
                 await self._ledger.take_steers()
@@ -85,26 +97,26 @@ class ModelCalls:
             self.reach = reach_after(self.reach, quest, step.stopped if step else None)
         if step is not None:
             return step
-        return Step(stopped=quest.in_vain, seat=seats[0], scribe=self.new_scribe(scribbling))
+        return ModelStep(stopped=quest.in_vain, seat=seats[0], scribe=self.new_scribe(scribbling))
 
-    async def keep(self, step: Step) -> None:
+    async def keep(self, step: ModelStep) -> None:
         """Journal an answer that asks for tools: its message is final, and the turn goes on."""
         await self._say(step.scribe, step.text, calls=step.calls)
         self.scribe = None
 
     def new_scribe(self, scribbling: asyncio.TaskGroup) -> Scribe:
         """Return a scribe for the next message, which carries what is to be acknowledged."""
-        desk = self._desk
+        services = self._services
         return Scribe(
             self._ledger,
-            MessageId(desk.mint("msg")),
-            flusher=desk.flusher,
+            MessageId(services.mint("msg")),
+            flusher=services.flusher,
             scribbling=scribbling,
             acknowledgements=self._acknowledgements,
             origin=self._origin,
         )
 
-    def _origin(self) -> Origin:
+    def _origin(self) -> RequestOrigin:
         """Return what the newest request was made from."""
         return self.prompted.origin if self.prompted else NOTHING_ASKED
 
@@ -129,9 +141,9 @@ class ModelCalls:
         self._acknowledgements = ()
         await self._ledger.append([*scribe.acknowledgements, said], origin=self._origin())
 
-    async def _give(self, scribe: Scribe, file: File, scribbling: asyncio.TaskGroup) -> Scribe:
+    async def _give(self, scribe: Scribe, file: AgentFile, scribbling: asyncio.TaskGroup) -> Scribe:
         """A file stands where it came: what was said before it is final with it."""
-        given = await self._desk.files.take(
+        given = await self._services.files.take(
             file, self._claimed.principal, so_far=self._ledger.events
         )
         if isinstance(given, str):
@@ -141,7 +153,7 @@ class ModelCalls:
         self.scribe = self.new_scribe(scribbling)
         return self.scribe
 
-    def _log_failure(self, step: Step) -> None:
+    def _log_failure(self, step: ModelStep) -> None:
         log.warning(
             "agent failed before its first token",
             turn=self._ledger.lease.turn,
@@ -155,7 +167,7 @@ class ModelCalls:
         if self._quest is not None and self._ledger.queued.kind == TurnKind.MESSAGE:
             text = away_text(stopped.reason, stopped.detail, self._quest.patience_s)
             await self._ledger.tell(text)
-            self._desk.wakes.publish(Topic.OUTBOX)
+            self._services.wakes.publish(Topic.OUTBOX)
 
     async def _prepare(self, seat: Seat) -> Prompted | Stopped:
         """Return the request for a seat's agent with room for it in the budgets, or why there is
@@ -166,17 +178,17 @@ class ModelCalls:
         try:
             prompted = await persist(
                 partial(
-                    self._desk.prompts.request,
+                    self._services.prompts.request,
                     seat,
                     self._claimed,
                     turn=self._ledger.events,
                     telling=self._claimed.telling,
                 ),
-                clock=self._desk.clock,
+                clock=self._services.clock,
             )
         except Corrupt as error:
             return Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
-        refused = await self._desk.budgets.reserve(
+        refused = await self._services.budgets.reserve(
             self._claimed, seat.name, prompted.tokens, tariff=seat.tariff, so_far=self.spending
         )
         if refused:
@@ -189,31 +201,31 @@ class ModelCalls:
         self.context_tokens = prompted.tokens
         return prompted
 
-    async def _call(self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup) -> Step:
+    async def _call(self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup) -> ModelStep:
         scribe = self.scribe = self.new_scribe(scribbling)
         prompted = await self._prepare(seat)
         if isinstance(prompted, Stopped):
-            return Step(stopped=prompted, seat=seat, scribe=scribe)
+            return ModelStep(stopped=prompted, seat=seat, scribe=scribe)
         calls: list[ToolCall] = []
         known = len(self._ledger.events)
         measure = Measure(self._room)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
-        await self._desk.lease.held()
+        await self._services.lease.held()
         async with aclosing(seat.agent.run(prompted.request, self._ledger)) as stream:
             async for event in stream:
                 quest.hears(seat, event)
                 match event:
-                    case Text(text=text):
+                    case AgentText(text=text):
                         scribe.add(measure.text(text))
-                    case File() as file:
+                    case AgentFile() as file:
                         scribe = await self._give(scribe, file, scribbling)
                     case Thinking():
                         self._thinks()
-                    case Call() as call:
+                    case AgentCall() as call:
                         calls.append(self._tool_call(seat, call))
                         measure.add(call.name + call.arguments)
                         measure.count_calls(len(calls))
-                    case Spent(usage=usage):
+                    case AgentSpent(usage=usage):
                         self._spent(seat, usage)
                     case Stopped():
                         stopped = event
@@ -223,7 +235,7 @@ class ModelCalls:
                     break
         self._room = measure.room_after()
         text = await scribe.finish()
-        return Step(
+        return ModelStep(
             stopped=stopped,
             seat=seat,
             scribe=scribe,
@@ -238,10 +250,10 @@ class ModelCalls:
         counted = usage.input_tokens + usage.output_tokens
         self.context_tokens = max(self.context_tokens, counted)
 
-    def _tool_call(self, seat: Seat, call: Call) -> ToolCall:
+    def _tool_call(self, seat: Seat, call: AgentCall) -> ToolCall:
         """Our own id: providers' ids repeat between calls, and everything here is found by id."""
         return ToolCall(
-            id=CallId(self._desk.mint("call")),
+            id=CallId(self._services.mint("call")),
             name=call.name,
             arguments=call.arguments,
             repeat=seat.tools.repeat(call.name),

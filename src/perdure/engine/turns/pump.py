@@ -10,17 +10,17 @@ import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import PrincipalId, TurnId
-from perdure.domain.outcomes import Asked, Interruption
-from perdure.domain.people.sharing import Shares, most_of
+from perdure.domain.outcomes import Interruption, NodeRequest
+from perdure.domain.people.sharing import FairShares, most_of
 from perdure.domain.turn.errands import is_errand
 from perdure.engine.delivery.previews import Previews
 from perdure.engine.delivery.surfaces import Surfaces
-from perdure.engine.foundation.patience import ClockWatch, happens
 from perdure.engine.foundation.supervisor import Start, attempt
+from perdure.engine.foundation.timed_waits import ClockWatch, happens_within
 from perdure.engine.foundation.wakes import Bus
-from perdure.engine.turns.desk import Desk
 from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner import Runner
+from perdure.engine.turns.runner_services import RunnerServices
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
@@ -35,7 +35,7 @@ log = structlog.get_logger("turns")
 class TurnPump:
     def __init__(  # noqa: PLR0913 - what turns need around them
         self,
-        desk: Desk,
+        services: RunnerServices,
         *,
         reaper: Reaper,
         start: Start,
@@ -44,7 +44,7 @@ class TurnPump:
         bus: Bus,
         poll_s: float | None = None,
     ) -> None:
-        self._desk = desk
+        self._services = services
         self._reaper = reaper
         self._start = start
         self._surfaces = surfaces
@@ -54,11 +54,11 @@ class TurnPump:
         self._waiter = bus.waiter(Topic.TURNS)
         bus.listen(Topic.ENDED, lambda turn: self.abandon(TurnId(str(turn))))
         bus.listen(Topic.STEERED, lambda turn: self.steer(TurnId(str(turn))))
-        self._watch = ClockWatch(desk.clock)
+        self._watch = ClockWatch(services.clock)
         self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
         # How many turns each person has at work here, with those that are being accepted.
         self._in_use: Counter[PrincipalId] = Counter()
-        self._most = most_of(desk.limits.concurrent)
+        self._most = most_of(services.limits.concurrent)
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
@@ -92,7 +92,7 @@ class TurnPump:
             return await self.step()
         except (Transient, Ambiguous) as error:
             log.debug("claiming failed", error=error.message)
-            await self._desk.clock.sleep(1)
+            await self._services.clock.sleep(1)
             self._has_more = True
             return True
 
@@ -101,7 +101,7 @@ class TurnPump:
         set while one is."""
         left_s = None if self._is_full else await self._left_s()
         if left_s is None:
-            await happens(self._waiter, within_s=self._poll_s)
+            await happens_within(self._waiter, within_s=self._poll_s)
             return
         within_s = left_s if self._poll_s is None else min(left_s, self._poll_s)
         await self._watch.wait(self._waiter, within_s=within_s)
@@ -109,14 +109,14 @@ class TurnPump:
     async def _left_s(self) -> float | None:
         """Return in how long the next turn may begin; None if there is none to begin."""
         try:
-            next_ms = await self._desk.turns.next_claim_ms(shares=self._shares)
+            next_ms = await self._services.turns.next_claim_ms(shares=self._shares)
         except (Transient, Ambiguous):
             return LOOK_AGAIN_S
         instants = [each for each in (next_ms, self._reaper.look_again_ms) if each is not None]
         if not instants:
             return None
         # Never at once: what we could not claim is another's for a moment.
-        return max((min(instants) - self._desk.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
+        return max((min(instants) - self._services.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
 
     async def step(self) -> bool:
         """Claim what there is room for and start it. False when there was nothing to claim."""
@@ -130,7 +130,7 @@ class TurnPump:
         if self._reaper.is_holding_back:
             await self._reaper.resume()
         try:
-            claimed = await self._desk.turns.claim(limit=room, shares=self._shares)
+            claimed = await self._services.turns.claim(limit=room, shares=self._shares)
         except Ambiguous:
             # It may have given us turns we do not know of: look before claiming more.
             self._is_unsure = True
@@ -157,12 +157,12 @@ class TurnPump:
 
     @property
     def _room(self) -> int:
-        return self._desk.limits.concurrent - len(self._running) - self._held
+        return self._services.limits.concurrent - len(self._running) - self._held
 
     @property
-    def _shares(self) -> Shares:
+    def _shares(self) -> FairShares:
         """Who has how many turns now, for others to read while that changes."""
-        return Shares(in_use=self._in_use.copy(), most=self._most)
+        return FairShares(in_use=self._in_use.copy(), most=self._most)
 
     @contextmanager
     def seat(self, who: PrincipalId) -> Iterator[bool]:
@@ -207,9 +207,9 @@ class TurnPump:
             return
         surface = self._surfaces.of(claimed.address)
         turn = claimed.lease.turn
-        why_not = self._desk.admission.refusal(claimed.speaker) if claimed.speaker else ""
+        why_not = self._services.admission.refusal(claimed.speaker) if claimed.speaker else ""
         runner = Runner(
-            self._desk,
+            self._services,
             claimed,
             surface,
             thinks=partial(self._previews.think, turn),
@@ -218,7 +218,7 @@ class TurnPump:
         if surface is not None and not why_not and not is_errand(claimed.events):
             self._previews.begin(surface, claimed)
         started = claimed.events[-1:]
-        self._desk.feed.publish(claimed.lease.session, started)
+        self._services.feed.publish(claimed.lease.session, started)
         task = self._start(self._run(runner), name=turn)
         self._running[turn] = (runner, task)
         self._in_use[claimed.principal] += 1
@@ -247,8 +247,8 @@ class TurnPump:
             del self._running[turn]
             self._previews.end(turn)
             self.parked += runner.is_parked
-        self._desk.prompts.is_over(turn)
-        self._desk.thrift.stir()
+        self._services.prompts.is_over(turn)
+        self._services.trim.stir()
         self._is_unsure = self._is_unsure or runner.is_lost
         self._note_idle()
         if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
@@ -289,7 +289,7 @@ class TurnPump:
         """Wait until no turn runs."""
         await self._idle.wait()
 
-    def interrupt_waiting(self, reason: Interruption, asked: Asked) -> None:
+    def interrupt_waiting(self, reason: Interruption, asked: NodeRequest) -> None:
         """Park the turns that wait for an agent that is away: they have said nothing, and waiting
         on would only keep the process from its end."""
         for runner, task in list(self._running.values()):
@@ -297,7 +297,7 @@ class TurnPump:
                 runner.interruption = (reason, asked)
                 task.cancel()
 
-    def interrupt_all(self, reason: Interruption, asked: Asked) -> None:
+    def interrupt_all(self, reason: Interruption, asked: NodeRequest) -> None:
         """Park what still runs."""
         for runner, task in list(self._running.values()):
             runner.interruption = (reason, asked)

@@ -18,16 +18,16 @@ import structlog
 from perdure.domain.errors import Fenced
 from perdure.domain.journal.events import ToolCall, ToolFinished, ToolStarted
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Asked, Ending, Interruption, Outcome, StopReason
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, StopReason
 from perdure.domain.turn.errands import is_watched
 from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswer,
-    Heard,
-    Known,
+    LastAnswer,
     RunCalls,
     Say,
     Settle,
+    TurnFacts,
     asks_for_our_tools,
     next_action,
 )
@@ -35,13 +35,13 @@ from perdure.domain.turn.recovery import closed, may_have_happened
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.models.roster import Seat
-from perdure.engine.turns.desk import Desk
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.model_calls import ModelCalls
-from perdure.engine.turns.replying import measured, note_of, reply_parts, with_files
-from perdure.engine.turns.step import Step
+from perdure.engine.turns.reply_parts import measured, note_of, reply_parts, with_files
+from perdure.engine.turns.runner_services import RunnerServices
+from perdure.engine.turns.step import ModelStep
 from perdure.ports.system.time_limits import time_limit
-from perdure.ports.turns.tools import Caller
+from perdure.ports.turns.tools import ToolCaller
 from perdure.ports.turns.turns import Claimed, Settled, Settlement
 from perdure.ports.turns.wakes import Topic
 
@@ -54,7 +54,7 @@ class Runner:
 
     def __init__(
         self,
-        desk: Desk,
+        services: RunnerServices,
         claimed: Claimed,
         surface: Surface | None,
         *,
@@ -63,22 +63,22 @@ class Runner:
     ) -> None:
         """`thinks` is told while the model is at work and says nothing. With a `refusal` the turn
         ends before it begins: no model is asked and nobody is told."""
-        self._desk = desk
+        self._services = services
         self._claimed = claimed
         self._surface = None if refusal else surface
-        self._began_s = desk.clock.monotonic_s()
+        self._began_s = services.clock.monotonic_s()
         self._lease = claimed.lease
         self._ledger = Ledger(
             claimed,
-            turns=desk.turns,
-            conversations=desk.conversations,
-            feed=desk.feed,
-            clock=desk.clock,
+            turns=services.turns,
+            conversations=services.conversations,
+            feed=services.feed,
+            clock=services.clock,
         )
-        self._model = ModelCalls(desk, claimed, self._ledger, thinks=thinks)
-        self._known = Known(refusal=refusal, steps_max=desk.limits.steps_max)
-        self._last: Step | None = None  # the model call that the turn ends with
-        self.interruption: tuple[Interruption, Asked] | None = None
+        self._model = ModelCalls(services, claimed, self._ledger, thinks=thinks)
+        self._known = TurnFacts(refusal=refusal, steps_max=services.limits.steps_max)
+        self._last: ModelStep | None = None  # the model call that the turn ends with
+        self.interruption: tuple[Interruption, NodeRequest] | None = None
         self.is_lost = False  # the failure itself could not be stored
         self.is_parked = False  # the interruption is stored, and the next start goes on
         self.leaves_more = True  # the session's next turn may be claimable after us
@@ -109,13 +109,13 @@ class Runner:
     async def _run_in_time(self) -> None:
         try:
             async with (
-                time_limit(self._desk.limits.turn_timeout_s),
-                self._desk.roster.at_work(self._ledger.queued.agent) as seats,
+                time_limit(self._services.limits.turn_timeout_s),
+                self._services.roster.at_work(self._ledger.queued.agent) as seats,
                 asyncio.TaskGroup() as scribbling,
             ):
                 await self._work(seats, scribbling)
         except TimeoutError:
-            limit_s = self._desk.limits.turn_timeout_s
+            limit_s = self._services.limits.turn_timeout_s
             detail = f"the turn took longer than the {limit_s:g} s that [turns] timeout_s allows"
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
@@ -151,13 +151,13 @@ class Runner:
             await self._model.keep(step)
             return [step.seat]
         self._last = step
-        heard = Heard(reason=step.stopped.reason, detail=step.stopped.detail)
+        heard = LastAnswer(reason=step.stopped.reason, detail=step.stopped.detail)
         self._known = msgspec.structs.replace(self._known, heard=heard)
         return seats
 
     async def _say(self, known: Say, seat: Seat, scribbling: asyncio.TaskGroup) -> None:
         """Settle with what an errand brought back, or somebody sent, as it is."""
-        self._last = Step(
+        self._last = ModelStep(
             stopped=Stopped(reason=known.reason),
             seat=seat,
             scribe=self._model.new_scribe(scribbling),
@@ -188,19 +188,19 @@ class Runner:
         """The call is a fact before it runs, its result before the next model call. One that may
         already have happened in this turn is not made again: only a person can know."""
         if may_have_happened(call, self._ledger.facts):
-            await self._ledger.append([closed(self._lease.turn, call.id, Ending.UNKNOWN)])
+            await self._ledger.append([closed(self._lease.turn, call.id, CallEnding.UNKNOWN)])
             return
         await self._ledger.append([ToolStarted(turn=self._lease.turn, call=call.id)])
-        caller = Caller(
+        caller = ToolCaller(
             principal=self._claimed.principal,
             conversation=self._claimed.conversation,
             session=self._lease.session,
             turn=self._lease.turn,
             is_shared=self._claimed.is_shared,
         )
-        await self._desk.lease.held()
+        await self._services.lease.held()
         result = await seat.tools.call(call, caller)
-        assert result.ending in (Ending.RETURNED, Ending.FAILED)
+        assert result.ending in (CallEnding.RETURNED, CallEnding.FAILED)
         finished = ToolFinished(
             turn=self._lease.turn, call=call.id, ending=result.ending, result=result.text
         )
@@ -225,7 +225,7 @@ class Runner:
         surface = None if is_errand else self._surface
         settlement = msgspec.structs.replace(settlement, reach=self._model.reach)
         settlement = with_files(surface, self._ledger.events, settlement)
-        audience = await self._desk.alarm.audience(self._claimed, settlement)
+        audience = await self._services.alarm.audience(self._claimed, settlement)
         parts = await reply_parts(
             surface,
             self._claimed.address,
@@ -233,7 +233,7 @@ class Runner:
             self._ledger.events,
             settlement,
             audience=audience,
-            seconds=self._desk.clock.monotonic_s() - self._began_s,
+            seconds=self._services.clock.monotonic_s() - self._began_s,
         )
         final = msgspec.structs.replace(
             measured(
@@ -242,17 +242,17 @@ class Runner:
             parts=parts,
             note=note_of(self._surface, queued, settlement),
             cost=self._model.spending.cost,
-            is_reserved=self._desk.budgets.is_limited,
+            is_reserved=self._services.budgets.is_limited,
         )
         has_words = bool(parts or final.files or is_errand)  # errands leave notices
         await self._ledger.settle(final, partial(self._is_settled, has_words=has_words))
-        await self._desk.alarm.turn_is_over(self._claimed, final, audience)
+        await self._services.alarm.turn_is_over(self._claimed, final, audience)
         if queued.kind is TurnKind.STICKER:
-            self._desk.wakes.publish(Topic.FETCHES)  # turns wait to be told its words
+            self._services.wakes.publish(Topic.FETCHES)  # turns wait to be told its words
         if seat is None or is_errand:
             return
-        await self._desk.prompts.settled(seat, self._claimed, turn=self._ledger.events)
-        await self._desk.afterwards.turn_is_over(
+        await self._services.prompts.settled(seat, self._claimed, turn=self._ledger.events)
+        await self._services.afterwards.turn_is_over(
             self._claimed,
             seat,
             queued=queued,
@@ -263,9 +263,9 @@ class Runner:
     def _is_settled(self, settled: Settled, *, has_words: bool) -> None:
         self.leaves_more = settled.has_more
         if has_words:
-            self._desk.wakes.publish(Topic.OUTBOX)
+            self._services.wakes.publish(Topic.OUTBOX)
 
-    async def _interrupt(self, reason: Interruption, asked: Asked) -> None:
+    async def _interrupt(self, reason: Interruption, asked: NodeRequest) -> None:
         """Park the turn for the next start. What was not yet flushed is kept too, unless nobody
         can have seen the text: then it is written anew."""
         try:
@@ -274,7 +274,7 @@ class Runner:
                 await scribe.finish()
                 if is_watched(self._ledger.events):
                     await scribe.flush()
-            attempts_max = self._desk.limits.recovery.attempts_max
+            attempts_max = self._services.limits.recovery.attempts_max
             await self._ledger.interrupt(reason, asked, attempts_max=attempts_max)
             self.is_parked = True
         except Fenced:  # ended by someone else, or by us and the answer was lost

@@ -15,14 +15,14 @@ from perdure.domain.cadence import pause_s
 from perdure.domain.errors import Fenced, PerdureError
 from perdure.domain.ids import MessageId
 from perdure.domain.journal.events import AnyEvent
-from perdure.domain.prompt.prefix import NOTHING_ASKED, Origin
+from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
 from perdure.domain.turn.watching import Delta
+from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.persist import persist
-from perdure.engine.foundation.pulse import Pulse
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.turns.ledger import Ledger
 from perdure.ports.system.clock import Clock
-from perdure.ports.turns.turns import Piece, Turns
+from perdure.ports.turns.turns import TextPiece, Turns
 
 FLUSH_BATCH_MAX = 500
 # Timers that end at the same instant go off within this time.
@@ -33,15 +33,15 @@ class Flusher:
     """Sends the flushes of many turns to the store together: one statement, one commit. When the
     node's next heartbeat is near it goes into the same commit."""
 
-    def __init__(self, turns: Turns, *, clock: Clock, start: Start, pulse: Pulse) -> None:
+    def __init__(self, turns: Turns, *, clock: Clock, start: Start, heartbeat: Heartbeat) -> None:
         self._turns = turns
         self._clock = clock
         self._start = start
-        self._pulse = pulse
-        self._waiting: list[tuple[Piece, asyncio.Future[None]]] = []
+        self._heartbeat = heartbeat
+        self._waiting: list[tuple[TextPiece, asyncio.Future[None]]] = []
         self._is_flushing = False
 
-    async def flush(self, piece: Piece) -> None:
+    async def flush(self, piece: TextPiece) -> None:
         """Durable when it returns; `Fenced` when the turn is no longer ours."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((piece, done))
@@ -62,9 +62,9 @@ class Flusher:
         finally:
             self._is_flushing = False
 
-    async def _flush_batch(self, batch: Sequence[tuple[Piece, "asyncio.Future[None]"]]) -> None:
+    async def _flush_batch(self, batch: Sequence[tuple[TextPiece, "asyncio.Future[None]"]]) -> None:
         pieces = [piece for piece, _ in batch]
-        begun_s, beats = self._clock.monotonic_s(), self._pulse.is_near
+        begun_s, beats = self._clock.monotonic_s(), self._heartbeat.is_near
         flush = partial(self._turns.flush, pieces, beats=beats)
         try:
             stale = await persist(flush, clock=self._clock)
@@ -72,7 +72,7 @@ class Flusher:
             await _refuse(batch, error)
             return
         if beats:
-            self._pulse.said(begun_s)
+            self._heartbeat.said(begun_s)
         fenced = {lease.turn for lease in stale}
         for piece, done in batch:
             if done.done():
@@ -83,7 +83,9 @@ class Flusher:
                 done.set_result(None)
 
 
-async def _refuse(batch: Sequence[tuple[Piece, "asyncio.Future[None]"]], error: Exception) -> None:
+async def _refuse(
+    batch: Sequence[tuple[TextPiece, "asyncio.Future[None]"]], error: Exception
+) -> None:
     """Nobody waits for an answer that will not come."""
     for _, done in batch:
         if not done.done():
@@ -101,7 +103,7 @@ class Scribe:
         flusher: Flusher,
         scribbling: asyncio.TaskGroup,
         acknowledgements: Sequence[AnyEvent],
-        origin: Callable[[], Origin] = lambda: NOTHING_ASKED,
+        origin: Callable[[], RequestOrigin] = lambda: NOTHING_ASKED,
     ) -> None:
         """`origin` tells of the request that the message answers, from its first words on."""
         self._origin = origin
@@ -150,7 +152,7 @@ class Scribe:
             self._buffer.clear()
             if not text:
                 return
-            piece = Piece(
+            piece = TextPiece(
                 lease=self._lease,
                 message=self.message,
                 start=self._flushed_length,
@@ -167,7 +169,7 @@ class Scribe:
             )
             self._ledger.show(delta)
 
-    async def _write(self, piece: Piece) -> None:
+    async def _write(self, piece: TextPiece) -> None:
         if not self.acknowledgements:
             await self._flusher.flush(piece)
             return

@@ -7,7 +7,7 @@ import msgspec
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolCall, TurnQueued, Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.bounds import Bounds, Room, size_of
+from perdure.domain.prompt.bounds import AnswerRoom, Bounds, size_of
 from perdure.domain.turn.next_action import Settle
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.models.roster import Seat
@@ -15,19 +15,19 @@ from perdure.engine.turns.scribe import Scribe
 from perdure.ports.turns.turns import Settlement
 
 
-def room_left(bounds: Bounds, events: Iterable[Recorded]) -> Room:
+def room_left(bounds: Bounds, events: Iterable[Recorded]) -> AnswerRoom:
     """Return how much may be said in a turn of which earlier attempts have left these events."""
     said = [each.event for each in events if isinstance(each.event, AssistantSaid)]
     texts = sum(size_of(each.text) for each in said)
     calls = [call for each in said for call in each.calls]
-    return Room(
+    return AnswerRoom(
         bounds=bounds,
         said_bytes=texts + sum(size_of(call.name + call.arguments) for call in calls),
         said_calls=len(calls),
     )
 
 
-class Step(msgspec.Struct, kw_only=True):
+class ModelStep(msgspec.Struct, kw_only=True):
     """`text` is of the message that was being written at the end; `has_given`: files came before
     it, and are said already."""
 

@@ -17,12 +17,12 @@ from typing import TypeAlias, TypeVar
 
 from perdure.domain.ids import ConversationId, MessageId, SessionId
 from perdure.domain.journal.events import Recorded, SessionOpened
-from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Delta, Told
 
-Item = Recorded | Delta
+FeedItem = Recorded | Delta
 # What is told of an item, and where its watcher stands then.
-Meaning: TypeAlias = tuple[list[Told], int, MessageId | None, int, Standing]
+Meaning: TypeAlias = tuple[list[Told], int, MessageId | None, int, SessionStanding]
 BACKLOG_MAX = 1_000
 # Characters of text. One item may have more.
 BACKLOG_LENGTH = 1_000_000
@@ -36,7 +36,7 @@ class Published:
 
     __slots__ = ("behind", "item", "length", "meanings", "number")
 
-    def __init__(self, item: Item | None, *, number: int = 0, length: int = 0) -> None:
+    def __init__(self, item: FeedItem | None, *, number: int = 0, length: int = 0) -> None:
         self.item = item
         self.number = number
         self.length = length
@@ -88,7 +88,7 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def next(self, timeout_s: float) -> list[Item]:
+    async def next(self, timeout_s: float) -> list[FeedItem]:
         """Everything since the last call; waits for an item, or for falling behind. Empty when
         nothing came for a while."""
         return [each.item for each in await self.next_published(timeout_s) if each.item is not None]
@@ -130,7 +130,7 @@ class _Line:
         self._waking: Iterator[Subscription] | None = None
         self._is_longer = False
 
-    def put(self, items: Sequence[Item]) -> None:
+    def put(self, items: Sequence[FeedItem]) -> None:
         for item in items:
             last = self.last
             self.last = last.behind = Published(
@@ -196,7 +196,7 @@ class Feed:
         for conversation in subscription.conversations:
             _discard(self._by_conversation, conversation, subscription)
 
-    def publish(self, session: SessionId, items: Sequence[Item]) -> None:
+    def publish(self, session: SessionId, items: Sequence[FeedItem]) -> None:
         for observe in self._observers:
             for item in items:
                 if isinstance(item, Recorded):
@@ -236,7 +236,7 @@ def _discard(groups: dict[K, set[Subscription]], key: K, value: Subscription) ->
         groups.pop(key, None)
 
 
-def _length(item: Item) -> int:
+def _length(item: FeedItem) -> int:
     """The characters of an item that may be many."""
     if isinstance(item, Delta):
         return len(item.text)

@@ -16,12 +16,12 @@ from perdure.domain.errors import NotFound, Transient
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolFinished, TurnSettled
-from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.standing import after as standing_after
 from perdure.domain.turn.watching import (
     ALL_SUBS,
     Delta,
-    Leg,
+    JournalStretch,
     Position,
     Told,
     has_seen_state,
@@ -29,7 +29,7 @@ from perdure.domain.turn.watching import (
     state_of,
     told_of,
 )
-from perdure.engine.watching.feed import Feed, Item, Published, Subscription
+from perdure.engine.watching.feed import Feed, FeedItem, Published, Subscription
 from perdure.ports.gateway import Ended, Grown
 from perdure.ports.records.history import Archive, Conversations, Snapshot
 
@@ -44,7 +44,7 @@ LEFT = (
 )
 
 
-class Watchers:
+class LiveWatchers:
     def __init__(
         self, feed: Feed, conversations: Conversations, archive: Archive, *, is_shared: bool = False
     ) -> None:
@@ -88,7 +88,7 @@ class Watchers:
                 snapshot = await self._conversations.snapshot(conversation)
                 if snapshot.view.standing.session != seen.standing.session:
                     continue
-                view = ConversationView(snapshot, calls)
+                view = _ConversationWatch(snapshot, calls)
                 async for told in self._catch_up(view, position):
                     position = told[-1][0]
                     yield told
@@ -101,7 +101,7 @@ class Watchers:
                         yield told
 
     def _heard(
-        self, view: "ConversationView", published: Sequence[Published], subscription: Subscription
+        self, view: "_ConversationWatch", published: Sequence[Published], subscription: Subscription
     ) -> list[Told]:
         """What came, up to where something is missing."""
         told: list[Told] = []
@@ -113,7 +113,7 @@ class Watchers:
         return told
 
     async def _catch_up(
-        self, view: "ConversationView", seen: Position | None
+        self, view: "_ConversationWatch", seen: Position | None
     ) -> AsyncIterator[list[Told]]:
         """What happened since the position; then the present state and text, as far as new."""
         offset = 0
@@ -129,7 +129,9 @@ class Watchers:
         if present := state + view.begin_text(offset):
             yield present
 
-    async def _way(self, view: "ConversationView", seen: Position | None) -> AsyncIterator[Leg]:
+    async def _way(
+        self, view: "_ConversationWatch", seen: Position | None
+    ) -> AsyncIterator[JournalStretch]:
         """From the position to the snapshot's end, through the sessions in between."""
         now = Position(view.generation, view.seq)
         at = seen or now
@@ -138,13 +140,13 @@ class Watchers:
                 view.id, after=at.generation, upto=view.generation, limit=MOVES_PAGE
             )
             for move in moves:
-                yield Leg(at, move.left, move.left_seq)
+                yield JournalStretch(at, move.left, move.left_seq)
                 at = Position(move.generation, move.seq)
             if not moves:
                 at = now  # nobody has noted how it came here
-        yield Leg(at, view.standing.session, view.seq)
+        yield JournalStretch(at, view.standing.session, view.seq)
 
-    async def _read(self, leg: Leg) -> AsyncIterator[Recorded]:
+    async def _read(self, leg: JournalStretch) -> AsyncIterator[Recorded]:
         """From the entry that the leg starts in, if some of its news may be unseen."""
         after = leg.start.seq - (leg.start.sub < ALL_SUBS)
         while after < leg.upto:
@@ -157,7 +159,7 @@ class Watchers:
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         assert accepted.turn is not None
         with self._subscribed(accepted.session, accepted.conversation) as subscription:
-            view = TurnView(accepted.turn)
+            view = _TurnWatch(accepted.turn)
             view.is_sound = is_fresh
             quiet_s = self._first_quiet_s()
             while view.ended is None:
@@ -183,7 +185,7 @@ class Watchers:
         together do not look up together: on a shared store each of them reads then."""
         return QUIET_S * (1 + next(self._numbers) * _GOLDEN % 1) / 2
 
-    async def _read_turn(self, view: "TurnView", conversation: ConversationId) -> str:
+    async def _read_turn(self, view: "_TurnWatch", conversation: ConversationId) -> str:
         exchange = await self._conversations.exchange(view.turn)
         if not exchange:
             raise NotFound(f"there is no turn {view.turn}")
@@ -194,14 +196,14 @@ class Watchers:
         return view.reread(exchange, text)
 
 
-class ConversationView:
+class _ConversationWatch:
     """One watcher's picture of a conversation's live session. `calls` are the names of the open
     calls it has heard of."""
 
     def __init__(self, snapshot: Snapshot, calls: dict[str, str]) -> None:
         self.id = snapshot.view.id
         self.generation = snapshot.view.generation
-        self.standing: Standing = snapshot.view.standing
+        self.standing: SessionStanding = snapshot.view.standing
         self.seq = snapshot.last_seq
         self.calls = calls
         self._said = set(snapshot.said)
@@ -252,14 +254,14 @@ class ConversationView:
             self._remember(item)
         return told
 
-    def _known(self, item: Item) -> str | bool:
+    def _known(self, item: FeedItem) -> str | bool:
         """What else the meaning depends on."""
         if isinstance(item, Delta):
             return item.message in self._said
         call = getattr(item.event, "call", None)
         return self.calls.get(call, "") if call else ""
 
-    def _remember(self, item: Item) -> None:
+    def _remember(self, item: FeedItem) -> None:
         match item:
             case Recorded(event=AssistantSaid(message=message, calls=calls)):
                 self._said.add(message)
@@ -269,7 +271,7 @@ class ConversationView:
             case _:
                 pass
 
-    def _take(self, item: Item) -> list[Told]:
+    def _take(self, item: FeedItem) -> list[Told]:
         return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)
 
     def _take_delta(self, delta: Delta) -> list[Told]:
@@ -301,7 +303,7 @@ class ConversationView:
         return told
 
 
-class TurnView:
+class _TurnWatch:
     """One turn's reply as it grows: its messages in order, joined by a blank line."""
 
     def __init__(self, turn: TurnId) -> None:
@@ -324,7 +326,7 @@ class TurnView:
             self._note_end(recorded)
         return self._untold()
 
-    def take(self, item: Item) -> str:
+    def take(self, item: FeedItem) -> str:
         if item.turn != self.turn:
             return ""
         if isinstance(item, Delta):

@@ -6,10 +6,10 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.delivery import AHEAD, PartState, Step
+from perdure.domain.delivery import AHEAD, DeliveryStep, PartState
 from perdure.domain.ids import MediaId, MessageId, PartId, TurnId
 from perdure.domain.journal.events import Recorded
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     changed_at: int = 0
     created_at: int = 0
-    step: Step = Step.POST
+    step: DeliveryStep = DeliveryStep.POST
     receipt: str = ""
     reply_to: str = ""
     after: str = ""
@@ -109,13 +109,13 @@ class Outbox(Protocol):
         attempt: int = 0,
     ) -> list[Recorded]: ...
 
-    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble | None: ...
+    async def bubble(self, lease: TurnLease, index: int, text: str) -> Bubble | None: ...
 
-    async def may_show(self, lease: Lease) -> bool: ...
+    async def may_show(self, lease: TurnLease) -> bool: ...
 
     async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
 
-    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None: ...
+    async def go_ahead(self, lease: TurnLease, parts: Sequence[str]) -> None: ...
 
     async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None: ...
 

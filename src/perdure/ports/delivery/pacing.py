@@ -15,7 +15,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class PacedCall(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was asked of a platform, or has grown there since then."""
 
     address: Address
@@ -27,8 +27,8 @@ class Lately(msgspec.Struct, frozen=True, kw_only=True):
     and the bubbles that may have been growing when it ended."""
 
     holds: tuple[Hold, ...] = ()
-    calls: tuple[Call, ...] = ()
-    growing: tuple[Call, ...] = ()
+    calls: tuple[PacedCall, ...] = ()
+    growing: tuple[PacedCall, ...] = ()
 
 
 class Pacing(Protocol):

@@ -11,14 +11,14 @@ from perdure.ports.people.principals import LONGEST
 from perdure.ports.records.history import Page
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class PlacedArrival(msgspec.Struct, frozen=True, kw_only=True):
     """An arrival, with where it came to."""
 
     address: Address
     arrival: Arrival
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class CallerStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a caller. `is_refused`: this very arrival was, before. `is_engaged`: it
     speaks of a message that we took, or belongs to a thread in which we have a conversation.
     `author` has sent the message that it speaks of, in the conversation at `where`."""
@@ -56,7 +56,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Access(Protocol):
+class AccessRecords(Protocol):
     """The memory of the decision who may speak.
 
     Guarantees: `standing` reads what is true now: a pairing that was revoked does not count from
@@ -71,11 +71,11 @@ class Access(Protocol):
     After a crash: either all of it is there or none; the platform offers the arrival again.
     """
 
-    async def standing(self, caller: Caller) -> Standing: ...
+    async def standing(self, caller: PlacedArrival) -> CallerStanding: ...
 
-    async def ask(self, caller: Caller, code: str) -> bool: ...
+    async def ask(self, caller: PlacedArrival, code: str) -> bool: ...
 
-    async def refuse(self, caller: Caller, reason: str, *, told: str = "") -> None: ...
+    async def refuse(self, caller: PlacedArrival, reason: str, *, told: str = "") -> None: ...
 
     async def park(self, letter: Letter) -> None: ...
 

@@ -13,7 +13,7 @@ from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """`to` as it was typed: an address such as `telegram:123`, `home`, or the name of one of the
     sender's own conversations over HTTP. `accounts` are the configured platforms with the account
     of each, which is empty as long as nobody knows it; `forms` is what their places are called.
@@ -27,7 +27,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     forms: Mapping[str, AddressForm] = MappingProxyType({})
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
     """`address` is the name of the place."""
 
     accepted: Accepted
@@ -62,6 +62,6 @@ class Places(Protocol):
     After a crash: it was accepted whole or not at all; the same id tells which.
     """
 
-    async def send(self, sending: Sending, *, queue_max: int) -> Sent: ...
+    async def send(self, sending: OutgoingMessage, *, queue_max: int) -> SentMessage: ...
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]: ...

@@ -7,7 +7,7 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.people.quotas import OverQuota
 
 
-class Gate(Protocol):
+class QuotaGate(Protocol):
     """Where every request and every message passes.
 
     Guarantees: `admit` counts one request of a member; operators are let through. `note` counts a

@@ -167,7 +167,7 @@ class Adapter(Protocol):
     async def typing(self, address: Address) -> None: ...
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class ArrivalReading(msgspec.Struct, frozen=True, kw_only=True):
     """Says how the rest of an arrival is made, once its sender may speak.
 
     `whole` returns the same arrival with its text, quote, forwards, files and label, or None where
@@ -205,7 +205,7 @@ class Inlet(Protocol):
     After a crash: what was not acknowledged is offered again by the platform, and is read again.
     """
 
-    async def take(self, arrival: Arrival, reading: Reading | None = None) -> None: ...
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None: ...
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None: ...
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import AddressForm
-from perdure.domain.journal.records import Answer
+from perdure.domain.journal.records import AnswerSoFar
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.system.clock import Clock
@@ -43,15 +43,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     unproved: tuple[str, ...] = ()
 
 
-Answers = Callable[[str], Awaitable[Answer | None]]
+FindAnswer = Callable[[str], Awaitable[AnswerSoFar | None]]
 
 
-async def no_answers(_external_id: str) -> Answer | None:
+async def no_answers(_external_id: str) -> AnswerSoFar | None:
     """For platforms that stand alone: nothing has come by any id."""
     return None
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
+class AdapterContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a platform is given. `folder` is its own, for what its library must keep (keys of an
     encrypted chat); `hook_url` is where the world reaches `answer`; `answers` tells what came of
     the arrival with this external id."""
@@ -60,8 +60,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     entropy: Entropy
     folder: Path
     hook_url: str = ""
-    answers: Answers = no_answers
+    answers: FindAnswer = no_answers
 
 
 class Factory(Protocol):
-    def __call__(self, settings: AdapterSettings, around: Around) -> Platform: ...
+    def __call__(self, settings: AdapterSettings, context: AdapterContext) -> Platform: ...

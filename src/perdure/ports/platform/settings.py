@@ -18,9 +18,9 @@ _PORT = (
     r"0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 )
 # Where something stands below a section: keys, and places in lists.
-Key: TypeAlias = tuple[str | int, ...]
+SettingKey: TypeAlias = tuple[str | int, ...]
 
-Text = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
+NonEmptyText = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
 Name = Annotated[
     str,
     Meta(
@@ -39,14 +39,15 @@ Url = Annotated[
 Port = Annotated[int, Meta(ge=0, le=65_535, description="a whole number from 0 to 65535")]
 # Sizes fit the signed 64 bits of both stores, and a century of seconds does so in milliseconds.
 Count = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of at least 1")]
-Amount = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
+WholeNumber = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
 Seconds = Annotated[float, Meta(ge=0, le=3.2e9, description="a number of seconds, 0 or more")]
-Patience = Annotated[float, Meta(gt=0, le=3.2e9, description="a number of seconds above 0")]
+WaitSeconds = Annotated[float, Meta(gt=0, le=3.2e9, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(ge=0, le=36_525, description="a number of days, 0 or more")]
-Command = Annotated[
-    tuple[Text, ...], Meta(min_length=1, description='a list such as ["program", "argument"]')
+CommandWords = Annotated[
+    tuple[NonEmptyText, ...],
+    Meta(min_length=1, description='a list such as ["program", "argument"]'),
 ]
-Busy = Literal["interrupt", "queue", "steer"]
+BusyChoice = Literal["interrupt", "queue", "steer"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,24 +76,24 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
 
     token: Secret | None = None
     api_url: Url | None = None
-    allow: tuple[Text, ...] = ()
-    allow_places: tuple[Text, ...] = ()
-    allow_roles: tuple[Text, ...] = ()
-    allow_bots: tuple[Text, ...] = ()
-    operators: tuple[Text, ...] = ()
+    allow: tuple[NonEmptyText, ...] = ()
+    allow_places: tuple[NonEmptyText, ...] = ()
+    allow_roles: tuple[NonEmptyText, ...] = ()
+    allow_bots: tuple[NonEmptyText, ...] = ()
+    operators: tuple[NonEmptyText, ...] = ()
     pairing: bool = False
     agent: Name | None = None
-    busy: Busy = "interrupt"
+    busy: BusyChoice = "interrupt"
     stream: bool = True
     groups: Literal["shared", "person"] = "shared"
     mention: bool = True
     display: DisplaySettings = DisplaySettings()
 
-    def named_agents(self) -> Iterator[tuple[Key, str]]:
+    def named_agents(self) -> Iterator[tuple[SettingKey, str]]:
         """The agents that must be there."""
         if self.agent is not None:
             yield ("agent",), self.agent
 
-    def problems(self) -> Iterator[tuple[Key, str]]:
+    def problems(self) -> Iterator[tuple[SettingKey, str]]:
         """Why the section cannot be used, in words that follow the key: "needs …", "must be …"."""
         yield from ()

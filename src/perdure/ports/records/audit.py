@@ -9,7 +9,7 @@ from perdure.domain.ids import SessionId
 from perdure.domain.journal.records import SessionRecord
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class SessionMark(msgspec.Struct, frozen=True, array_like=True):
     """A session as it stood when it was found sound: its last event, and its epoch. Both grow with
     everything that happens to a session."""
 
@@ -48,4 +48,4 @@ class Audit(Protocol):
 
     async def integrity(self, table: str) -> list[str]: ...
 
-    async def note(self, sound: Sequence[Mark]) -> None: ...
+    async def note(self, sound: Sequence[SessionMark]) -> None: ...

@@ -14,16 +14,16 @@ from perdure.domain.ids import (
 )
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.records import (
-    Answer,
+    AnswerSoFar,
     PartView,
     SessionRecord,
     SessionView,
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import Running
-from perdure.domain.turn.rebuilding import Asked
-from perdure.domain.turn.standing import Standing
+from perdure.domain.journal.transcript import RunningText
+from perdure.domain.turn.rebuilding import StoredRequest
+from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Move
 
 # What is read at one time, in bytes as they are stored. A page ends before it would be longer, and
@@ -40,7 +40,7 @@ class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     principal: PrincipalId
     generation: int
-    standing: Standing
+    standing: SessionStanding
     title: str
     at: int
     linked: ConversationId | None = None
@@ -53,7 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     view: ConversationView
     last_seq: int
-    running: Running | None
+    running: RunningText | None
     said: tuple[MessageId, ...] = ()
 
 
@@ -71,7 +71,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class ArrivalRecord(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str
     account: str
     external_id: str
@@ -89,13 +89,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     turn: TurnView | None
     conversation: str
-    updates: tuple[Arrival, ...]
+    updates: tuple[ArrivalRecord, ...]
     events: tuple[Recorded, ...] = ()
     parts: tuple[PartView, ...] = ()
     command: str = ""
     reply: str = ""
     refused: str = ""
-    partial: Running | None = None
+    partial: RunningText | None = None
     left: str = ""
 
 
@@ -182,7 +182,7 @@ class Archive(Protocol):
 
     async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
 
-    async def running(self, session: SessionId) -> Running | None: ...
+    async def running(self, session: SessionId) -> RunningText | None: ...
 
     async def told(
         self,
@@ -194,7 +194,7 @@ class Archive(Protocol):
         with_left: bool = False,
     ) -> list[ToldTurn]: ...
 
-    async def answer(self, external_id: str, *, adapter: str) -> Answer | None: ...
+    async def answer(self, external_id: str, *, adapter: str) -> AnswerSoFar | None: ...
 
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
@@ -221,7 +221,7 @@ class Diagnostics(Protocol):
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation: ...
 
-    async def asked(self, turn: TurnId) -> Asked: ...
+    async def asked(self, turn: TurnId) -> StoredRequest: ...
 
     async def counts(self) -> Counts: ...
 

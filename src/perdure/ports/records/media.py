@@ -8,8 +8,8 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.ids import MediaId, MessageId, PrincipalId, TurnId
 from perdure.domain.journal.events import Attachment, Recorded
-from perdure.domain.people.sharing import EQUAL, Shares
-from perdure.domain.reading.texts import Reading
+from perdure.domain.people.sharing import EQUAL, FairShares
+from perdure.domain.reading.texts import FileReading
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptBytes(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that are in the library, without a row yet; `head` is how they begin."""
 
     digest: str
@@ -48,7 +48,7 @@ class MediaLibrary(Protocol):
         self, data: bytes, *, mime: str, name: str, principal: PrincipalId, is_loose: bool = True
     ) -> Media: ...
 
-    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept: ...
+    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> KeptBytes: ...
 
     async def get(self, media: MediaId, *, principal: PrincipalId | None) -> Media: ...
 
@@ -86,17 +86,17 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
         return self.attachment.sticker.id if self.attachment.sticker else ""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FetchedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was brought here, and what it says. `digest` is empty where it was here."""
 
     mime: str
     name: str
     size: int
     digest: str = ""
-    reading: Reading = Reading()
+    reading: FileReading = FileReading()
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class AwaitedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a turn waits for now, and where the answer goes. `is_told`: the people were told
     that it takes long."""
 
@@ -110,7 +110,7 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     here and is still being read."""
 
     fetch: Fetch
-    found: Found | None = None
+    found: FetchedFile | None = None
 
 
 class Fetches(Protocol):
@@ -135,10 +135,10 @@ class Fetches(Protocol):
     """
 
     async def take(
-        self, *, adapters: Sequence[str], limit: int, shares: Shares = EQUAL
+        self, *, adapters: Sequence[str], limit: int, shares: FairShares = EQUAL
     ) -> list[Fetch]: ...
 
-    async def done(self, fetch: Fetch, found: Found) -> list[Recorded]: ...
+    async def done(self, fetch: Fetch, found: FetchedFile) -> list[Recorded]: ...
 
     async def lost(self, fetch: Fetch, reason: str) -> list[Recorded]: ...
 
@@ -148,7 +148,7 @@ class Fetches(Protocol):
 
     async def recover(self, *, attempts_max: int) -> list[Recorded]: ...
 
-    async def waiting(self) -> list[Waiting]: ...
+    async def waiting(self) -> list[AwaitedFile]: ...
 
     async def tell_slow(self, turn: TurnId, text: str) -> list[Recorded]: ...
 
@@ -178,7 +178,7 @@ class Fetcher(Protocol):
     def fetch(self, reference: str) -> AsyncIterator[bytes]: ...
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class FileSource(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is to be read."""
 
     data: bytes
@@ -187,7 +187,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     is_voice: bool = False
 
 
-class Reader(Protocol):
+class ReadsFiles(Protocol):
     """Finds out what a file says.
 
     Guarantees: an answer within a bounded time, of bounded length; what cannot be read, or was not
@@ -197,4 +197,4 @@ class Reader(Protocol):
     After a crash: nothing is kept.
     """
 
-    async def read(self, source: Source) -> Reading: ...
+    async def read(self, source: FileSource) -> FileReading: ...

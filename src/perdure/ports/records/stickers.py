@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.journal.events import Recorded
-from perdure.ports.records.media import Fetch, Found
+from perdure.ports.records.media import Fetch, FetchedFile
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,6 @@ class Stickers(Protocol):
 
     async def meet(self, fetch: Fetch) -> Met: ...
 
-    async def describe(self, fetch: Fetch, found: Found, *, agent: str) -> list[Recorded]: ...
+    async def describe(self, fetch: Fetch, found: FetchedFile, *, agent: str) -> list[Recorded]: ...
 
     async def pass_by(self, fetch: Fetch) -> list[Recorded]: ...

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
-from perdure.domain.prompt.prompt import Message, Request
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.turn.stream import AgentEvent
 
 
@@ -63,8 +63,8 @@ class Agent(Protocol):
     After a crash: nothing is kept; the journal rebuilds any request.
     """
 
-    def encode(self, message: Message) -> bytes: ...
+    def encode(self, message: PromptMessage) -> bytes: ...
 
-    def run(self, request: Request, work: Work) -> AsyncGenerator[AgentEvent, None]: ...
+    def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]: ...
 
     async def close(self) -> None: ...

@@ -5,14 +5,14 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId
-from perdure.domain.people.budgets import Amount, DailyBudgets, Refusal
-from perdure.ports.turns.turns import Lease
+from perdure.domain.people.budgets import Amount, BudgetRefusal, DailyBudgets
+from perdure.ports.turns.turns import TurnLease
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a turn will have spent once its next model call is over, at most."""
 
-    lease: Lease
+    lease: TurnLease
     principal: PrincipalId
     conversation: ConversationId
     agent: str
@@ -32,4 +32,6 @@ class BudgetBook(Protocol):
     After a crash: the reaper that ends the attempt gives the room back.
     """
 
-    async def reserve(self, wanted: Reservation, *, limits: DailyBudgets) -> Refusal | None: ...
+    async def reserve(
+        self, wanted: Reservation, *, limits: DailyBudgets
+    ) -> BudgetRefusal | None: ...

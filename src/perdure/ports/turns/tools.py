@@ -6,10 +6,10 @@ import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import ToolCall
-from perdure.domain.outcomes import Ending, Repeat
+from perdure.domain.outcomes import CallEnding, Repeat
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     """On whose behalf a tool runs: every call lands in its own conversation. `is_shared`: others
     read along there, so nothing may come out that is the caller's alone."""
 
@@ -21,7 +21,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    ending: Ending
+    ending: CallEnding
     text: str
 
 
@@ -40,4 +40,4 @@ class Tools(Protocol):
 
     def repeat(self, name: str) -> Repeat: ...
 
-    async def call(self, call: ToolCall, caller: Caller) -> ToolResult: ...
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult: ...

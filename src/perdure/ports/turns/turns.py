@@ -24,16 +24,16 @@ from perdure.domain.journal.events import (
     Usage,
 )
 from perdure.domain.journal.reach import AT_ONCE, Reach
-from perdure.domain.outcomes import Asked, Interruption, Outcome
+from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
 from perdure.domain.people.access import Speaker
 from perdure.domain.people.memory import Memory
-from perdure.domain.people.sharing import EQUAL, Shares
-from perdure.domain.prompt.prefix import NOTHING_ASKED, Origin
+from perdure.domain.people.sharing import EQUAL, FairShares
+from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy, Telling
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class TurnLease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to run one turn: every write of the runner carries it."""
 
     session: SessionId
@@ -55,7 +55,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     stands in no list.
     """
 
-    lease: Lease
+    lease: TurnLease
     conversation: ConversationId
     principal: PrincipalId
     address: Address
@@ -78,15 +78,15 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     speaker: Speaker
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
     """Text of the running message, from `start` (in code points) on. The first one tells the
     `origin` of the request that it answers."""
 
-    lease: Lease
+    lease: TurnLease
     message: MessageId
     start: int
     text: str
-    origin: Origin = NOTHING_ASKED
+    origin: RequestOrigin = NOTHING_ASKED
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     files: tuple[MediaId, ...] = ()
     context_tokens: int = 0
-    asked: Origin = NOTHING_ASKED
+    asked: RequestOrigin = NOTHING_ASKED
     prefix_break: str = ""
     cost: int = 0
     is_reserved: bool = False
@@ -151,37 +151,39 @@ class Turns(Protocol):
     After a crash: the reaper finds the turn still running and ends the attempt.
     """
 
-    async def claim(self, *, limit: int, shares: Shares = EQUAL) -> list[Claimed]: ...
+    async def claim(self, *, limit: int, shares: FairShares = EQUAL) -> list[Claimed]: ...
 
-    async def next_claim_ms(self, *, shares: Shares = EQUAL) -> int | None: ...
+    async def next_claim_ms(self, *, shares: FairShares = EQUAL) -> int | None: ...
 
-    async def flush(self, pieces: Sequence[Piece], *, beats: bool = False) -> list[Lease]: ...
+    async def flush(
+        self, pieces: Sequence[TextPiece], *, beats: bool = False
+    ) -> list[TurnLease]: ...
 
     async def append(
         self,
-        lease: Lease,
+        lease: TurnLease,
         events: Sequence[AnyEvent],
         *,
-        piece: Piece | None = None,
-        origin: Origin = NOTHING_ASKED,
+        piece: TextPiece | None = None,
+        origin: RequestOrigin = NOTHING_ASKED,
     ) -> list[Recorded]: ...
 
-    async def take_steers(self, lease: Lease) -> list[Recorded]: ...
+    async def take_steers(self, lease: TurnLease) -> list[Recorded]: ...
 
-    async def tell(self, lease: Lease, text: str) -> list[Recorded]: ...
+    async def tell(self, lease: TurnLease, text: str) -> list[Recorded]: ...
 
-    async def settle(self, lease: Lease, settlement: Settlement) -> Settled: ...
+    async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled: ...
 
     async def interrupt(
         self,
-        lease: Lease,
+        lease: TurnLease,
         reason: Interruption,
         *,
         attempts_max: int,
-        asked: Asked = Asked.NOTHING,
+        asked: NodeRequest = NodeRequest.NOTHING,
     ) -> list[Recorded]: ...
 
-    async def wait(self, lease: Lease, question: AnswerAwaited) -> list[Recorded]: ...
+    async def wait(self, lease: TurnLease, question: AnswerAwaited) -> list[Recorded]: ...
 
     async def answer(
         self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None

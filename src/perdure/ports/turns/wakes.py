@@ -23,7 +23,7 @@ class Topic(Enum):
     LINES = auto()  # something was written about a part of this conversation
 
 
-Key: TypeAlias = str | Address | None
+WakeKey: TypeAlias = str | Address | None
 
 
 class Wakes(Protocol):
@@ -36,4 +36,4 @@ class Wakes(Protocol):
     After a crash: nothing is kept; the next process looks at everything when it begins.
     """
 
-    def publish(self, topic: Topic, key: Key = None) -> None: ...
+    def publish(self, topic: Topic, key: WakeKey = None) -> None: ...

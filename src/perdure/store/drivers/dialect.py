@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from perdure.domain.ids import MessageId
 from perdure.domain.journal.events import Recorded
-from perdure.ports.turns.turns import Piece
+from perdure.ports.turns.turns import TextPiece
 from perdure.store.statement import Op, Rows
 
 INDEXED_TEXT_MAX = 100_000
@@ -59,6 +59,6 @@ class Dialect(Protocol):
         self, query: str, *, scope: str | None, before: int | None, limit: int
     ) -> Op[Rows]: ...
 
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
         """The (turn, attempt) of each piece whose lease is good; the others write nothing."""
         ...

@@ -24,7 +24,7 @@ from perdure.domain.errors import (
     Rejected,
     Transient,
 )
-from perdure.ports.turns.turns import Piece
+from perdure.ports.turns.turns import TextPiece
 from perdure.store import migrations
 from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Rows, Statement, rows, run
@@ -82,7 +82,7 @@ class PostgresDialect:
     def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
         return (yield from rows(self._SEARCH, words_of(query), before or 2**62, scope, limit))
 
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
         """Locks the sessions first: an epoch that is checked must not move before the commit."""
         if not pieces:
             return set()

@@ -8,7 +8,7 @@ from typing import Final
 import apsw
 
 from perdure.domain.errors import Corrupt
-from perdure.ports.turns.turns import Piece
+from perdure.ports.turns.turns import TextPiece
 from perdure.store import migrations
 from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import Op, Rows, row, rows, run
@@ -60,7 +60,7 @@ class SqliteDialect:
             words = f'scope:"{_word(scope)}" {words}'
         return (yield from rows(self._SEARCH, words, before or 2**62, limit))
 
-    def flush(self, pieces: Sequence[Piece]) -> Op[set[tuple[str, int]]]:
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
         written: set[tuple[str, int]] = set()
         for piece in pieces:
             lease = piece.lease

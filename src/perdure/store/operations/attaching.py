@@ -12,7 +12,7 @@ from perdure.domain.ids import TurnId
 from perdure.domain.journal.attachments import unread_in
 from perdure.domain.journal.events import Attachment, MessageJoined, TurnQueued
 from perdure.domain.waits import AT_ONCE
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, run
 
 # Puts a file down that a waiting turn needs, at the end of its person's line.

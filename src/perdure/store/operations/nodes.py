@@ -10,7 +10,7 @@ from perdure.domain.turn.recovery import BACK
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
 LEASE_MS = 15_000

@@ -9,7 +9,7 @@ from perdure.domain.ids import TurnId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment
 from perdure.domain.waits import AT_ONCE, is_ahead
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, RaceLost, exists, one, run
 
 # Finds the words that are kept of a sticker.
@@ -42,7 +42,7 @@ class _Sticker(NamedTuple):
     id: str
 
 
-class Known(NamedTuple):
+class _KnownSticker(NamedTuple):
     """What is known of a sticker: its words, or who tries to find some, and since when."""
 
     words: str
@@ -68,11 +68,11 @@ def _filled(adapter: str, attachments: Sequence[Attachment]) -> Op[tuple[Attachm
     return tuple(filled)
 
 
-def known(adapter: str, sticker: str, stamp: Stamp) -> Op[Known | None]:
+def known(adapter: str, sticker: str, stamp: Stamp) -> Op[_KnownSticker | None]:
     """Return what is known of a sticker, whose row is locked. If the clock was set back since
     somebody began to describe it, those who wait for that begin to wait anew, and no longer than
     that."""
-    found = yield from one(Known, _KNOWN, adapter, sticker)
+    found = yield from one(_KnownSticker, _KNOWN, adapter, sticker)
     if found is None or not is_ahead(found.tried_at, stamp.at):
         return found
     yield from run(_TRIED_NOW, stamp.at, adapter, sticker)
@@ -80,7 +80,7 @@ def known(adapter: str, sticker: str, stamp: Stamp) -> Op[Known | None]:
 
 
 def tried(
-    adapter: str, sticker: str, errand: TurnId, stamp: Stamp, *, before: Known | None
+    adapter: str, sticker: str, errand: TurnId, stamp: Stamp, *, before: _KnownSticker | None
 ) -> Op[None]:
     """Write down who describes it. Two who meet it at once meet at the key: one of them loses, and
     finds the other's errand."""

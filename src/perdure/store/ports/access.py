@@ -4,12 +4,12 @@ from functools import partial
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import NodeId
-from perdure.ports.people.access import Caller, Letter, PairingView, Standing
+from perdure.ports.people.access import CallerStanding, Letter, PairingView, PlacedArrival
 from perdure.ports.people.principals import LONGEST
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.delivery import letters
+from perdure.store.operations.delivery import dead_letters
 from perdure.store.operations.people import access
 
 
@@ -19,20 +19,20 @@ class StoredAccess:
         self._mint = mint
         self._node = node
 
-    async def standing(self, caller: Caller) -> Standing:
+    async def standing(self, caller: PlacedArrival) -> CallerStanding:
         return await self._driver.read(partial(access.standing, caller))
 
-    async def ask(self, caller: Caller, code: str) -> bool:
+    async def ask(self, caller: PlacedArrival, code: str) -> bool:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(access.ask, caller, code, stamp))
 
-    async def refuse(self, caller: Caller, reason: str, *, told: str = "") -> None:
+    async def refuse(self, caller: PlacedArrival, reason: str, *, told: str = "") -> None:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(access.refuse, caller, reason, stamp, told=told))
 
     async def park(self, letter: Letter) -> None:
         stamp = self._mint.stamp(self._node)
-        await self._driver.write(partial(letters.park, letter, stamp))
+        await self._driver.write(partial(dead_letters.park, letter, stamp))
 
     async def pairings(self, page: Page = LONGEST) -> list[PairingView]:
         return await self._driver.read(partial(access.pairings, page, at=self._mint.now_ms()))

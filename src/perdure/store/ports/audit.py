@@ -6,7 +6,7 @@ from functools import partial
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.records import SessionRecord
-from perdure.ports.records.audit import Mark
+from perdure.ports.records.audit import SessionMark
 from perdure.store.drivers.driver import Driver
 from perdure.store.operations.reading import auditing, diagnostics
 
@@ -26,7 +26,7 @@ class StoredAudit:
 
     async def suspects(self) -> list[SessionId]:
         found: set[SessionId] = set()
-        position: auditing.Position | None = auditing.BEGINNING
+        position: auditing._AuditPosition | None = auditing.BEGINNING
         while position is not None:
             astray, position = await self._driver.read(partial(auditing.suspects, position))
             found |= astray
@@ -41,5 +41,5 @@ class StoredAudit:
         except Corrupt as error:  # so damaged that not even the check can go on
             return [f"{table}: {error.message}"]
 
-    async def note(self, sound: Sequence[Mark]) -> None:
+    async def note(self, sound: Sequence[SessionMark]) -> None:
         await self._driver.write(partial(auditing.note, sound))

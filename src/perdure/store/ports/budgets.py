@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from perdure.domain.people.budgets import DailyBudgets, Refusal
+from perdure.domain.people.budgets import BudgetRefusal, DailyBudgets
 from perdure.ports.turns.budgets import Reservation
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
@@ -14,7 +14,7 @@ class StoredBudgets:
         self._driver = driver
         self._mint = mint
 
-    async def reserve(self, wanted: Reservation, *, limits: DailyBudgets) -> Refusal | None:
+    async def reserve(self, wanted: Reservation, *, limits: DailyBudgets) -> BudgetRefusal | None:
         at = self._mint.now_ms()
         return await self._driver.write(
             partial(spending.reserve, self._driver.dialect, wanted, limits, at=at)

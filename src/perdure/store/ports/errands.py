@@ -6,7 +6,7 @@ from perdure.domain.ids import NodeId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.turns import automatic
+from perdure.store.operations.turns import automatic_errands
 
 
 class StoredErrands:
@@ -18,7 +18,7 @@ class StoredErrands:
     async def entitle(self, session: SessionId, *, at: TurnId, agent: str) -> list[Recorded]:
         return await self._driver.write(
             partial(
-                automatic.entitle,
+                automatic_errands.entitle,
                 session,
                 at,
                 agent,
@@ -29,7 +29,7 @@ class StoredErrands:
     async def compact(self, session: SessionId, *, keep_tokens: int, agent: str) -> list[Recorded]:
         return await self._driver.write(
             partial(
-                automatic.compact,
+                automatic_errands.compact,
                 session,
                 agent,
                 self._mint.stamp(self._node),

@@ -6,9 +6,9 @@ from functools import partial
 from perdure.domain.ids import MediaId, NodeId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.people.quotas import NO_QUOTA, Quota
-from perdure.domain.people.sharing import EQUAL, Shares
+from perdure.domain.people.sharing import EQUAL, FairShares
 from perdure.domain.waits import due_at
-from perdure.ports.records.media import Fetch, Found, Late, Waiting
+from perdure.ports.records.media import AwaitedFile, Fetch, FetchedFile, Late
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.files import fetching
@@ -24,14 +24,14 @@ class StoredFetches:
         self._node = node
 
     async def take(
-        self, *, adapters: Sequence[str], limit: int, shares: Shares = EQUAL
+        self, *, adapters: Sequence[str], limit: int, shares: FairShares = EQUAL
     ) -> list[Fetch]:
         at = self._mint.now_ms()
         return await self._driver.write(
             partial(fetching.take, adapters, self._node, limit=limit, shares=shares, at=at)
         )
 
-    async def done(self, fetch: Fetch, found: Found) -> list[Recorded]:
+    async def done(self, fetch: Fetch, found: FetchedFile) -> list[Recorded]:
         return await self._driver.write(
             partial(
                 fetching.done,
@@ -62,7 +62,7 @@ class StoredFetches:
             partial(fetching.recover, self._driver.dialect, stamp, attempts_max=attempts_max)
         )
 
-    async def waiting(self) -> list[Waiting]:
+    async def waiting(self) -> list[AwaitedFile]:
         return await self._driver.read(fetching.waiting)
 
     async def tell_slow(self, turn: TurnId, text: str) -> list[Recorded]:

@@ -6,15 +6,15 @@ from typing import Final
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.records import (
-    Answer,
+    AnswerSoFar,
     PartView,
     SessionRecord,
     SessionView,
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import Running
-from perdure.domain.turn.rebuilding import Asked
+from perdure.domain.journal.transcript import RunningText
+from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.watching import Move
 from perdure.ports.records.history import (
     PAGE_BYTES,
@@ -103,7 +103,7 @@ class StoredArchive:
             partial(journal.since, session, after, limit=limit, bytes_max=PAGE_BYTES)
         )
 
-    async def running(self, session: SessionId) -> Running | None:
+    async def running(self, session: SessionId) -> RunningText | None:
         return await self._driver.read(partial(history.running, session))
 
     async def told(
@@ -127,7 +127,7 @@ class StoredArchive:
             )
         )
 
-    async def answer(self, external_id: str, *, adapter: str) -> Answer | None:
+    async def answer(self, external_id: str, *, adapter: str) -> AnswerSoFar | None:
         return await self._driver.read(partial(answers.answer, adapter, external_id))
 
     async def search(
@@ -169,7 +169,7 @@ class StoredDiagnostics:
             partial(explaining.explain, dialect, any_id, scope=principal)
         )
 
-    async def asked(self, turn: TurnId) -> Asked:
+    async def asked(self, turn: TurnId) -> StoredRequest:
         return await self._driver.read(partial(asking.asked, turn))
 
     async def counts(self) -> Counts:

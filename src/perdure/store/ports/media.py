@@ -29,7 +29,7 @@ from perdure.domain.errors import (
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.domain.reading.kinds import HEAD_BYTES
-from perdure.ports.records.media import NOT_WRITABLE, SHARDS, Kept, Media
+from perdure.ports.records.media import NOT_WRITABLE, SHARDS, KeptBytes, Media
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.files import media as operations
@@ -74,7 +74,7 @@ class StoredMedia:
             )
         )
 
-    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> Kept:
+    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> KeptBytes:
         writing = _Writing(self._folder / f".{self._mint.id('med')}.part")
         try:
             async for piece in pieces:
@@ -90,7 +90,7 @@ class StoredMedia:
             await asyncio.to_thread(self._finish, writing)
         finally:
             writing.abandon()
-        return Kept(digest=writing.digest, size=writing.size, head=writing.head)
+        return KeptBytes(digest=writing.digest, size=writing.size, head=writing.head)
 
     async def get(self, media: MediaId, *, principal: PrincipalId | None) -> Media:
         return await self._driver.read(partial(operations.get, media, principal=principal))

@@ -7,7 +7,7 @@ from perdure.domain.people.memory import Memory, MemoryId
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.people import memories
-from perdure.store.operations.people.memories import Person
+from perdure.store.operations.people.memories import MemoryOwner
 
 
 class StoredMemory:
@@ -16,7 +16,7 @@ class StoredMemory:
         self._mint = mint
 
     async def recall(self, *, principal: PrincipalId, conversation: ConversationId) -> list[Memory]:
-        person = Person(principal, conversation)
+        person = MemoryOwner(principal, conversation)
         return await self._driver.read(partial(memories.recall, person))
 
     async def add(
@@ -36,13 +36,13 @@ class StoredMemory:
     async def edit(
         self, memory: MemoryId, text: str, *, principal: PrincipalId, conversation: ConversationId
     ) -> Memory:
-        person, at = Person(principal, conversation), self._mint.now_ms()
+        person, at = MemoryOwner(principal, conversation), self._mint.now_ms()
         return await self._driver.write(partial(memories.edit, memory, text, person, at=at))
 
     async def forget(
         self, memory: MemoryId, *, principal: PrincipalId, conversation: ConversationId
     ) -> None:
-        person = Person(principal, conversation)
+        person = MemoryOwner(principal, conversation)
         await self._driver.write(partial(memories.forget, memory, person))
 
     async def forget_all(self, *, principal: PrincipalId) -> int:

@@ -9,7 +9,7 @@ from perdure.domain.ids import NodeId, PartId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.waits import due_at
 from perdure.ports.delivery.outbox import Bubble, Expired, Part, Rivals
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.delivery import dividing, doubts, outbox, replies, undelivered
@@ -51,18 +51,18 @@ class StoredOutbox:
             )
         )
 
-    async def bubble(self, lease: Lease, index: int, text: str) -> Bubble | None:
+    async def bubble(self, lease: TurnLease, index: int, text: str) -> Bubble | None:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(replies.bubble, lease, index, text, stamp))
 
-    async def may_show(self, lease: Lease) -> bool:
+    async def may_show(self, lease: TurnLease) -> bool:
         return await self._driver.read(partial(replies.may_show, lease))
 
     async def forget_bubble(self, turn: TurnId, index: int) -> None:
         at = self._mint.now_ms()
         await self._driver.write(partial(replies.forget_bubble, turn, index, self._node, at=at))
 
-    async def go_ahead(self, lease: Lease, parts: Sequence[str]) -> None:
+    async def go_ahead(self, lease: TurnLease, parts: Sequence[str]) -> None:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(replies.go_ahead, lease, parts, stamp))
 

@@ -3,13 +3,13 @@
 from functools import partial
 
 from perdure.domain.ids import MessageId, NodeId, PrincipalId, TurnId
-from perdure.ports.people.places import PlaceView, Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, PlaceView, SentMessage
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.accepting import sent
+from perdure.store.operations.accepting import send
 from perdure.store.operations.sessions import destinations
-from perdure.store.operations.setting import Fresh
+from perdure.store.operations.turn_context import Fresh
 
 
 class StoredPlaces:
@@ -18,11 +18,11 @@ class StoredPlaces:
         self._mint = mint
         self._node = node
 
-    async def send(self, sending: Sending, *, queue_max: int) -> Sent:
+    async def send(self, sending: OutgoingMessage, *, queue_max: int) -> SentMessage:
         fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
-            partial(sent.send, sending, fresh, stamp, queue_max=queue_max)
+            partial(send.send, sending, fresh, stamp, queue_max=queue_max)
         )
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:

@@ -4,7 +4,7 @@ from functools import partial
 
 from perdure.domain.ids import MediaId, NodeId
 from perdure.domain.journal.events import Recorded
-from perdure.ports.records.media import Fetch, Found
+from perdure.ports.records.media import Fetch, FetchedFile
 from perdure.ports.records.stickers import Met
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
@@ -21,7 +21,7 @@ class StoredStickers:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(describing.meet, fetch, stamp))
 
-    async def describe(self, fetch: Fetch, found: Found, *, agent: str) -> list[Recorded]:
+    async def describe(self, fetch: Fetch, found: FetchedFile, *, agent: str) -> list[Recorded]:
         stamp, media = self._mint.stamp(self._node), MediaId(self._mint.id("med"))
         return await self._driver.write(
             partial(describing.describe, fetch, found, media, agent, stamp)

@@ -16,11 +16,11 @@ from perdure.domain.ids import (
 )
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, AnyEvent, Recorded
-from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.people.menu import PLAIN, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
-from perdure.domain.people.sharing import EQUAL, Shares
-from perdure.domain.prompt.prefix import NOTHING_ASKED, KeptText, Origin
+from perdure.domain.people.sharing import EQUAL, FairShares
+from perdure.domain.prompt.prefix import NOTHING_ASKED, KeptText, RequestOrigin
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy
 from perdure.ports.people.principals import LONGEST, Principal, TokenView
@@ -28,11 +28,11 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.turns import (
     Claimed,
-    Lease,
-    Piece,
     Resumed,
     Settled,
     Settlement,
+    TextPiece,
+    TurnLease,
     Unfinished,
 )
 from perdure.store.drivers.driver import Driver
@@ -42,7 +42,7 @@ from perdure.store.operations import nodes
 from perdure.store.operations.accepting import accept
 from perdure.store.operations.people import principals, speakers
 from perdure.store.operations.reading import search
-from perdure.store.operations.setting import Fresh, Stamp
+from perdure.store.operations.turn_context import Fresh, Stamp
 from perdure.store.operations.turns import recovery, turns, waiting
 from perdure.store.statement import Op
 
@@ -101,15 +101,15 @@ class StoredTurns:
         self._unindexed = 0
         self._kept = KnownTexts()
 
-    async def claim(self, *, limit: int, shares: Shares = EQUAL) -> list[Claimed]:
+    async def claim(self, *, limit: int, shares: FairShares = EQUAL) -> list[Claimed]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(turns.claim, stamp, limit=limit, shares=shares))
 
-    async def next_claim_ms(self, *, shares: Shares = EQUAL) -> int | None:
+    async def next_claim_ms(self, *, shares: FairShares = EQUAL) -> int | None:
         at = self._mint.now_ms()
         return await self._driver.read(partial(turns.next_claim, at=at, shares=shares))
 
-    async def flush(self, pieces: Sequence[Piece], *, beats: bool = False) -> list[Lease]:
+    async def flush(self, pieces: Sequence[TextPiece], *, beats: bool = False) -> list[TurnLease]:
         new = self._kept.unknown([text for piece in pieces for text in piece.origin.texts])
         flush = partial(turns.flush, self._driver.dialect, pieces, new)
         if beats:
@@ -120,7 +120,7 @@ class StoredTurns:
         return [lease for lease in leases if (lease.turn, lease.attempt) not in written]
 
     def _flush_and_beat(
-        self, pieces: Sequence[Piece], new: Sequence[KeptText], *, at: int
+        self, pieces: Sequence[TextPiece], new: Sequence[KeptText], *, at: int
     ) -> Op[set[tuple[str, int]]]:
         """A lease that has run out is not revived, and the pieces are judged by their own."""
         written = yield from turns.flush(self._driver.dialect, pieces, new)
@@ -129,11 +129,11 @@ class StoredTurns:
 
     async def append(
         self,
-        lease: Lease,
+        lease: TurnLease,
         events: Sequence[AnyEvent],
         *,
-        piece: Piece | None = None,
-        origin: Origin = NOTHING_ASKED,
+        piece: TextPiece | None = None,
+        origin: RequestOrigin = NOTHING_ASKED,
     ) -> list[Recorded]:
         new = self._kept.unknown(origin.texts)
         append = partial(
@@ -149,15 +149,15 @@ class StoredTurns:
         self._kept.learn(new)
         return recorded
 
-    async def take_steers(self, lease: Lease) -> list[Recorded]:
+    async def take_steers(self, lease: TurnLease) -> list[Recorded]:
         at = self._mint.now_ms()
         return await self._driver.write(partial(turns.take_steers, lease, at=at))
 
-    async def tell(self, lease: Lease, text: str) -> list[Recorded]:
+    async def tell(self, lease: TurnLease, text: str) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(turns.tell, lease, text, stamp))
 
-    async def settle(self, lease: Lease, settlement: Settlement) -> Settled:
+    async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
         stamp = self._mint.stamp(self._node)
         new = self._kept.unknown(settlement.asked.texts)
         asked = msgspec.structs.replace(settlement.asked, texts=new)
@@ -171,12 +171,14 @@ class StoredTurns:
         self._kept.learn(new)
         return settled
 
-    def _settle_and_index(self, lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+    def _settle_and_index(
+        self, lease: TurnLease, settlement: Settlement, stamp: Stamp
+    ) -> Op[Settled]:
         settled = yield from turns.settle(lease, settlement, stamp)
         yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
         return settled
 
-    async def wait(self, lease: Lease, question: AnswerAwaited) -> list[Recorded]:
+    async def wait(self, lease: TurnLease, question: AnswerAwaited) -> list[Recorded]:
         at = self._mint.now_ms()
         return await self._driver.write(partial(waiting.wait, lease, question, at=at))
 
@@ -189,11 +191,11 @@ class StoredTurns:
 
     async def interrupt(
         self,
-        lease: Lease,
+        lease: TurnLease,
         reason: Interruption,
         *,
         attempts_max: int,
-        asked: Asked = Asked.NOTHING,
+        asked: NodeRequest = NodeRequest.NOTHING,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(

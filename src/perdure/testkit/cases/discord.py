@@ -10,22 +10,22 @@ from simcord.backend.models import Channel, Message, User
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 
-_ROUTES: Final[Mapping[Call, tuple[str, str]]] = {
-    Call.POST: ("POST", "*/messages"),
-    Call.EDIT: ("PATCH", "*/messages/*"),
-    Call.DELETE: ("DELETE", "*/messages/*"),
-    Call.UPLOAD: ("POST", "*/messages"),
-    Call.REACT: ("GET", "*/messages/*"),
-    Call.PREVIEW: ("POST", "*/messages"),
-    Call.GROW: ("PATCH", "*/messages/*"),
-    Call.TYPING: ("POST", "*/typing"),
-    Call.FIND: ("GET", "*/messages"),
-    Call.CONNECT: ("GET", "/users/@me"),
+_ROUTES: Final[Mapping[PlatformCall, tuple[str, str]]] = {
+    PlatformCall.POST: ("POST", "*/messages"),
+    PlatformCall.EDIT: ("PATCH", "*/messages/*"),
+    PlatformCall.DELETE: ("DELETE", "*/messages/*"),
+    PlatformCall.UPLOAD: ("POST", "*/messages"),
+    PlatformCall.REACT: ("GET", "*/messages/*"),
+    PlatformCall.PREVIEW: ("POST", "*/messages"),
+    PlatformCall.GROW: ("PATCH", "*/messages/*"),
+    PlatformCall.TYPING: ("POST", "*/typing"),
+    PlatformCall.FIND: ("GET", "*/messages"),
+    PlatformCall.CONNECT: ("GET", "/users/@me"),
 }
 _INVALID_FORM: Final = 50035
 # A backslash makes a mere sign of what follows, and is not shown.
@@ -114,7 +114,7 @@ class DiscordCase(AdapterCase):
     async def shown(self, address: Address | None = None) -> list[str]:
         return [each.text for each in await self._by_bot(address)]
 
-    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+    async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
         place = int((address or await self.private()).place)
         shown = self._server.shown(self._server.world.channels[place])
         return [each for each in shown if each.author == self._server.bot]
@@ -134,10 +134,10 @@ class DiscordCase(AdapterCase):
         stored = [self._server.world.get_message(self._direct.id, each) for each in ids]
         return [ping for message in stored for ping in _pinged(message)]
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         self._server.fail(*_ROUTES[call], 429, retry_after_s=seconds)
 
-    def fail_next(self, call: Call) -> None:
+    def fail_next(self, call: PlatformCall) -> None:
         self._server.fail(*_ROUTES[call], 503)
 
     async def lose_thread(self) -> Address:
@@ -147,7 +147,7 @@ class DiscordCase(AdapterCase):
 
     def refuse_rendering(self) -> None:
         errors = {"content": {"_errors": [{"code": "BASE_TYPE_BAD", "message": "no"}]}}
-        for call in (Call.POST, Call.EDIT):
+        for call in (PlatformCall.POST, PlatformCall.EDIT):
             self._server.fail(*_ROUTES[call], 400, code=_INVALID_FORM, errors=errors)
 
     def legible(self, shown: str) -> str:

@@ -7,24 +7,24 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.gate import Gate
+from perdure.testkit.peers.gate import PeerGate
 from perdure.testkit.peers.matrix_person import MatrixPerson
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.synapse import MatrixControl
 
 _HTML = "formatted_body"
-_REQUESTS: Final[Mapping[Call, tuple[str, str]]] = {
-    Call.POST: ("PUT", "*/send/*"),
-    Call.EDIT: ("GET", "*/event/*"),
-    Call.DELETE: ("PUT", "*/redact/*"),
-    Call.UPLOAD: ("POST", "*/upload"),
-    Call.REACT: ("GET", "*/relations/*"),
-    Call.PREVIEW: ("PUT", "*/send/*"),
-    Call.GROW: ("PUT", "*/send/*"),
-    Call.TYPING: ("PUT", "*/typing/*"),
-    Call.CONNECT: ("GET", "*/whoami"),
+_REQUESTS: Final[Mapping[PlatformCall, tuple[str, str]]] = {
+    PlatformCall.POST: ("PUT", "*/send/*"),
+    PlatformCall.EDIT: ("GET", "*/event/*"),
+    PlatformCall.DELETE: ("PUT", "*/redact/*"),
+    PlatformCall.UPLOAD: ("POST", "*/upload"),
+    PlatformCall.REACT: ("GET", "*/relations/*"),
+    PlatformCall.PREVIEW: ("PUT", "*/send/*"),
+    PlatformCall.GROW: ("PUT", "*/send/*"),
+    PlatformCall.TYPING: ("PUT", "*/typing/*"),
+    PlatformCall.CONNECT: ("GET", "*/whoami"),
 }
 
 
@@ -40,7 +40,7 @@ class MatrixCase(AdapterCase):
         bot: MatrixPerson,
         alice: MatrixPerson,
         room: str,
-        gate: Gate | None = None,
+        gate: PeerGate | None = None,
     ) -> None:
         self._control = control
         self._gate = gate
@@ -55,7 +55,7 @@ class MatrixCase(AdapterCase):
 
     @classmethod
     async def open(
-        cls, control: MatrixControl, make: MakePlatform, *, gate: Gate | None = None
+        cls, control: MatrixControl, make: MakePlatform, *, gate: PeerGate | None = None
     ) -> Self:
         bot, alice = await control.person("bot"), await control.person("alice")
         room = await together(bot, alice)
@@ -145,7 +145,7 @@ class MatrixCase(AdapterCase):
     async def shown(self, address: Address | None = None) -> list[str]:
         return [shown.text for shown in await self._by_bot(address)]
 
-    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+    async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
         room = (address or await self.private()).place
         witness = await self._who(is_stranger=room == self._rooms.get("bob"))
         return [each for each in await witness.shown(room) if each.author == self._bot.user_id]
@@ -165,7 +165,7 @@ class MatrixCase(AdapterCase):
         inner = [each["m.new_content"] for each in contents if "m.new_content" in each]
         return [found for each in [*contents, *inner] if (found := _pinged(each))]
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         self._refuse(call, 429, "M_LIMIT_EXCEEDED", retry_after_ms=seconds * 1000)
 
     async def lose_thread(self) -> Address:
@@ -173,9 +173,9 @@ class MatrixCase(AdapterCase):
         return msgspec.structs.replace(await self.group(), thread="$gone")
 
     def refuse_rendering(self) -> None:
-        self._refuse(Call.POST, 400, "M_BAD_JSON", error=f"{_HTML} is not well-formed")
+        self._refuse(PlatformCall.POST, 400, "M_BAD_JSON", error=f"{_HTML} is not well-formed")
 
-    def _refuse(self, call: Call, status: int, errcode: str, **more: object) -> None:
+    def _refuse(self, call: PlatformCall, status: int, errcode: str, **more: object) -> None:
         if self._gate is None:
             self._has_no("gate before the server")
         method, path = _REQUESTS[call]

@@ -3,13 +3,13 @@
 import msgspec
 
 from perdure.domain.address import Address
-from perdure.domain.content.forwards import Forward, Origin
+from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Transient
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
 
 CLUB = "club"
@@ -73,20 +73,20 @@ class ScriptedCase(AdapterCase):
     async def marks(self, external_id: str) -> list[str]:
         return self._scripted.marked(external_id)
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         told = Transient("later", retry_after_s=seconds)
         match call:
-            case Call.CONNECT:
+            case PlatformCall.CONNECT:
                 self._scripted.refusals.append(told)
-            case Call.FIND:
+            case PlatformCall.FIND:
                 self._scripted.lookups.append(told)
-            case Call.TYPING:
+            case PlatformCall.TYPING:
                 self._has_no("waits for typing in the script")
             case _:
                 self._scripted.failures.append(told)
 
-    def fail_next(self, call: Call) -> None:
-        assert call is Call.FIND, "nothing else is let fail"
+    def fail_next(self, call: PlatformCall) -> None:
+        assert call is PlatformCall.FIND, "nothing else is let fail"
         self._scripted.lookups.append(Transient("out of order"))
 
     def hooked(self, text: str) -> HookRequest:
@@ -111,7 +111,7 @@ class ScriptedCase(AdapterCase):
 
 
 def _passed_on(text: str) -> Forward:
-    return Forward(origin=Origin.PERSON, name=BOB.name, text=text)
+    return Forward(origin=ForwardOrigin.PERSON, name=BOB.name, text=text)
 
 
 def _who(*, is_stranger: bool) -> Sender:

@@ -11,7 +11,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.scripted_slack import (
     ALICE,
@@ -33,16 +33,16 @@ _REFUSED: Final = {"ok": False, "error": "invalid_auth"}
 _NO_THREAD: Final = {"ok": False, "error": "thread_not_found"}
 _NO_RENDERING: Final = {"ok": False, "error": "invalid_blocks"}
 # Below a message answers grow as streams, elsewhere as posts that are changed.
-_METHODS: Final[Mapping[Call, tuple[str, ...]]] = {
-    Call.POST: ("chat.postMessage",),
-    Call.EDIT: ("chat.update",),
-    Call.DELETE: ("chat.delete",),
-    Call.UPLOAD: ("files.getUploadURLExternal",),
-    Call.REACT: ("reactions.add",),
-    Call.PREVIEW: ("chat.startStream", "chat.postMessage"),
-    Call.GROW: ("chat.appendStream", "chat.update"),
-    Call.FIND: ("conversations.history",),
-    Call.CONNECT: ("auth.test",),
+_METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
+    PlatformCall.POST: ("chat.postMessage",),
+    PlatformCall.EDIT: ("chat.update",),
+    PlatformCall.DELETE: ("chat.delete",),
+    PlatformCall.UPLOAD: ("files.getUploadURLExternal",),
+    PlatformCall.REACT: ("reactions.add",),
+    PlatformCall.PREVIEW: ("chat.startStream", "chat.postMessage"),
+    PlatformCall.GROW: ("chat.appendStream", "chat.update"),
+    PlatformCall.FIND: ("conversations.history",),
+    PlatformCall.CONNECT: ("auth.test",),
 }
 
 
@@ -129,10 +129,10 @@ class ScriptedSlackCase(AdapterCase):
     def lookups(self) -> list[str]:
         return [params["user"] for method, params in self._slack.calls if method == "users.info"]
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         self._answer(call, Bare(429, headers={"Retry-After": str(seconds)}))
 
-    def fail_next(self, call: Call) -> None:
+    def fail_next(self, call: PlatformCall) -> None:
         self._answer(call, Bare(503))
 
     async def lose_thread(self) -> Address:
@@ -142,10 +142,10 @@ class ScriptedSlackCase(AdapterCase):
 
     def refuse_rendering(self) -> None:
         """As markdown, and in Slack's older form as well."""
-        for call in (Call.POST, Call.EDIT):
+        for call in (PlatformCall.POST, PlatformCall.EDIT):
             self._answer(call, _NO_RENDERING, _NO_RENDERING)
 
-    def _answer(self, call: Call, *answers: dict[str, Any] | Bare) -> None:
+    def _answer(self, call: PlatformCall, *answers: dict[str, Any] | Bare) -> None:
         for method in _METHODS[call]:
             self._slack.script[method] = list(answers)
 

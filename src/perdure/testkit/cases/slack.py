@@ -9,7 +9,7 @@ from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.cases.section import MakePlatform, section
 from perdure.testkit.peers.local_slack import ALICE, BOB, BOT, GENERAL, LocalSlackControl
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 
 _ACCOUNT: Final = f"T0TEST/{BOT}"
 _PINGS: Final = re.compile(r"<[!@#]\w[^<>]*>|(?<!\w)@(?:here|channel|everyone)\b")
@@ -90,7 +90,7 @@ class SlackCase(AdapterCase):
     async def shown(self, address: Address | None = None) -> list[str]:
         return [_text(each) for each in await self._by_bot(address)]
 
-    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+    async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
         where = address or await self.private()
         shown = await self._control.shown(where.place)
         return [each for each in shown if each.author == BOT and each.thread == where.thread]
@@ -143,7 +143,7 @@ def _ts(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _text(shown: Shown) -> str:
+def _text(shown: ShownMessage) -> str:
     texts = [
         str(block["text"])
         for block in shown.raw.get("blocks", [])

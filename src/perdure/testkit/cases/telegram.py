@@ -8,10 +8,10 @@ from typing import Final
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.bot_api import BotApi, Fault
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.shown import ShownMessage
 
 ADA: Final = 42
 BOB: Final = 43
@@ -19,16 +19,16 @@ CLUB: Final = -100123
 _MOVED: Final = -100456
 _TOPIC: Final = 7
 _NAME: Final = "@perdure_bot"
-_METHODS: Final[Mapping[Call, tuple[str, ...]]] = {
-    Call.POST: ("sendMessage",),
-    Call.EDIT: ("editMessageText",),
-    Call.DELETE: ("deleteMessage",),
-    Call.UPLOAD: ("sendDocument",),
-    Call.REACT: ("setMessageReaction",),
-    Call.PREVIEW: ("sendMessageDraft", "sendMessage"),
-    Call.GROW: ("editMessageText",),
-    Call.TYPING: ("sendChatAction",),
-    Call.CONNECT: ("sendRichMessage",),
+_METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
+    PlatformCall.POST: ("sendMessage",),
+    PlatformCall.EDIT: ("editMessageText",),
+    PlatformCall.DELETE: ("deleteMessage",),
+    PlatformCall.UPLOAD: ("sendDocument",),
+    PlatformCall.REACT: ("setMessageReaction",),
+    PlatformCall.PREVIEW: ("sendMessageDraft", "sendMessage"),
+    PlatformCall.GROW: ("editMessageText",),
+    PlatformCall.TYPING: ("sendChatAction",),
+    PlatformCall.CONNECT: ("sendRichMessage",),
 }
 _WRITER: Final = {"id": BOB, "is_bot": False, "first_name": "Bob"}
 _ORIGIN: Final = {"forward_origin": {"type": "user", "date": 1, "sender_user": _WRITER}}
@@ -100,7 +100,7 @@ class TelegramCase(AdapterCase):
     async def shown(self, address: Address | None = None) -> list[str]:
         return [_text(each) for each in await self._by_bot(address)]
 
-    async def _by_bot(self, address: Address | None = None) -> list[Shown]:
+    async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
         return await self._api.shown(int((address or await self.private()).place))
 
     async def files(self) -> list[bytes]:
@@ -125,9 +125,9 @@ class TelegramCase(AdapterCase):
     def anew(self) -> Platform:
         return self._make(self.settings)
 
-    def wait_next(self, call: Call, seconds: int) -> None:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
         for method in _METHODS[call]:
-            self._api.fail(method, Fault(status=429, retry_after=seconds))
+            self._api.fail(method, BotApiFault(status=429, retry_after=seconds))
 
     async def lose_thread(self) -> Address:
         self._api.chats.lost_threads.add((CLUB, _TOPIC))
@@ -157,6 +157,6 @@ def _number(name: str) -> int:
     return int(name.partition("/")[2])
 
 
-def _text(shown: Shown) -> str:
+def _text(shown: ShownMessage) -> str:
     rich = shown.raw.get("rich_message")
     return str(rich["markdown"]) if rich else shown.text

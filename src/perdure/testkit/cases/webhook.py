@@ -15,7 +15,7 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, Call
+from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
 
 ROUTE: Final = "alarms"
@@ -24,7 +24,7 @@ _SECRET: Final = "whsec_" + base64.b64encode(_KEY).decode()
 _TRIES: Final = 5
 
 
-class Callback:
+class ShownOnce:
     """Shows each message once, by its id, as the standard asks of receivers. Where there are
     `waits`, it first answers with those."""
 
@@ -65,7 +65,7 @@ class WebhookCase(AdapterCase):
 
     person = f"webhook:{ROUTE}"
 
-    def __init__(self, callback: Callback, make: MakePlatform, *, clock: Clock) -> None:
+    def __init__(self, callback: ShownOnce, make: MakePlatform, *, clock: Clock) -> None:
         self._callback = callback
         self._make = make
         self._numbers = count(1)
@@ -122,8 +122,8 @@ class WebhookCase(AdapterCase):
     async def pings(self) -> list[str]:
         self._has_no("one to notify: a callback is a program")
 
-    def wait_next(self, call: Call, seconds: int) -> None:
-        if call is not Call.POST:
+    def wait_next(self, call: PlatformCall, seconds: int) -> None:
+        if call is not PlatformCall.POST:
             self._has_no(f"{call} that goes to a callback")
         self._callback.waits.append(seconds)
 

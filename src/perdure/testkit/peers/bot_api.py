@@ -25,14 +25,14 @@ from aiohttp import web
 
 from perdure.ports.system.clock import Clock
 from perdure.testkit.peers import bot_api_rules as rules
-from perdure.testkit.peers.bot_api_chats import BOT, Chats, Problem, Upload
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.bot_api_chats import BOT, BotApiProblem, Chats, UploadedFile
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 _REDELIVERY_S: Final = 0.05
 _GRACE_S: Final = 0.2
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class BotApiFault(msgspec.Struct, frozen=True, kw_only=True):
     """What the next call meets. A `status` is answered before anything happens. `is_lost`: it
     happens, and the connection breaks before the answer. `is_hung`: it happens, and no answer ever
     comes."""
@@ -45,12 +45,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     is_hung: bool = False
 
 
-class Call(msgspec.Struct, frozen=True):
+class BotApiCall(msgspec.Struct, frozen=True):
     """A request as it arrived; `uploads` are the files in it, by field."""
 
     method: str
     params: Mapping[str, Any]
-    uploads: Mapping[str, Upload]
+    uploads: Mapping[str, UploadedFile]
 
 
 class BotApi:
@@ -60,13 +60,13 @@ class BotApi:
     def __init__(self, clock: Clock, *, unknown: frozenset[str] = frozenset()) -> None:
         self.token = "700:SECRET"  # noqa: S105 - nobody else's
         self.url = ""
-        self.calls: list[Call] = []
+        self.calls: list[BotApiCall] = []
         self.chats = Chats()
         self.impatient = 0
         self.updates: deque[dict[str, Any]] = deque()
         self._unknown = unknown
         self._clock = clock
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._faults: defaultdict[str, deque[BotApiFault]] = defaultdict(deque)
         self._numbers = Counter({"update": 1000})
         self._news = asyncio.Event()
         self._poll = 0
@@ -141,17 +141,19 @@ class BotApi:
         self._weeks += 1
         self._wake()
 
-    def fail(self, method: str, fault: Fault) -> None:
+    def fail(self, method: str, fault: BotApiFault) -> None:
         """The next call of this method fails so; after it the one put in next."""
         self._faults[method].append(fault)
 
     def made(self, method: str) -> list[Mapping[str, Any]]:
         return [call.params for call in self.calls if call.method == method]
 
-    async def shown(self, chat: int) -> list[Shown]:
+    async def shown(self, chat: int) -> list[ShownMessage]:
         return self.chats.shown(chat)
 
-    async def wait_shown(self, chat: int, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, chat: int, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(chat), accept, clock=self._clock)
 
     async def wait(self, is_so: Callable[[], bool]) -> None:
@@ -164,12 +166,12 @@ class BotApi:
         method = request.match_info["method"]
         try:
             if request.match_info["token"] != self.token:
-                raise Problem(401, "Unauthorized")
+                raise BotApiProblem(401, "Unauthorized")
             params, uploads = await _read(request)
-            self.calls.append(Call(method, params, uploads))
+            self.calls.append(BotApiCall(method, params, uploads))
             fault = self._next_fault(method)
             result = await self._answer(method, params, uploads)
-        except Problem as problem:
+        except BotApiProblem as problem:
             return _refused(problem)
         if fault is not None and fault.is_hung:
             await asyncio.Event().wait()
@@ -178,17 +180,17 @@ class BotApi:
             request.transport.abort()
         return web.json_response({"ok": True, "result": result})
 
-    def _next_fault(self, method: str) -> Fault | None:
+    def _next_fault(self, method: str) -> BotApiFault | None:
         is_waiting = self._clock.monotonic_s() < self._wait_until_s
         if is_waiting and method != "getUpdates":
             self.impatient += 1
-            raise Problem(429, "Too Many Requests: retry later", retry_after=1)
+            raise BotApiProblem(429, "Too Many Requests: retry later", retry_after=1)
         fault = self._faults[method].popleft() if self._faults[method] else None
         if fault is None or not fault.status:
             return fault
         if fault.retry_after:
             self._wait_until_s = self._clock.monotonic_s() + fault.retry_after
-        raise Problem(
+        raise BotApiProblem(
             fault.status,
             fault.description,
             retry_after=fault.retry_after,
@@ -196,10 +198,10 @@ class BotApi:
         )
 
     async def _answer(
-        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, Upload]
+        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, UploadedFile]
     ) -> object:
         if method in self._unknown:
-            raise Problem(404, "Not Found: method not found")
+            raise BotApiProblem(404, "Not Found: method not found")
         match method:
             case "getMe":
                 return BOT
@@ -217,7 +219,9 @@ class BotApi:
 
     async def _get_updates(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         if self._hook.get("url"):
-            raise Problem(409, "Conflict: can't use getUpdates method while webhook is active")
+            raise BotApiProblem(
+                409, "Conflict: can't use getUpdates method while webhook is active"
+            )
         offset, timeout_s = params.get("offset", 0), params.get("timeout", 0)
         while self.updates and self.updates[0]["update_id"] < offset:
             self.updates.popleft()
@@ -234,7 +238,7 @@ class BotApi:
         except TimeoutError:
             return []
         if self._poll != mine:
-            raise Problem(409, "Conflict: terminated by other getUpdates request")
+            raise BotApiProblem(409, "Conflict: terminated by other getUpdates request")
         return told[: params.get("limit", 100)]
 
     def _told(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -281,15 +285,15 @@ async def _delivered(
         return False
 
 
-async def _read(request: web.Request) -> tuple[dict[str, Any], dict[str, Upload]]:
+async def _read(request: web.Request) -> tuple[dict[str, Any], dict[str, UploadedFile]]:
     if request.content_type != "multipart/form-data":
         body = await request.read()
         return json.loads(body) if body else {}, {}
     params: dict[str, Any] = {}
-    uploads: dict[str, Upload] = {}
+    uploads: dict[str, UploadedFile] = {}
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
-            uploads[name] = Upload(value.filename, value.content_type, value.file.read())
+            uploads[name] = UploadedFile(value.filename, value.content_type, value.file.read())
         else:
             params[name] = _unquoted(str(value))
     return params, uploads
@@ -303,7 +307,7 @@ def _unquoted(value: str) -> object:
         return value
 
 
-def _refused(problem: Problem) -> web.Response:
+def _refused(problem: BotApiProblem) -> web.Response:
     body: dict[str, Any] = {"ok": False, "error_code": problem.status, "description": str(problem)}
     if problem.retry_after:
         body["parameters"] = {"retry_after": problem.retry_after}

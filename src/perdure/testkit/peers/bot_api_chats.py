@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from perdure.testkit.peers import bot_api_rules as rules
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 
 BOT: Final = {"id": 700, "is_bot": True, "first_name": "Perdure", "username": "perdure_bot"}
 _ACTIONS: Final = frozenset({"typing", "upload_photo", "upload_document"})
 
 
-class Problem(Exception):
+class BotApiProblem(Exception):
     """A refusal, as the server words it."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Problem(Exception):
         self.moved_to = moved_to
 
 
-class Upload(msgspec.Struct, frozen=True):
+class UploadedFile(msgspec.Struct, frozen=True):
     name: str
     mime: str
     data: bytes
@@ -90,10 +90,10 @@ class Chats:
     def message(self, chat: int, number: int) -> dict[str, Any]:
         return self._messages[chat, number]
 
-    def shown(self, chat: int) -> list[Shown]:
+    def shown(self, chat: int) -> list[ShownMessage]:
         """What the bot wrote, as it is to be seen now."""
         return [
-            Shown(
+            ShownMessage(
                 id=str(number),
                 author=str(BOT["id"]),
                 text=message.get("text") or message.get("caption") or "",
@@ -106,7 +106,7 @@ class Chats:
         ]
 
     def perform(
-        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, Upload]
+        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, UploadedFile]
     ) -> object:
         self._refuse_place(params)
         match method:
@@ -129,7 +129,7 @@ class Chats:
         chat, thread = params.get("chat_id", 0), params.get("message_thread_id", 0)
         if chat in self._moves:
             words = "Bad Request: group chat was upgraded to a supergroup chat"
-            raise Problem(400, words, moved_to=self._moves[chat])
+            raise BotApiProblem(400, words, moved_to=self._moves[chat])
         _refuse("message thread not found" if (chat, thread) in self.lost_threads else "")
 
     def _small(self, method: str, params: Mapping[str, Any]) -> object:
@@ -144,7 +144,7 @@ class Chats:
             case "answerCallbackQuery":
                 self.answered.append(params["callback_query_id"])
             case _:
-                raise Problem(404, "Not Found: method not found")
+                raise BotApiProblem(404, "Not Found: method not found")
         return True
 
     def _keep(self, chat: int, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,14 +173,14 @@ class Chats:
         return around
 
     def _send_file(
-        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, Upload]
+        self, method: str, params: Mapping[str, Any], uploads: Mapping[str, UploadedFile]
     ) -> dict[str, Any]:
         chat, field = _chat(params), method.removeprefix("send").lower()
         if field not in uploads:
-            raise Problem(400, f"Bad Request: there is no {field} in the request")
+            raise BotApiProblem(400, f"Bad Request: there is no {field} in the request")
         upload = uploads[field]
         if len(upload.data) > rules.UPLOAD_BYTES_MAX:
-            raise Problem(413, "Request Entity Too Large")
+            raise BotApiProblem(413, "Request Entity Too Large")
         if field == "photo":
             _refuse(rules.photo_problem(upload.data))
         if "caption" in params:
@@ -209,7 +209,7 @@ class Chats:
         chat, number = _chat(params), params.get("message_id", 0)
         before = self._messages.get((chat, number))
         if before is None or before["from"] != BOT:
-            raise Problem(400, "Bad Request: message to edit not found")
+            raise BotApiProblem(400, "Bad Request: message to edit not found")
         content = self._rich(params) if "rich_message" in params else self._text(params)
         _refuse(rules.keyboard_problem(params.get("reply_markup")))
         markup = {"reply_markup": params["reply_markup"]} if "reply_markup" in params else {}
@@ -217,13 +217,13 @@ class Chats:
         rest = {key: value for key, value in before.items() if key not in changing}
         after = {**rest, **content, **markup}
         if all(before.get(key) == after.get(key) for key in changing):
-            raise Problem(400, "Bad Request: message is not modified: nothing is different")
+            raise BotApiProblem(400, "Bad Request: message is not modified: nothing is different")
         self._messages[chat, number] = {**after, "edit_date": 2}
         return self._messages[chat, number]
 
     def _delete(self, params: Mapping[str, Any]) -> bool:
         if self._messages.pop((_chat(params), params.get("message_id", 0)), None) is None:
-            raise Problem(400, "Bad Request: message to delete not found")
+            raise BotApiProblem(400, "Bad Request: message to delete not found")
         return True
 
     def _react(self, params: Mapping[str, Any]) -> bool:
@@ -237,7 +237,7 @@ class Chats:
     def _get_file(self, params: Mapping[str, Any]) -> dict[str, Any]:
         data = self.files.get(params.get("file_id", ""))
         if data is None:
-            raise Problem(400, "Bad Request: invalid file_id")
+            raise BotApiProblem(400, "Bad Request: invalid file_id")
         _refuse("file is too big" if len(data) > rules.DOWNLOAD_BYTES_MAX else "")
         return {"file_id": params["file_id"], "file_path": params["file_id"]}
 
@@ -260,10 +260,10 @@ class Chats:
 def _chat(params: Mapping[str, Any]) -> int:
     chat = params.get("chat_id")
     if not isinstance(chat, int):
-        raise Problem(400, "Bad Request: chat_id is empty")
+        raise BotApiProblem(400, "Bad Request: chat_id is empty")
     return chat
 
 
 def _refuse(problem: str) -> None:
     if problem:
-        raise Problem(400, f"Bad Request: {problem}")
+        raise BotApiProblem(400, f"Bad Request: {problem}")

@@ -15,10 +15,10 @@ import msgspec
 
 from perdure.testkit.peers.node_control import NodeControl
 from perdure.testkit.peers.peer import Peer, Server, Site, free_port
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 
-class World(msgspec.Struct, frozen=True):
+class _Guild(msgspec.Struct, frozen=True):
     """A guild as the harness has made it; channels and users by their names."""
 
     world: str
@@ -46,7 +46,7 @@ class DiscordTwinServer(Server):
         """A guild with the channels `general` and `random`, and with Alice, Bob and the bot."""
         async with aiohttp.ClientSession() as session:
             node = NodeControl(self.control_url, session)
-            world = msgspec.convert(await node.call("open"), World)
+            world = msgspec.convert(await node.call("open"), _Guild)
             try:
                 yield DiscordTwinControl(self, node, world)
             finally:
@@ -57,7 +57,7 @@ class DiscordTwinServer(Server):
 class DiscordTwinControl:
     """Plays the people of one guild, by their names."""
 
-    def __init__(self, server: DiscordTwinServer, node: NodeControl, world: World) -> None:
+    def __init__(self, server: DiscordTwinServer, node: NodeControl, world: _Guild) -> None:
         self.server = server
         self.rest_url = world.rest_url
         self.gateway_url = world.gateway_url
@@ -113,12 +113,14 @@ class DiscordTwinControl:
         found: dict[str, Any] | None = await self._look("answer", channel, interaction=interaction)
         return found if found is not None and found["acknowledged"] else None
 
-    async def shown(self, channel: str) -> list[Shown]:
+    async def shown(self, channel: str) -> list[ShownMessage]:
         """A channel or a thread, oldest first."""
         messages = await self._look("messages", channel)
         return [_shown(each) for each in sorted(messages, key=lambda each: int(each["id"]))]
 
-    async def wait_shown(self, channel: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, channel: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(channel), accept, clock=self.server.clock)
 
     async def threads(self, channel: str) -> dict[str, str]:
@@ -148,8 +150,8 @@ class DiscordTwinControl:
         return await self._look(verb, channel, user=self.users[user], **fields)
 
 
-def _shown(message: dict[str, Any]) -> Shown:
-    return Shown(
+def _shown(message: dict[str, Any]) -> ShownMessage:
+    return ShownMessage(
         id=message["id"],
         author=message["author"]["id"],
         text=message["content"],

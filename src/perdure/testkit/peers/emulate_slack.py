@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.testkit.peers.node_control import NodeControl
 from perdure.testkit.peers.peer import Peer, Server, Site, free_port
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 # What the harness has seeded.
 BOT_TOKEN: Final = "xoxb-perdure"  # noqa: S105 it opens a workspace that lives for one run
@@ -113,22 +113,24 @@ class EmulateSlackControl:
         channel: str = (await self.call("conversations.open", users=self.bot_user))["channel"]["id"]
         return channel
 
-    async def shown(self, channel: str) -> list[Shown]:
+    async def shown(self, channel: str) -> list[ShownMessage]:
         """The channel without its threads, oldest first."""
         answer = await self.call("conversations.history", channel=channel, limit="200")
         return [_shown(message) for message in reversed(answer["messages"])]
 
-    async def wait_shown(self, channel: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, channel: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(channel), accept, clock=self.server.clock)
 
-    async def thread(self, channel: str, ts: str) -> list[Shown]:
+    async def thread(self, channel: str, ts: str) -> list[ShownMessage]:
         """A thread with the message it began with, oldest first."""
         answer = await self.call("conversations.replies", channel=channel, ts=ts)
         return [_shown(message) for message in answer["messages"]]
 
     async def wait_thread(
-        self, channel: str, ts: str, accept: Callable[[list[Shown]], bool]
-    ) -> list[Shown]:
+        self, channel: str, ts: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.thread(channel, ts), accept, clock=self.server.clock)
 
     async def call(self, method: str, *, token: str = USER_TOKEN, **params: str) -> dict[str, Any]:
@@ -142,9 +144,9 @@ class EmulateSlackControl:
             return answer
 
 
-def _shown(message: dict[str, Any]) -> Shown:
+def _shown(message: dict[str, Any]) -> ShownMessage:
     thread = message.get("thread_ts", "")
-    return Shown(
+    return ShownMessage(
         id=message["ts"],
         author=message.get("user", ""),
         text=message.get("text", ""),

@@ -21,7 +21,7 @@ _OWN: Final = frozenset(
 )
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class _GateRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """How one request is answered: the next whose method and path, a pattern, are these."""
 
     method: str
@@ -30,12 +30,12 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any] = {}
 
 
-class Gate:
+class PeerGate:
     """`url` takes the place of the server's own."""
 
     def __init__(self, target: str) -> None:
         self.url = ""
-        self.refusals: list[Refusal] = []
+        self.refusals: list[_GateRefusal] = []
         self._target = target
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession | None = None
@@ -66,7 +66,7 @@ class Gate:
         await self._stack.aclose()
 
     def refuse(self, method: str, path: str, status: int, **body: object) -> None:
-        self.refusals.append(Refusal(method=method, path=path, status=status, body=body))
+        self.refusals.append(_GateRefusal(method=method, path=path, status=status, body=body))
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         for refusal in self.refusals:

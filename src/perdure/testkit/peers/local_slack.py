@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 
 from perdure.testkit.peers.peer import Peer, Server, Site, free_port
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 APP: Final = "A0TEST"
 BOT: Final = "U0BOT"
@@ -138,12 +138,14 @@ class LocalSlackControl:
         ts: str = answer["message"]["ts"]
         return ts
 
-    async def shown(self, channel: str) -> list[Shown]:
+    async def shown(self, channel: str) -> list[ShownMessage]:
         """The channel with its threads, oldest first."""
         answer = await self._get(f"messages/{channel}")
         return [_shown(message) for message in answer["messages"]]
 
-    async def wait_shown(self, channel: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, channel: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(channel), accept, clock=self.server.clock)
 
     async def reactions(self, channel: str, ts: str) -> list[tuple[str, str]]:
@@ -196,9 +198,9 @@ class LocalSlackControl:
             return answer
 
 
-def _shown(message: dict[str, Any]) -> Shown:
+def _shown(message: dict[str, Any]) -> ShownMessage:
     thread = message.get("thread_ts", "")
-    return Shown(
+    return ShownMessage(
         id=message["ts"],
         author=message.get("user", ""),
         text=message.get("text", ""),

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 
 from perdure.ports.system.clock import Clock
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 PAGE: Final = 500
 MESSAGE_TYPES: Final = {"m.room.message", "m.room.encrypted"}
@@ -165,11 +165,13 @@ class MatrixPerson:
             assert response.status == 200, await response.text()
             return await response.read()
 
-    async def shown(self, room: str) -> list[Shown]:
+    async def shown(self, room: str) -> list[ShownMessage]:
         """The messages of the room as this person sees them, oldest first."""
         return folded(await self._events(room))
 
-    async def wait_shown(self, room: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, room: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(room), accept, clock=self._clock)
 
     async def reactions(self, room: str, event_id: str) -> list[tuple[str, str]]:
@@ -226,9 +228,9 @@ def _room(room: str) -> str:
     return f"/_matrix/client/v3/rooms/{quote(room, safe='')}"
 
 
-def folded(events: Sequence[dict[str, Any]]) -> list[Shown]:
+def folded(events: Sequence[dict[str, Any]]) -> list[ShownMessage]:
     """Lay edits over their originals, as clients do; what was redacted has no content left."""
-    shown: dict[str, Shown] = {}
+    shown: dict[str, ShownMessage] = {}
     for event in events:
         content, relation = event["content"], event["content"].get("m.relates_to", {})
         if event["type"] not in MESSAGE_TYPES or not content:
@@ -241,8 +243,8 @@ def folded(events: Sequence[dict[str, Any]]) -> list[Shown]:
     return list(shown.values())
 
 
-def _first(event: dict[str, Any], relation: dict[str, Any]) -> Shown:
-    return Shown(
+def _first(event: dict[str, Any], relation: dict[str, Any]) -> ShownMessage:
+    return ShownMessage(
         id=event["event_id"],
         author=event["sender"],
         text=event["content"].get("body", ""),
@@ -251,8 +253,8 @@ def _first(event: dict[str, Any], relation: dict[str, Any]) -> Shown:
     )
 
 
-def _edited(original: Shown, event: dict[str, Any]) -> Shown:
-    return Shown(
+def _edited(original: ShownMessage, event: dict[str, Any]) -> ShownMessage:
+    return ShownMessage(
         id=original.id,
         author=original.author,
         text=event["content"].get("m.new_content", {}).get("body", ""),

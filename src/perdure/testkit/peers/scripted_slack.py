@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from perdure.ports.system.clock import Clock
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 TEAM: Final = "T01"
 BOT: Final = "U0BOT"
@@ -41,7 +41,7 @@ class Bare(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-Answer = Params | Bare | None
+SlackAnswer = Params | Bare | None
 
 
 class _Refusal(Exception):
@@ -56,7 +56,7 @@ class ScriptedSlack:
     def __init__(self, clock: Clock) -> None:
         self.url = ""
         self.calls: list[tuple[str, Params]] = []
-        self.script: dict[str, list[Answer]] = {}
+        self.script: dict[str, list[SlackAnswer]] = {}
         self.lost: list[str] = []
         self.held: list[str] = []
         self.messages: dict[str, Params] = {}
@@ -150,10 +150,10 @@ class ScriptedSlack:
             with suppress(ConnectionError):
                 await connection.send_json(frame)
 
-    async def shown(self, channel: str) -> list[Shown]:
+    async def shown(self, channel: str) -> list[ShownMessage]:
         """What the bot shows there, oldest first."""
         return [
-            Shown(
+            ShownMessage(
                 id=message["ts"],
                 author=BOT,
                 text=message["text"],
@@ -165,7 +165,9 @@ class ScriptedSlack:
             if message["channel"] == channel and message["user"] == BOT
         ]
 
-    async def wait_shown(self, channel: str, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(
+        self, channel: str, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(channel), accept, clock=self._clock)
 
     async def wait(self, accept: Callable[[], bool]) -> None:
@@ -341,7 +343,7 @@ def _value(text: str) -> Any:
     return json.loads(text) if text[:1] in ("{", "[") else text
 
 
-def _scripted(request: web.Request, answer: Answer) -> web.Response:
+def _scripted(request: web.Request, answer: SlackAnswer) -> web.Response:
     if answer is None:
         _break(request)
     if isinstance(answer, Bare):

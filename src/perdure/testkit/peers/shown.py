@@ -14,7 +14,7 @@ POLL_S: Final = 0.02
 T = TypeVar("T")
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message as people see it now: after its edits, and not deleted.
 
     `id` is the platform's own name for it and `thread` that of the message its thread began with.

@@ -28,7 +28,7 @@ from simcord.http import routes as _routes  # noqa: F401  what is not imported i
 from simcord.interactions import base_payload
 
 from perdure.ports.system.clock import Clock
-from perdure.testkit.peers.shown import Shown
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.simcord_gateway import SimcordGateway
 
 TOKEN: Final = "a-bots-token"  # noqa: S105
@@ -36,7 +36,7 @@ _API: Final = "/api/v10"
 _COMMAND, _CLICK = 2, 3
 
 
-class Fault(msgspec.Struct, kw_only=True):
+class _RouteFault(msgspec.Struct, kw_only=True):
     """How the next requests to a route go wrong: `status` instead of an answer, or, where that is
     0, obeyed and then cut off."""
 
@@ -59,7 +59,7 @@ class SimcordServer:
         self.general = self.channel("general")
         self.alice = self.person("alice")
         self.bob = self.person("bob")
-        self.faults: list[Fault] = []
+        self.faults: list[_RouteFault] = []
         self.url = ""
         self.gateway = SimcordGateway(self.world, token=TOKEN, shaped=self._shaped)
         self._stickers: dict[str, int] = {}
@@ -207,13 +207,13 @@ class SimcordServer:
         self.world.emit("INTERACTION_CREATE", payload)
         return record.id
 
-    def shown(self, channel: Channel) -> list[Shown]:
+    def shown(self, channel: Channel) -> list[ShownMessage]:
         """What people see in a channel, oldest first."""
         messages = sorted(self.world.messages[channel.id].values(), key=lambda each: each.id)
         return [self._seen(message) for message in messages if not message.is_ephemeral]
 
-    def _seen(self, message: Message) -> Shown:
-        return Shown(
+    def _seen(self, message: Message) -> ShownMessage:
+        return ShownMessage(
             id=str(message.id),
             author=str(message.author_id),
             text=message.content,
@@ -230,7 +230,7 @@ class SimcordServer:
         ]
 
     def fail(self, method: str, path: str, status: int, **more: Any) -> None:
-        self.faults.append(Fault(method=method, path=path, status=status, **more))
+        self.faults.append(_RouteFault(method=method, path=path, status=status, **more))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path.removeprefix(_API)
@@ -277,7 +277,7 @@ class SimcordServer:
         if found is not None and found.type == ChannelType.FORUM:
             raise BackendError(400, 50008, "Cannot send messages in a non-text channel")
 
-    def _fault(self, method: str, path: str) -> Fault | None:
+    def _fault(self, method: str, path: str) -> _RouteFault | None:
         for fault in self.faults:
             if fault.method == method and fnmatch.fnmatch(path, fault.path) and fault.times > 0:
                 fault.times -= 1

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from perdure.testkit.peers.peer import Peer, Server, Site, free_port
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 
 class TelegramPerson(msgspec.Struct, frozen=True):
@@ -81,16 +81,16 @@ class TelegramTestApiControl:
         about = {"message_id": int(message), "chat": person.chat, "text": shown.text}
         await self._post("sendCallback", from_=person, message=about, data=data)
 
-    async def shown(self, person: TelegramPerson) -> list[Shown]:
+    async def shown(self, person: TelegramPerson) -> list[ShownMessage]:
         """The bot's messages in this chat, oldest first."""
         return [each for each in await self.history(person) if each.author == "bot"]
 
     async def wait_shown(
-        self, person: TelegramPerson, accept: Callable[[list[Shown]], bool]
-    ) -> list[Shown]:
+        self, person: TelegramPerson, accept: Callable[[list[ShownMessage]], bool]
+    ) -> list[ShownMessage]:
         return await wait_until(lambda: self.shown(person), accept, clock=self.server.clock)
 
-    async def history(self, person: TelegramPerson) -> list[Shown]:
+    async def history(self, person: TelegramPerson) -> list[ShownMessage]:
         """Both sides of the chat, oldest first; the bot is the author `bot`."""
         entries = (await self._post("getUpdatesHistory", token=self.bot_token))["result"]
         ours = [each for each in entries if "message" in each and _chat(each) == str(person.id)]
@@ -113,9 +113,9 @@ def _chat(entry: dict[str, Any]) -> str:
     return str(message["chat"]["id"] if "chat" in message else message["chat_id"])
 
 
-def _shown(entry: dict[str, Any]) -> Shown:
+def _shown(entry: dict[str, Any]) -> ShownMessage:
     message = entry["message"]
-    return Shown(
+    return ShownMessage(
         id=str(entry["messageId"]),
         author=str(message["from"]["id"]) if "from" in message else "bot",
         text=message.get("text", ""),

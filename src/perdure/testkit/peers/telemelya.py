@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from perdure.testkit.peers.peer import Peer, Server, Site, free_port
-from perdure.testkit.peers.shown import Shown, wait_until
+from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 _SENDS: Final = {"sendMessage", "sendPhoto"}
 _EDITS: Final = {"editMessageText", "editMessageCaption", "editMessageReplyMarkup"}
@@ -120,11 +120,11 @@ class TelemelyaControl:
             clock=self.server.clock,
         )
 
-    async def shown(self) -> list[Shown]:
+    async def shown(self) -> list[ShownMessage]:
         """The bot's messages, oldest first."""
         return folded(await self.calls())
 
-    async def wait_shown(self, accept: Callable[[list[Shown]], bool]) -> list[Shown]:
+    async def wait_shown(self, accept: Callable[[list[ShownMessage]], bool]) -> list[ShownMessage]:
         return await wait_until(self.shown, accept, clock=self.server.clock)
 
     async def media(self, file_id: str) -> bytes:
@@ -156,13 +156,13 @@ class TelemelyaControl:
 _KEY: Final = {"Authorization": "Bearer anybody"}
 
 
-def folded(calls: list[dict[str, Any]]) -> list[Shown]:
+def folded(calls: list[dict[str, Any]]) -> list[ShownMessage]:
     """What a chat looks like after these calls."""
-    shown: dict[str, Shown] = {}
+    shown: dict[str, ShownMessage] = {}
     for call in calls:
         message = str(call.get("message_id"))
         if call["method"] in _SENDS or (call["method"] in _EDITS and message in shown):
-            shown[message] = Shown(
+            shown[message] = ShownMessage(
                 id=message,
                 author="bot",
                 text=call.get("text") or call.get("caption") or "",

@@ -15,7 +15,7 @@ from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
 from perdure.domain.people.memory import TEXT_MAX, MemoryId
 from perdure.ports.people.memory import Memories
-from perdure.ports.turns.tools import Caller
+from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.tool import Parameter, arguments_of, described
 
 NAME: Final = "memory"
@@ -58,7 +58,7 @@ class MemoryTool:
     def __init__(self, memories: Memories) -> None:
         self._memories = memories
 
-    async def call(self, call: ToolCall, caller: Caller) -> str:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         asked = arguments_of(call, _Arguments)
         match asked.action:
             case "list":
@@ -72,7 +72,7 @@ class MemoryTool:
             case _:
                 assert_never(asked.action)
 
-    async def _list(self, caller: Caller) -> str:
+    async def _list(self, caller: ToolCaller) -> str:
         known = await self._memories.recall(
             principal=caller.principal, conversation=caller.conversation
         )
@@ -83,7 +83,7 @@ class MemoryTool:
         ]
         return "\n".join(lines) or "Nothing is remembered about this person yet."
 
-    async def _save(self, asked: _Arguments, call: ToolCall, caller: Caller) -> str:
+    async def _save(self, asked: _Arguments, call: ToolCall, caller: ToolCaller) -> str:
         is_here = asked.scope == "here" or caller.is_shared
         memory = await self._memories.add(
             _needed(asked.text, "text", "save"),
@@ -93,7 +93,7 @@ class MemoryTool:
         )
         return f"Remembered as {memory.id}."
 
-    async def _edit(self, asked: _Arguments, caller: Caller) -> str:
+    async def _edit(self, asked: _Arguments, caller: ToolCaller) -> str:
         memory = await self._memories.edit(
             MemoryId(_needed(asked.id, "id", "edit")),
             _needed(asked.text, "text", "edit"),
@@ -102,7 +102,7 @@ class MemoryTool:
         )
         return f"Corrected {memory.id}."
 
-    async def _forget(self, asked: _Arguments, caller: Caller) -> str:
+    async def _forget(self, asked: _Arguments, caller: ToolCaller) -> str:
         memory = MemoryId(_needed(asked.id, "id", "forget"))
         try:
             await self._memories.forget(

@@ -18,7 +18,7 @@ from perdure.domain.journal.transcript import Entry, entries_of
 from perdure.domain.outcomes import Repeat
 from perdure.domain.text import excerpt
 from perdure.ports.records.history import Archive, Hit
-from perdure.ports.turns.tools import Caller
+from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.tool import Parameter, arguments_of, described
 
 NAME: Final = "sessions"
@@ -63,7 +63,7 @@ class SessionsTool:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
 
-    async def call(self, call: ToolCall, caller: Caller) -> str:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         asked = arguments_of(call, _Arguments)
         if caller.is_shared:
             # What others have said here could make the model ask for it.
@@ -76,7 +76,7 @@ class SessionsTool:
             case _:
                 assert_never(asked.action)
 
-    async def _search(self, words: str, caller: Caller) -> str:
+    async def _search(self, words: str, caller: ToolCaller) -> str:
         if not words.split():
             raise Rejected("search needs words; call again with some")
         hits = await self._archive.search(
@@ -86,7 +86,7 @@ class SessionsTool:
             return "No message holds these words. Try fewer or other ones."
         return "\n".join(_found(hit, words) for hit in hits)
 
-    async def _read(self, asked: _Arguments, caller: Caller) -> str:
+    async def _read(self, asked: _Arguments, caller: ToolCaller) -> str:
         if not asked.session:
             raise Rejected("read needs session; search shows sessions' ids")
         try:

@@ -30,7 +30,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _UNQUOTABLE: Final = re.compile(r'[^ -~]|["\\%/]')
 
 
-class Upload(NamedTuple):
+class _UploadBody(NamedTuple):
     data: bytes
     mime: str
     name: str
@@ -65,7 +65,7 @@ class MediaApi:
             upload = await self._in_form(request)
         else:
             name = unquote(request.headers.get("X-Filename", ""))
-            upload = Upload(await bytes_of(request), request.content_type, name)
+            upload = _UploadBody(await bytes_of(request), request.content_type, name)
         if not upload.data:
             raise Rejected("the file is empty; send its bytes", code="empty_body")
         if not _MIME.match(upload.mime):
@@ -79,7 +79,7 @@ class MediaApi:
         out = wire.MediaOut(id=media.id, mime=media.mime, name=media.name, size=media.size)
         return json_response(out, status=201)
 
-    async def _in_form(self, request: web.Request) -> Upload:
+    async def _in_form(self, request: web.Request) -> _UploadBody:
         """The one file of a form; its other fields say nothing to us."""
         boundary = request.headers.get(hdrs.CONTENT_TYPE, "")
         parts = forms.parts_of(await bytes_of(request), forms.boundary_of(boundary))
@@ -90,7 +90,7 @@ class MediaApi:
                 code="invalid_body",
             )
         (part,) = uploads
-        return Upload(part.data, part.mime or UNKNOWN, part.filename or "")
+        return _UploadBody(part.data, part.mime or UNKNOWN, part.filename or "")
 
     async def get(self, request: web.Request) -> web.Response:
         """Only pictures are shown in place; anything else is handed out as a download."""

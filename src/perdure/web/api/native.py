@@ -17,7 +17,7 @@ from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import PAGE_BYTES, ConversationView, Snapshot
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of
-from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 from perdure.web.services import Services
 
 NAME_MAX: Final = 200
@@ -143,7 +143,7 @@ async def _attachment(services: Services, by: Principal, given: wire.AttachmentI
 
 @endpoint("GET", "/api/conversations", "Your conversations, newest first")
 async def conversations(
-    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ConversationsOut:
     asked = page_of(cursor, limit)
     views = await services.conversations.recent(principal=by.id, page=asked)
@@ -188,7 +188,7 @@ async def transcript(
     by: Principal,
     name: str,
     *,
-    limit: Limit = 50,
+    limit: PageLimit = 50,
     before: str | None = None,
 ) -> wire.TranscriptOut:
     snapshot = await find(services, by, name)

@@ -2,11 +2,11 @@
 
 from perdure.domain.errors import Rejected
 from perdure.domain.text import storable
-from perdure.ports.people.places import Sending
+from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.people.principals import Principal
 from perdure.web import wire
 from perdure.web.api.native import client_id, fresh_id
-from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 
 @endpoint("POST", "/api/send", "Say something in a place, from elsewhere", status=202)
@@ -14,7 +14,7 @@ async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) 
     """Return once it is durable; the id makes a repeat the same message."""
     if not body.text.strip():
         raise Rejected("there is nothing to send; give a `text`", code="empty_message")
-    sending = Sending(
+    sending = OutgoingMessage(
         to=storable(body.to.strip()),
         text=storable(body.text),
         external_id=client_id(body.id or fresh_id(services)),
@@ -34,7 +34,7 @@ async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) 
 
 @endpoint("GET", "/api/places", "Places that are known, those active last first")
 async def places(
-    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.PlacesOut:
     asked = page_of(cursor, limit)
     views = await services.places.known(principal=by.scope, page=asked)

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from perdure.domain.errors import Rejected
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 ANY: Final = "*"
 _FORWARDED: Final = (
     "Forwarded",
@@ -79,11 +79,11 @@ class Callers:
                 code="wrong_host",
             )
 
-    def _is_proxy(self, address: Address) -> bool:
+    def _is_proxy(self, address: _IpAddress) -> bool:
         return any(address in network for network in self._proxies)
 
 
-def address_of(text: str | None) -> Address | None:
+def address_of(text: str | None) -> _IpAddress | None:
     """Read an address, as it stands in a header or in a socket's name."""
     try:
         found = ipaddress.ip_address((text or "").strip("[]").partition("%")[0])

@@ -17,7 +17,7 @@ FORM: Final = "multipart/form-data"
 _BOUNDARY_MAX: Final = 70
 
 
-class Part(NamedTuple):
+class _FormPart(NamedTuple):
     """`filename` is None where the part is no file, `mime` empty where it does not say."""
 
     filename: str | None
@@ -35,11 +35,11 @@ def boundary_of(content_type: str) -> str:
     return ""
 
 
-def parts_of(body: bytes, boundary: str) -> list[Part]:
+def parts_of(body: bytes, boundary: str) -> list[_FormPart]:
     """Take a form apart. Raises `Rejected` where it has no end, or too many parts."""
     if not 0 < len(boundary) <= _BOUNDARY_MAX:
         raise unfit("its Content-Type names no boundary")
-    parts: list[Part] = []
+    parts: list[_FormPart] = []
     for piece in _pieces(body, b"--" + boundary.encode("utf-8", "replace")):
         if len(parts) == PARTS_MAX:
             raise unfit(f"it has more than {PARTS_MAX} parts")
@@ -67,10 +67,10 @@ def _after(body: bytes, wanted: bytes, start: int) -> int:
     return found + len(wanted)
 
 
-def _part(piece: bytes) -> Part:
+def _part(piece: bytes) -> _FormPart:
     end = piece.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
     if piece.startswith(b"\r\n"):
-        return Part(None, "", piece[2:])
+        return _FormPart(None, "", piece[2:])
     if end < 0:
         raise unfit("one of its parts has no end of its headers, or too many of them")
     headers: dict[str, str] = {}
@@ -81,7 +81,7 @@ def _part(piece: bytes) -> Part:
     mime = headers.get("content-type", "").partition(";")[0].strip()
     if mime.lower().startswith("multipart/"):
         raise unfit("it has a form within")
-    return Part(content_disposition_filename(parameters), mime, piece[end + 4 :])
+    return _FormPart(content_disposition_filename(parameters), mime, piece[end + 4 :])
 
 
 def unfit(why: str) -> Rejected:

@@ -24,19 +24,19 @@ from perdure.web.access import PRINCIPAL
 from perdure.web.api.native import conversation_name, external_id, http_address
 from perdure.web.audiences import audience_of
 from perdure.web.http.answers import IDEMPOTENCY_KEY
-from perdure.web.openai import chores
-from perdure.web.openai.completions_wire import Asked
-from perdure.web.openai.replies import Answer, Form, headers_of
+from perdure.web.openai import frontend_tasks
+from perdure.web.openai.completions_wire import CompletionRequest
+from perdure.web.openai.replies import CallReply, ReplyForm, headers_of
 from perdure.web.services import Services
 
 HEADER: Final = "X-Perdure-Conversation"
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class OpenAiCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks for. `agent` is empty where it names none, `conversation` None where it
     is one of its own; `tools` are in the words of chat completions."""
 
-    asked: Asked
+    asked: CompletionRequest
     agent: str
     conversation: str | None
     tools: str
@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # The form of a reply: to what was accepted (to nothing, for a chore), and since when, in seconds.
-NewForm = Callable[[Accepted | None, int], Form]
+NewForm = Callable[[Accepted | None, int], ReplyForm]
 
 
 def is_answered(accepted: Accepted) -> bool:
@@ -69,7 +69,7 @@ class Calls:
         self._services = services
 
     async def answer(
-        self, request: web.Request, call: Call, new_form: NewForm
+        self, request: web.Request, call: OpenAiCall, new_form: NewForm
     ) -> web.StreamResponse:
         if call.tools and call.conversation is not None:
             raise Rejected(
@@ -78,28 +78,28 @@ class Calls:
                 code="unsupported",
             )
         audience = audience_of(request[PRINCIPAL])
-        done = chores.answer(call.asked.text)
+        done = frontend_tasks.answer(call.asked.text)
         if done is not None:
             form = new_form(None, self._services.clock.now_ms() // 1000)
             return await _told(
-                request, call, Answer(form, {}, has_key=False, audience=audience), _only(done)
+                request, call, CallReply(form, {}, has_key=False, audience=audience), _only(done)
             )
         accepted = await self._services.door.accept(await self._update(request, call))
         if is_answered(accepted):
             form = new_form(accepted, self._services.clock.now_ms() // 1000)
             headers: dict[str, str] = {"X-Perdure-Session": accepted.session}
             has_key = _key(request) is not None
-            answer = Answer(form, headers, has_key=has_key, audience=audience)
+            answer = CallReply(form, headers, has_key=has_key, audience=audience)
             return await _told(request, call, answer, _only(accepted.reply))
         return await self._turn(request, call, accepted, new_form)
 
     async def _turn(
-        self, request: web.Request, call: Call, accepted: Accepted, new_form: NewForm
+        self, request: web.Request, call: OpenAiCall, accepted: Accepted, new_form: NewForm
     ) -> web.StreamResponse:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
         has_key, audience = _key(request) is not None, audience_of(request[PRINCIPAL])
         headers = headers_of(accepted)
-        answer = Answer(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
+        answer = CallReply(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         async with aclosing(watching) as growing:
             return await _told(request, call, answer, growing)
@@ -113,7 +113,7 @@ class Calls:
         turn = await self._services.archive.turn(accepted.turn, principal=principal.scope)
         return turn.queued_at
 
-    async def _update(self, request: web.Request, call: Call) -> Update:
+    async def _update(self, request: web.Request, call: OpenAiCall) -> Update:
         principal, asked = request[PRINCIPAL], call.asked
         unique = self._services.entropy.random_bytes(16).hex()
         return Update(
@@ -132,7 +132,9 @@ class Calls:
             is_listed=call.conversation is not None,
         )
 
-    async def _attachments(self, asked: Asked, principal: Principal) -> tuple[Attachment, ...]:
+    async def _attachments(
+        self, asked: CompletionRequest, principal: Principal
+    ) -> tuple[Attachment, ...]:
         stored = [
             await self._services.media.put(
                 picture.data, mime=picture.mime, name="", principal=principal.id
@@ -151,7 +153,7 @@ def _key(request: web.Request) -> str | None:
 
 
 async def _told(
-    request: web.Request, call: Call, answer: Answer, growing: AsyncIterator[Grown]
+    request: web.Request, call: OpenAiCall, answer: CallReply, growing: AsyncIterator[Grown]
 ) -> web.StreamResponse:
     if call.is_streamed:
         return await answer.stream(request, growing)

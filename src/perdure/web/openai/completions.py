@@ -8,9 +8,9 @@ from perdure.domain.inbound.updates import Accepted
 from perdure.domain.outcomes import Outcome
 from perdure.ports.gateway import Ended
 from perdure.web.http.answers import body_of, json_response
-from perdure.web.openai.calls import Call, Calls, is_answered, named_conversation
+from perdure.web.openai.calls import Calls, OpenAiCall, is_answered, named_conversation
 from perdure.web.openai.completions_wire import Completion, CompletionIn, options, read, tools_text
-from perdure.web.openai.replies import Failure, calls_of, encoder
+from perdure.web.openai.replies import CallFailure, calls_of, encoder
 from perdure.web.services import Services
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -44,7 +44,7 @@ class OpenAiApi:
         body = await body_of(request, CompletionIn)
         conversation = named_conversation(request, body.metadata)
         agent = self._services.control.resolve_agent(body.model)
-        call = Call(
+        call = OpenAiCall(
             asked=read(body.messages, has_conversation=conversation is not None),
             agent=agent if body.model else "",
             conversation=conversation,
@@ -92,7 +92,7 @@ class Chunks:
             chunks.append(completion.usage_chunk(ended.usage))
         return b"".join(_data(chunk) for chunk in chunks) + _DONE
 
-    def fail(self, ended: Ended, failure: Failure) -> bytes:
+    def fail(self, ended: Ended, failure: CallFailure) -> bytes:
         return _data({"error": failure.body()})
 
 

@@ -21,22 +21,22 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class Form(msgspec.Struct, omit_defaults=True):
+class _ResponseFormat(msgspec.Struct, omit_defaults=True):
     """Which form an answer is to have."""
 
     type: str
     json_schema: dict[str, Any] | None = None
 
 
-class Chosen(msgspec.Struct):
+class _ChosenFunction(msgspec.Struct):
     name: str
 
 
-class Choice(msgspec.Struct):
+class _ToolChoice(msgspec.Struct):
     """The function that is to be called."""
 
     type: str
-    function: Chosen
+    function: _ChosenFunction
 
 
 class CompletionIn(msgspec.Struct):
@@ -56,8 +56,8 @@ class CompletionIn(msgspec.Struct):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     reasoning_effort: str | None = None
-    response_format: Form | None = None
-    tool_choice: str | Choice | None = None
+    response_format: _ResponseFormat | None = None
+    tool_choice: str | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -66,7 +66,7 @@ class Picture(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request in our words: what is new, what applies to this call only, what came before."""
 
     text: str
@@ -124,7 +124,7 @@ def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
     return json_text(tools)
 
 
-def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:
+def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> CompletionRequest:
     """Take a request apart. Within a conversation history is ours and only the last message new."""
     if not has_conversation:
         check_messages(messages)
@@ -146,7 +146,7 @@ def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Asked:
     if not before and not text.strip() and not pictures and not urls:
         raise Rejected("the user's message is empty", code="empty_message")
     context = b"" if has_conversation or not before else msgspec.json.encode(before)
-    return Asked(
+    return CompletionRequest(
         text=text,
         pictures=pictures,
         urls=urls,

@@ -1,7 +1,7 @@
 """A turn's reply on its way to a program, in whatever words a surface speaks.
 
 What a reply is does not depend on the surface: it grows, it ends, and each outcome has its status.
-A `Form` only puts that into words. The turn goes on whether or not anyone listens.
+A `ReplyForm` only puts that into words. The turn goes on whether or not anyone listens.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -39,7 +39,7 @@ _OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
 encoder: Final = msgspec.json.Encoder()
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
     """An ending that is an error to the caller. `kind` is what OpenAI's clients know as `type`."""
 
     status: int
@@ -54,7 +54,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return {**error, "type": self.kind, "param": None}
 
 
-def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure | None:
+def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> CallFailure | None:
     """Return the error that this ending is to the caller, if it is one. What the caller did not
     cause names its turn."""
     if ended.outcome not in _FAILURES:
@@ -72,7 +72,7 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> Failure
     )
     if turn and (status == _NOT_THE_CALLERS or _is_limited(ended)):
         message = f"{sentence(message)}{where_to_look(ended.reason, turn, audience)}"
-    return Failure(
+    return CallFailure(
         status=status,
         code=code,
         message=message,
@@ -89,8 +89,8 @@ def _is_limited(ended: Ended) -> bool:
     return is_passing and ended.reach.status == _TOO_MANY
 
 
-def failure_from(error: PerdureError) -> Failure:
-    return Failure(
+def failure_from(error: PerdureError) -> CallFailure:
+    return CallFailure(
         status=status_of(error),
         code=error.code,
         message=error.message,
@@ -114,7 +114,7 @@ def calls_of(ended: Ended) -> tuple[ToolCall, ...]:
     return ended.calls if ended.outcome is Outcome.DONE else ()
 
 
-class Form(Protocol):
+class ReplyForm(Protocol):
     """One reply in a surface's words: whole, or begun, grown, and then ended or failed. It may
     remember what it has said, so each reply has a form of its own."""
 
@@ -126,7 +126,7 @@ class Form(Protocol):
 
     def end(self, ended: Ended) -> bytes: ...
 
-    def fail(self, ended: Ended, failure: Failure) -> bytes: ...
+    def fail(self, ended: Ended, failure: CallFailure) -> bytes: ...
 
 
 async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
@@ -139,19 +139,19 @@ async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
     raise AssertionError("a turn's stream ends with its end")
 
 
-def _unseen_end(failure: Failure) -> Ended:
+def _unseen_end(failure: CallFailure) -> Ended:
     """Of a turn that may go on, though not before these eyes."""
     return Ended(
         outcome=Outcome.INTERRUPTED, reason=failure.kind, detail=failure.message, usage=Usage()
     )
 
 
-class Answer:
+class CallReply:
     """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
 
     def __init__(
         self,
-        form: Form,
+        form: ReplyForm,
         headers: dict[str, str],
         *,
         has_key: bool,
@@ -175,7 +175,7 @@ class Answer:
         headers = {**self._headers, **outcome_header(ended)}
         return json_response(self._form.whole(text, ended), headers=headers)
 
-    def _failed(self, failure: Failure) -> web.Response:
+    def _failed(self, failure: CallFailure) -> web.Response:
         response = problem(
             failure.status,
             failure.code,

@@ -30,7 +30,7 @@ from perdure.web.access import PRINCIPAL
 from perdure.web.audiences import audience_of
 from perdure.web.http.answers import body_of, json_response
 from perdure.web.long_reads import one_of_few
-from perdure.web.openai.calls import Call, Calls, is_answered, named_conversation
+from perdure.web.openai.calls import Calls, OpenAiCall, is_answered, named_conversation
 from perdure.web.openai.completions_wire import read
 from perdure.web.openai.replies import calls_of, failure_of, headers_of, heard, outcome_header
 from perdure.web.openai.responses_events import IN_PROGRESS, Events, Head
@@ -52,14 +52,14 @@ _OF_TURN: Final = re.compile(r"resp_([0-9a-z]{26})")
 _OF_COMMAND: Final = re.compile(r"resp_([0-9a-z]{26})_[0-9a-z]{26}")
 
 
-class Before(NamedTuple):
+class _ContinuedCall(NamedTuple):
     """What a call continues: a conversation by its name, or what was said in a call without one."""
 
     conversation: str | None
     messages: list[Json]
 
 
-class Found(NamedTuple):
+class _FoundResponse(NamedTuple):
     explanation: Explanation
     exchange: list[Recorded]
     turn: TurnView
@@ -92,7 +92,7 @@ class ResponsesApi:
                 "conversation with a name, whose history is the gateway's",
                 code="body_too_large",
             )
-        call = Call(
+        call = OpenAiCall(
             asked=asked,
             agent=agent if body.model else "",
             conversation=before.conversation,
@@ -115,10 +115,10 @@ class ResponsesApi:
 
         return await self._calls.answer(request, call, new_form)
 
-    async def _before(self, request: web.Request, body: ResponseIn) -> Before:
+    async def _before(self, request: web.Request, body: ResponseIn) -> _ContinuedCall:
         named = named_conversation(request, body.metadata)
         if not body.previous_response_id:
-            return Before(named, [])
+            return _ContinuedCall(named, [])
         before = await self._continued(body.previous_response_id, request[PRINCIPAL])
         if named not in (None, before.conversation):
             raise Rejected(
@@ -128,15 +128,15 @@ class ResponsesApi:
             )
         return before
 
-    async def _continued(self, response: str, principal: Principal) -> Before:
+    async def _continued(self, response: str, principal: Principal) -> _ContinuedCall:
         commanded = _OF_COMMAND.fullmatch(response)
         if commanded is not None:
-            return Before(await self._name(response, commanded[1], principal), [])
+            return _ContinuedCall(await self._name(response, commanded[1], principal), [])
         found = await self._find(response, principal)
         # A call without a conversation has come under its own id alone; see `external_id`.
         if any(update.external_id.endswith("\n") for update in found.explanation.updates):
-            return Before(None, await self._said(found))
-        return Before(found.explanation.conversation, [])
+            return _ContinuedCall(None, await self._said(found))
+        return _ContinuedCall(found.explanation.conversation, [])
 
     async def _name(self, response: str, session: str, principal: Principal) -> str:
         try:
@@ -148,7 +148,7 @@ class ResponsesApi:
             raise _unknown(response) from None
         return view.conversation
 
-    async def _said(self, found: Found) -> list[Json]:
+    async def _said(self, found: _FoundResponse) -> list[Json]:
         """All messages up to the end of a response; one that still grows is waited for."""
         queued = found.queued
         text, ended = await self._heard(found)
@@ -157,7 +157,7 @@ class ResponsesApi:
         pictures = [url for each in attachments if (url := await self._url(each))]
         return [*earlier, *exchange(queued.text, pictures, text, calls_of(ended))]
 
-    async def _heard(self, found: Found) -> tuple[str, Ended]:
+    async def _heard(self, found: _FoundResponse) -> tuple[str, Ended]:
         watching = self._services.watchers.turn(found.accepted, is_fresh=False)
         async with aclosing(watching) as growing:
             return await heard(growing)
@@ -168,7 +168,7 @@ class ResponsesApi:
         data = await self._services.media.read(attachment.media)
         return f"data:{attachment.mime};base64,{b64encode(data).decode()}"
 
-    async def _find(self, response: str, principal: Principal) -> Found:
+    async def _find(self, response: str, principal: Principal) -> _FoundResponse:
         """Only one's own: what is continued is written to one's own conversations."""
         matched = _OF_TURN.fullmatch(response)
         if matched is None:
@@ -190,7 +190,7 @@ class ResponsesApi:
         )
         asked = await self._services.conversations.exchange(turn)
         queued = next(each.event for each in asked if isinstance(each.event, TurnQueued))
-        return Found(explanation, asked, found, queued, snapshot, accepted)
+        return _FoundResponse(explanation, asked, found, queued, snapshot, accepted)
 
     async def retrieve(self, request: web.Request) -> web.Response:
         if request.query.get("stream") == "true":
@@ -233,7 +233,7 @@ def _response_id(accepted: Accepted | None) -> str:
     return _RESPONSE + accepted.turn.removeprefix(_TURN)
 
 
-def _so_far(found: Found) -> str:
+def _so_far(found: _FoundResponse) -> str:
     """What watchers have been told of a turn that has not ended."""
     running = found.snapshot.running
     texts = [reply_text(found.exchange)]

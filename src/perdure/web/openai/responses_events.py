@@ -13,7 +13,7 @@ import msgspec
 from perdure.domain.journal.events import ToolCall, Usage
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.ports.gateway import Ended
-from perdure.web.openai.replies import Failure, calls_of, encoder
+from perdure.web.openai.replies import CallFailure, calls_of, encoder
 
 Json = dict[str, Any]
 COMPLETED: Final = "completed"
@@ -61,7 +61,7 @@ class Events:
         """A response that somebody looks at before it has ended."""
         return self._response(status, [self._message(text, IN_PROGRESS)] if text else [])
 
-    def failed(self, text: str, ended: Ended, failure: Failure) -> Json:
+    def failed(self, text: str, ended: Ended, failure: CallFailure) -> Json:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         return self._response(
             "failed",
@@ -91,7 +91,7 @@ class Events:
             [said, *asked, self._event(f"response.{_status(ended)}", response=response)]
         )
 
-    def fail(self, ended: Ended, failure: Failure) -> bytes:
+    def fail(self, ended: Ended, failure: CallFailure) -> bytes:
         """Both ways to say it: clients that read events see the response fail, and those that only
         gather text are stopped by the error."""
         text = "".join(self._texts)

@@ -14,7 +14,7 @@ from aiohttp import web
 from perdure.ports.gateway import Health, PlatformView
 from perdure.web import wire
 from perdure.web.http.answers import json_response, problem
-from perdure.web.http.asking import LOOK_S
+from perdure.web.http.shared_question import LOOK_S
 from perdure.web.ops.tally import Tally
 from perdure.web.services import Services
 
@@ -81,11 +81,11 @@ class HealthApi:
 
     async def metrics(self, request: web.Request) -> web.Response:
         # Imported at the first scrape: a gateway nobody scrapes does not pay for it.
-        from perdure.web.ops.metrics import Reading, exposed  # noqa: PLC0415
+        from perdure.web.ops.metrics import MetricsReading, exposed  # noqa: PLC0415
 
         services = self._services
         trouble = await services.condition.look(within_s=LOOK_S)
-        reading = Reading(
+        reading = MetricsReading(
             version=services.info.version,
             counts=await services.counts.ask(),
             tally=self._tally,

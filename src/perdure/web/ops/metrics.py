@@ -23,7 +23,7 @@ Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 Labels = tuple[str, ...]
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
     """What is read from a node at one scrape. `counts` is None where the store did not answer:
     then what only it knows is left out, for a wrong number would be worse than none."""
 
@@ -38,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     quota_refusals: Mapping[str, int]
 
 
-def exposed(reading: Reading) -> bytes:
+def exposed(reading: MetricsReading) -> bytes:
     stored = _stored(reading.counts) if reading.counts is not None else ()
     registry = CollectorRegistry()
     registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading)]))
@@ -55,7 +55,7 @@ class _Collected:
         return self._metrics
 
 
-def _gauges(reading: Reading) -> Iterator[Metric]:
+def _gauges(reading: MetricsReading) -> Iterator[Metric]:
     build = [((reading.version,), 1)]
     yield _metric(GaugeMetricFamily, "perdure_build_info", "What runs", ("version",), build)
     told = "Whether a message would be accepted now"
@@ -79,7 +79,7 @@ def _stored(counts: Counts) -> Iterator[Metric]:
     yield _metric(GaugeMetricFamily, "perdure_outbox_depth", told, ("adapter",), depths)
 
 
-def _counters(reading: Reading) -> Iterator[Metric]:
+def _counters(reading: MetricsReading) -> Iterator[Metric]:
     tally = reading.tally
     told = "Reads and writes that the store refused"
     yield CounterMetricFamily("perdure_store_refusals", told, value=reading.store_refusals)

@@ -7,7 +7,7 @@ from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Counts
 from perdure.web import wire
 from perdure.web.endpoints import endpoint
-from perdure.web.http.asking import LOOK_S
+from perdure.web.http.shared_question import LOOK_S
 from perdure.web.services import Services
 
 

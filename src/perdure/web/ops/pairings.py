@@ -4,7 +4,7 @@ from perdure.ports.people.access import PairingView
 from perdure.ports.people.principals import LONGEST, Principal
 from perdure.ports.turns.wakes import Topic
 from perdure.web import wire
-from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 
 @endpoint("GET", "/api/pairings", "Who asked to be let in, and who was", is_for_operators=True)
@@ -12,7 +12,7 @@ async def pairings(
     services: OperatorServices,
     by: Principal,
     *,
-    limit: Limit = LONGEST.limit,
+    limit: PageLimit = LONGEST.limit,
     cursor: str | None = None,
 ) -> wire.PairingsOut:
     asked = page_of(cursor, limit)

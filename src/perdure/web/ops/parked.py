@@ -8,14 +8,14 @@ from perdure.domain.journal.records import LETTER, PartView
 from perdure.ports.people.principals import Principal
 from perdure.ports.turns.wakes import Topic
 from perdure.web import wire
-from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 CAREFULLY: Final = wire.ReplayIn()
 
 
 @endpoint("GET", "/api/parked", "Parts that could not be delivered", is_for_operators=True)
 async def parked(
-    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ParkedOut:
     asked = page_of(cursor, limit)
     parts = await services.parked.page(asked)

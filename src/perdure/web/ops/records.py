@@ -15,8 +15,8 @@ from perdure.ports.people.principals import Principal
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
 from perdure.web.endpoints import (
-    Limit,
     OperatorServices,
+    PageLimit,
     endpoint,
     moment_of,
     next_of,
@@ -38,7 +38,7 @@ def event_out(recorded: Recorded) -> wire.EventOut:
 
 @endpoint("GET", "/api/sessions", "Sessions, closed ones included")
 async def sessions(
-    services: OperatorServices, by: Principal, *, limit: Limit = 50, cursor: str | None = None
+    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.SessionsOut:
     asked = page_of(cursor, limit)
     views = await services.archive.sessions(principal=by.scope, page=asked)
@@ -57,7 +57,7 @@ async def journal(
     by: Principal,
     which: str,
     *,
-    limit: Limit = 200,
+    limit: PageLimit = 200,
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0,
 ) -> wire.JournalOut:
     archive, audience = services.archive, audience_of(by)
@@ -83,7 +83,7 @@ async def transcript(
     by: Principal,
     which: str,
     *,
-    limit: Limit = 50,
+    limit: PageLimit = 50,
     cursor: str | None = None,
 ) -> wire.TranscriptOut:
     """Return a page of what was said: the newest `limit` turns, or those before one. A turn that no

@@ -6,15 +6,15 @@ from perdure.domain.errors import NotFound
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.attachments import shown
 from perdure.domain.prompt.prompt import (
-    Block,
     CallBlock,
     MediaBlock,
     Note,
+    PromptBlock,
     ResultBlock,
     TextBlock,
     weave,
 )
-from perdure.domain.turn.rebuilding import Asked, history_in, own_in, spoken_in
+from perdure.domain.turn.rebuilding import StoredRequest, history_in, own_in, spoken_in
 from perdure.ports.records.history import Explanation
 from perdure.web import wire
 
@@ -26,7 +26,7 @@ def turn_asked(found: Explanation) -> TurnId:
     return found.turn.id
 
 
-def request_out(asked: Asked, encoded: bytes | None = None) -> wire.RequestOut:
+def request_out(asked: StoredRequest, encoded: bytes | None = None) -> wire.RequestOut:
     """Show a request. `encoded` are its messages in the words of the agent that was asked."""
     final, newest = weave(None, [*history_in(asked), *own_in(asked)])
     messages = [*final, newest] if newest else final
@@ -47,7 +47,7 @@ def request_out(asked: Asked, encoded: bytes | None = None) -> wire.RequestOut:
     )
 
 
-def _block(block: Block) -> wire.BlockOut:
+def _block(block: PromptBlock) -> wire.BlockOut:
     match block:
         case TextBlock(text=text):
             return wire.BlockOut(kind="text", text=text)

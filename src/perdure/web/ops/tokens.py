@@ -8,7 +8,7 @@ import msgspec
 from perdure.domain.errors import Rejected
 from perdure.ports.people.principals import LONGEST, Principal, TokenView
 from perdure.web import wire
-from perdure.web.endpoints import Limit, OperatorServices, endpoint, next_of, page_of
+from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 NAME_MAX: Final = 64
 TOKEN_BYTES: Final = 32
@@ -19,7 +19,7 @@ async def tokens(
     services: OperatorServices,
     by: Principal,
     *,
-    limit: Limit = LONGEST.limit,
+    limit: PageLimit = LONGEST.limit,
     cursor: str | None = None,
 ) -> wire.TokensOut:
     asked = page_of(cursor, limit)

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.domain.delivery import HEARD, Step
+from perdure.domain.delivery import HEARD, DeliveryStep
 from perdure.domain.errors import Conflict
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
 from perdure.domain.inbound.commands import RESTART, given
-from perdure.domain.inbound.updates import Accepted, Effect, Update
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import (
     AnyEvent,
     CommandTaken,
@@ -32,13 +32,13 @@ from perdure.ports.turns.inbox import Reception
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.accepting import amending
-from perdure.store.operations.commands import rotation, taking
-from perdure.store.operations.commands.line import SAYING
+from perdure.store.operations.commands import dispatch, rotation
+from perdure.store.operations.commands.turn_control import SAYING
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.delivery.outbox import Line, Words, put, put_unless_read
+from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put, put_unless_read
 from perdure.store.operations.people import quotas
 from perdure.store.operations.sessions import places, recency
-from perdure.store.operations.setting import Fresh, OpenTurn, Setting, Stamp
+from perdure.store.operations.turn_context import Fresh, LockedTurn, Stamp, TurnContext
 from perdure.store.operations.turns import queueing
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
 from perdure.store.operations.turns.recovery import requeue
@@ -62,7 +62,7 @@ _OPEN_TURNS = """
 _SUPERSEDED = """
     SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
       AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
-_CHOSEN: Final = {CONTINUE: Effect.CONTINUED, DROP: Effect.DROPPED}
+_CHOSEN: Final = {CONTINUE: UpdateEffect.CONTINUED, DROP: UpdateEffect.DROPPED}
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
 
 
@@ -95,17 +95,17 @@ def accept(  # noqa: PLR0913 - everything an update may meet
         # The one who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
     worded = yield from stickers.with_words(update)
-    open_turns = yield from many(OpenTurn, _OPEN_TURNS, place.session)
+    open_turns = yield from many(LockedTurn, _OPEN_TURNS, place.session)
     is_free = not place.is_successor and place.hold_until is None
-    setting = Setting(
+    context = TurnContext(
         dialect, stamp, fresh, worded, place, open_turns, menu, queue_max, may_begin and is_free
     )._replace(quota=quota)
-    if rotation.is_idle(setting):
-        received = yield from _begin_anew(setting)
+    if rotation.is_idle(context):
+        received = yield from _begin_anew(context)
     else:
-        received = yield from _take(setting)
+        received = yield from _take(context)
     accepted = received.accepted
-    yield from _mark(setting, accepted)
+    yield from _mark(context, accepted)
     if place.is_successor and accepted.turn is not None:
         about = fresh.turn if accepted.turn == fresh.turn else None
         told = yield from notice(place.session, about, SUSPENDED, stamp)
@@ -124,44 +124,44 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     return received
 
 
-def _mark(setting: Setting, accepted: Accepted) -> Op[None]:
+def _mark(context: TurnContext, accepted: Accepted) -> Op[None]:
     """Mark a message as heard: nothing else tells people on a platform so while an answer is being
     written."""
-    waits = accepted.effect is Effect.QUEUED and accepted.queue_position > 0
-    is_heard = waits or accepted.effect is Effect.STEERED
-    if not setting.update.place_kind or accepted.command or not is_heard:
+    waits = accepted.effect is UpdateEffect.QUEUED and accepted.queue_position > 0
+    is_heard = waits or accepted.effect is UpdateEffect.STEERED
+    if not context.update.place_kind or accepted.command or not is_heard:
         return
-    conversation = setting.place.via or setting.conversation
-    line = Line(conversation, accepted.session, None, setting.fresh.message)
-    yield from put(line, [Words(HEARD, Step.REACT)], setting.stamp)
+    conversation = context.place.via or context.conversation
+    line = DeliveryLine(conversation, accepted.session, None, context.fresh.message)
+    yield from put(line, [PartText(HEARD, DeliveryStep.REACT)], context.stamp)
 
 
-def _take(setting: Setting) -> Op[Reception]:
+def _take(context: TurnContext) -> Op[Reception]:
     """Take a message as a command, the answer to a question of ours, or something to say."""
-    update = setting.update
+    update = context.update
     if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
-        return Reception(accepted=(yield from amending.take(setting)))
+        return Reception(accepted=(yield from amending.take(context)))
     command = given(update.text) if update.takes_commands else None
     if command is not None:
-        return (yield from taking.take(setting, command))
-    choice = _chosen(update, setting.open_turns)
+        return (yield from dispatch.take(context, command))
+    choice = _chosen(update, context.open_turns)
     if choice is not None:
-        return Reception(accepted=(yield from _answer(setting, choice)))
-    return (yield from queueing.take(setting))
+        return Reception(accepted=(yield from _answer(context, choice)))
+    return (yield from queueing.take(context))
 
 
-def _begin_anew(setting: Setting) -> Op[Reception]:
+def _begin_anew(context: TurnContext) -> Op[Reception]:
     """Take the message in a new session, since nobody has said anything for as long as was
     configured, and tell the people so."""
-    left, session = yield from rotation.rotate_idle(setting)
-    stamp = setting.stamp
+    left, session = yield from rotation.rotate_idle(context)
+    stamp = context.stamp
     told = yield from notice(session, None, IDLE, stamp)
-    place = places.new(setting.conversation, session, setting.update)
-    before = setting.place
+    place = places.new(context.conversation, session, context.update)
+    before = context.place
     place = place._replace(
         last_seq=told[-1].seq, agent=before.agent, persona=before.persona, via=before.via
     )
-    received = yield from _take(setting._replace(place=place, open_turns=(), may_begin=False))
+    received = yield from _take(context._replace(place=place, open_turns=(), may_begin=False))
     recorded = (*left, *told, *received.accepted.recorded)
     return Reception(accepted=msgspec.structs.replace(received.accepted, recorded=recorded))
 
@@ -170,7 +170,7 @@ def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
     return msgspec.structs.replace(accepted, recorded=(*accepted.recorded, *more))
 
 
-def _chosen(update: Update, open_turns: Sequence[OpenTurn]) -> tuple[TurnId, str] | None:
+def _chosen(update: Update, open_turns: Sequence[LockedTurn]) -> tuple[TurnId, str] | None:
     """Return the turn we asked about and the word that answers, if this message is such an
     answer."""
     asked = [turn.id for turn in open_turns if turn.state == State.INTERRUPTED and turn.asked_at]
@@ -181,26 +181,26 @@ def _chosen(update: Update, open_turns: Sequence[OpenTurn]) -> tuple[TurnId, str
     return (asked[0], word) if is_answer else None
 
 
-def _answer(setting: Setting, choice: tuple[TurnId, str]) -> Op[Accepted]:
+def _answer(context: TurnContext, choice: tuple[TurnId, str]) -> Op[Accepted]:
     """Continue or drop what was interrupted. A choice is a recorded command, not text for the
     model."""
     turn, word = choice
-    stamp, message = setting.stamp, setting.fresh.message
+    stamp, message = context.stamp, context.fresh.message
     found = yield from locked(turn)
     assert found is not None
     if word == CONTINUE:
-        reply, effect = "Going on.", Effect.CONTINUED
+        reply, effect = "Going on.", UpdateEffect.CONTINUED
         recorded = yield from requeue(turn, stamp)
     else:
-        reply, effect = "Dropped. What was said so far is kept.", Effect.DROPPED
+        reply, effect = "Dropped. What was said so far is kept.", UpdateEffect.DROPPED
         recorded = yield from end_turn(turn, found, DROPPED, stamp)
     taken = CommandTaken(
-        command=word, arguments="", by=setting.update.principal, message=message, reply=reply
+        command=word, arguments="", by=context.update.principal, message=message, reply=reply
     )
     recorded += yield from journal.append(found.session, [taken], at=stamp.at)
-    yield from put_unless_read(found.session, turn, message, Words(reply), stamp)
+    yield from put_unless_read(found.session, turn, message, PartText(reply), stamp)
     resumed = turn if word == CONTINUE else None
-    return queueing.accepted(setting, resumed, effect, recorded, command=word, reply=reply)
+    return queueing.accepted(context, resumed, effect, recorded, command=word, reply=reply)
 
 
 def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
@@ -245,14 +245,18 @@ def recalled(update: Update) -> Op[Accepted | None]:
 
 def _effect(
     said: Sequence[AnyEvent], taken: CommandTaken | None, turn: TurnId | None
-) -> Op[Effect]:
+) -> Op[UpdateEffect]:
     """Return what accepting it did, as the journal tells."""
     if taken is not None and (turn is None or taken.command not in SAYING):
-        is_restart = taken.command == RESTART and (yield from taking.was_followed(taken))
-        return Effect.RESTARTING if is_restart else _CHOSEN.get(taken.command, Effect.COMMANDED)
+        is_restart = taken.command == RESTART and (yield from dispatch.was_followed(taken))
+        return (
+            UpdateEffect.RESTARTING
+            if is_restart
+            else _CHOSEN.get(taken.command, UpdateEffect.COMMANDED)
+        )
     if any(isinstance(event, SteerAccepted) for event in said):
-        return Effect.STEERED
+        return UpdateEffect.STEERED
     if any(isinstance(event, MessageJoined) for event in said):
-        return Effect.JOINED
+        return UpdateEffect.JOINED
     has_ended_one = yield from exists(_SUPERSEDED, turn, Outcome.SUPERSEDED)
-    return Effect.SUPERSEDED if has_ended_one else Effect.QUEUED
+    return UpdateEffect.SUPERSEDED if has_ended_one else UpdateEffect.QUEUED

@@ -8,10 +8,10 @@ answer stays. Nothing is taken out of the journal.
 
 from typing import Final, NamedTuple
 
-from perdure.domain.content.forwards import Words
+from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.commands import given
-from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
     CommandTaken,
     MessageJoined,
@@ -25,11 +25,11 @@ from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
-from perdure.store.operations.commands.given import end, started
+from perdure.store.operations.commands.command_result import end, started
 from perdure.store.operations.commands.heads import ask_again, said_in
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.reading import search
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import queueing
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
 from perdure.store.statement import Op, many, one, run
@@ -73,7 +73,7 @@ class _Sent(NamedTuple):
     author: PrincipalId
 
 
-class Asked(NamedTuple):
+class _AskingTurn(NamedTuple):
     """A turn that asks the message."""
 
     turn: TurnId
@@ -94,7 +94,7 @@ class Original(NamedTuple):
     turn: TurnId
     message: MessageId
     events: list[Recorded]
-    asked: list[Asked]
+    asked: list[_AskingTurn]
 
     @property
     def text(self) -> str:
@@ -120,26 +120,26 @@ class Original(NamedTuple):
         return self.is_steer and not any(isinstance(r.event, SteerTaken) for r in self.events)
 
     @property
-    def waiting(self) -> Asked | None:
+    def waiting(self) -> _AskingTurn | None:
         return next((each for each in self.asked if each.waits), None)
 
     def is_asked_by(self, turn: TurnId) -> bool:
         return any(each.turn == turn for each in self.asked)
 
 
-def take(setting: Setting) -> Op[Accepted]:
+def take(context: TurnContext) -> Op[Accepted]:
     """Take an edit or a deletion of a message."""
-    original = yield from _find(setting)
+    original = yield from _find(context)
     if isinstance(original, str):
-        return (yield from _refused(setting, original, None))
-    if setting.update.kind == UpdateKind.DELETE:
-        return (yield from _delete(setting, original))
-    return (yield from _edit(setting, original))
+        return (yield from _refused(context, original, None))
+    if context.update.kind == UpdateKind.DELETE:
+        return (yield from _delete(context, original))
+    return (yield from _edit(context, original))
 
 
-def _find(setting: Setting) -> Op[Original | str]:
+def _find(context: TurnContext) -> Op[Original | str]:
     """Return the message, or why nothing can be done to it."""
-    update, address, here = setting.update, setting.update.address, setting.conversation
+    update, address, here = context.update, context.update.address, context.conversation
     sent = yield from one(
         _Sent, _ORIGINAL, update.target, address.adapter, address.account, TurnKind.MESSAGE, here
     )
@@ -150,74 +150,78 @@ def _find(setting: Setting) -> Op[Original | str]:
     events = yield from journal.of_message(sent.message)
     if sent.turn is None or any(isinstance(r.event, CommandTaken) for r in events):
         return COMMAND
-    asked = yield from many(Asked, _ASKED, sent.turn)
+    asked = yield from many(_AskingTurn, _ASKED, sent.turn)
     home = next(each.session for each in asked if each.turn == sent.turn)
     # It stands in other journals too, if its turn has moved.
     its_own = [recorded for recorded in events if recorded.session == home]
     return Original(sent.turn, sent.message, its_own, asked)
 
 
-def _refused(setting: Setting, why: str, turn: TurnId | None) -> Op[Accepted]:
+def _refused(context: TurnContext, why: str, turn: TurnId | None) -> Op[Accepted]:
     """Tell the sender why nothing has changed."""
-    told = yield from notice(setting.session, turn, why, setting.stamp)
-    return queueing.accepted(setting, turn, Effect.IGNORED, told)
+    told = yield from notice(context.session, turn, why, context.stamp)
+    return queueing.accepted(context, turn, UpdateEffect.IGNORED, told)
 
 
-def _delete(setting: Setting, original: Original) -> Op[Accepted]:
+def _delete(context: TurnContext, original: Original) -> Op[Accepted]:
     """Cancel a message: only what has not begun can still be as if it was never said."""
     waiting = original.waiting
     if waiting is not None and (yield from _is_one_of_many(waiting)):
-        return (yield from _refused(setting, ONE_OF_MANY, _here(setting, waiting)))
+        return (yield from _refused(context, ONE_OF_MANY, _here(context, waiting)))
     if waiting is not None:
         found = yield from locked(waiting.turn)
         assert found is not None
-        recorded = yield from end_turn(waiting.turn, found, DELETED, setting.stamp)
-        here = _here(setting, waiting)
-        return queueing.accepted(setting, here, Effect.CANCELLED, recorded, ended=(waiting.turn,))
+        recorded = yield from end_turn(waiting.turn, found, DELETED, context.stamp)
+        here = _here(context, waiting)
+        return queueing.accepted(
+            context, here, UpdateEffect.CANCELLED, recorded, ended=(waiting.turn,)
+        )
     newest = original.asked[-1]
-    if any(original.is_asked_by(turn) for turn in started(setting)):
+    if any(original.is_asked_by(turn) for turn in started(context)):
         why = RUNS
     else:
         why = RAN if newest.attempts else NEVER_RUNS
-    return (yield from _refused(setting, why, _here(setting, newest)))
+    return (yield from _refused(context, why, _here(context, newest)))
 
 
-def _is_one_of_many(asked: Asked) -> Op[bool]:
+def _is_one_of_many(asked: _AskingTurn) -> Op[bool]:
     """Tell whether ending its turn would take away what was sent as one with it."""
     events = yield from journal.of_turn(asked.turn)
     return any(isinstance(recorded.event, MessageJoined) for recorded in events)
 
 
-def _here(setting: Setting, asked: Asked) -> TurnId | None:
-    return asked.turn if asked.session == setting.session else None
+def _here(context: TurnContext, asked: _AskingTurn) -> TurnId | None:
+    return asked.turn if asked.session == context.session else None
 
 
-def _edit(setting: Setting, original: Original) -> Op[Accepted]:
-    text, newest = setting.update.text, original.asked[-1]
+def _edit(context: TurnContext, original: Original) -> Op[Accepted]:
+    text, newest = context.update.text, original.asked[-1]
     if text == original.text:
-        return queueing.accepted(setting, _here(setting, newest), Effect.IGNORED, [])
-    if not setting.update.is_forwarded and given(text) is not None:
-        return (yield from _refused(setting, NOT_A_COMMAND, _here(setting, newest)))
+        return queueing.accepted(context, _here(context, newest), UpdateEffect.IGNORED, [])
+    if not context.update.is_forwarded and given(text) is not None:
+        return (yield from _refused(context, NOT_A_COMMAND, _here(context, newest)))
     if not text.strip() and not original.has_attachments:
-        return (yield from _refused(setting, BLANK, _here(setting, newest)))
-    recorded = yield from _reword(setting, original)
+        return (yield from _refused(context, BLANK, _here(context, newest)))
+    recorded = yield from _reword(context, original)
     if original.waiting is not None or original.is_waiting_steer:
         asked = original.waiting or newest
-        return queueing.accepted(setting, _here(setting, asked), Effect.AMENDED, recorded)
-    tip = next(iter(started(setting)), setting.place.head)
+        return queueing.accepted(context, _here(context, asked), UpdateEffect.AMENDED, recorded)
+    tip = next(iter(started(context)), context.place.head)
     if tip is not None and original.is_asked_by(tip) and not original.is_steer:
-        return (yield from _ask_again(setting, original, tip, recorded))
-    yield from _retell(setting, but=None)
-    here = _here(setting, newest)
-    recorded += yield from notice(setting.session, here, CHANGED, setting.stamp)
-    return queueing.accepted(setting, here, Effect.AMENDED, recorded)
+        return (yield from _ask_again(context, original, tip, recorded))
+    yield from _retell(context, but=None)
+    here = _here(context, newest)
+    recorded += yield from notice(context.session, here, CHANGED, context.stamp)
+    return queueing.accepted(context, here, UpdateEffect.AMENDED, recorded)
 
 
-def _reword(setting: Setting, original: Original) -> Op[list[Recorded]]:
+def _reword(context: TurnContext, original: Original) -> Op[list[Recorded]]:
     """Append the new words, in the turn that the message came to and in those that ask it again:
     these hold all that was said in the first one as one message."""
-    at, update = setting.stamp.at, setting.update
-    changed = _amended(original.turn, original.message, Words(update.text, update.passed_on))
+    at, update = context.stamp.at, context.update
+    changed = _amended(
+        original.turn, original.message, ForwardedText(update.text, update.passed_on)
+    )
     recorded = yield from journal.append(original.session, [changed], at=at)
     words = yield from _words(original)
     for asked in original.asked:
@@ -232,27 +236,29 @@ def _reword(setting: Setting, original: Original) -> Op[list[Recorded]]:
     return recorded
 
 
-def _retell(setting: Setting, *, but: SessionId | None) -> Op[None]:
+def _retell(context: TurnContext, *, but: SessionId | None) -> Op[None]:
     """Let the model be told the new words in all sessions of the conversation, or in all but
     one."""
-    yield from run(_RETELL, setting.fresh.message, setting.conversation, but or "")
+    yield from run(_RETELL, context.fresh.message, context.conversation, but or "")
 
 
-def _amended(turn: TurnId, message: MessageId, words: Words) -> TurnAmended:
+def _amended(turn: TurnId, message: MessageId, words: ForwardedText) -> TurnAmended:
     return TurnAmended(turn=turn, message=message, text=words.text, passed_on=words.passed_on)
 
 
-def _words(original: Original) -> Op[Words]:
+def _words(original: Original) -> Op[ForwardedText]:
     return said_in((yield from journal.of_turn(original.turn)))
 
 
 def _ask_again(
-    setting: Setting, original: Original, tip: TurnId, recorded: list[Recorded]
+    context: TurnContext, original: Original, tip: TurnId, recorded: list[Recorded]
 ) -> Op[Accepted]:
     """Ask the last message again: it reads differently, so its answer is another one."""
-    at_work = started(setting)
-    recorded += yield from end(setting, at_work, cut=REPLACED)
+    at_work = started(context)
+    recorded += yield from end(context, at_work, cut=REPLACED)
     words = yield from _words(original)
-    recorded += yield from ask_again(setting, tip, "edit", words=words)
-    yield from _retell(setting, but=setting.session)
-    return queueing.accepted(setting, setting.fresh.turn, Effect.AMENDED, recorded, ended=at_work)
+    recorded += yield from ask_again(context, tip, "edit", words=words)
+    yield from _retell(context, but=context.session)
+    return queueing.accepted(
+        context, context.fresh.turn, UpdateEffect.AMENDED, recorded, ended=at_work
+    )

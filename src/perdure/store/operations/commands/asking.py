@@ -3,23 +3,23 @@
 from typing import Final, NamedTuple
 
 from perdure.domain.address import GROUP
-from perdure.domain.delivery import Step
+from perdure.domain.delivery import DeliveryStep
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.commands import Given
-from perdure.domain.inbound.updates import Effect
+from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
 from perdure.domain.text import sentence
 from perdure.domain.turn.endings import Audience, reached, told
 from perdure.domain.turn.errands import plain_line
-from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import SessionStanding
 from perdure.ports.records.history import Explanation
-from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.commands.spending import context_of
 from perdure.store.operations.delivery import operators
 from perdure.store.operations.reading import explaining, history, search
 from perdure.store.operations.sessions.scopes import asked_from
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, many
 
 # Finds the newest sessions of a conversation.
@@ -42,59 +42,59 @@ class _Session(NamedTuple):
     active_at: int
 
 
-def status(setting: Setting, given: Given) -> Op[Taken]:
-    place = setting.place
-    turns = yield from history.open_turns(setting.session)
-    standing = Standing(session=setting.session, head=place.head, open_turns=turns)
+def status(context: TurnContext, given: Given) -> Op[CommandResult]:
+    place = context.place
+    turns = yield from history.open_turns(context.session)
+    standing = SessionStanding(session=context.session, head=place.head, open_turns=turns)
     lines = [
-        f"{standing.state}, {standing.queued} waiting; session {setting.session}",
-        f"agent {setting.menu.answering(place.agent)}"
+        f"{standing.state}, {standing.queued} waiting; session {context.session}",
+        f"agent {context.menu.answering(place.agent)}"
         + (f", persona {place.persona}" if place.persona else ""),
     ]
-    context = yield from context_of(place.head)
-    if context:
-        lines.append(f"about {context:,} tokens of context")
-    return Taken("\n".join(lines))
+    tokens = yield from context_of(place.head)
+    if tokens:
+        lines.append(f"about {tokens:,} tokens of context")
+    return CommandResult("\n".join(lines))
 
 
-def sessions(setting: Setting, given: Given) -> Op[Taken]:
+def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
     if given.arguments:
-        return (yield from _search(setting, given.arguments))
+        return (yield from _search(context, given.arguments))
     lines = []
-    for each in (yield from many(_Session, _SESSIONS, setting.conversation)):
-        live = "here" if each.id == setting.session else each.state
+    for each in (yield from many(_Session, _SESSIONS, context.conversation)):
+        live = "here" if each.id == context.session else each.state
         lines.append(f"{each.id}  {each.title or '(no title)'}  {each.events} events, {live}")
-    return Taken("\n".join([*lines, "/resume SESSION goes back to one."]))
+    return CommandResult("\n".join([*lines, "/resume SESSION goes back to one."]))
 
 
-def _search(setting: Setting, words: str) -> Op[Taken]:
-    has_more = yield from search.index_waiting(setting.dialect, limit=INDEX_AT_ONCE)
+def _search(context: TurnContext, words: str) -> Op[CommandResult]:
+    has_more = yield from search.index_waiting(context.dialect, limit=INDEX_AT_ONCE)
     hits = yield from search.search(
-        setting.dialect, words, scope=asked_from(setting), before=None, limit=_HITS
+        context.dialect, words, scope=asked_from(context), before=None, limit=_HITS
     )
-    whose = "here" if asked_from(setting) == setting.conversation else "of yours"
+    whose = "here" if asked_from(context) == context.conversation else "of yours"
     lines = []
     for hit in hits:
         text = plain_line(hit.text)
         lines.append(f"{hit.session}  {hit.conversation}: {text[:_SHOWN]}")
     found = "\n".join(lines) or f"No message {whose} has the words: {plain_line(words)}"
-    return Taken(f"{found}\n{NOT_ALL}" if has_more else found)
+    return CommandResult(f"{found}\n{NOT_ALL}" if has_more else found)
 
 
-def why(setting: Setting, given: Given) -> Op[Taken]:
-    wanted = given.arguments or setting.place.head or ""
-    if setting.open_turns and not given.arguments:
-        wanted = setting.open_turns[0].id
+def why(context: TurnContext, given: Given) -> Op[CommandResult]:
+    wanted = given.arguments or context.place.head or ""
+    if context.open_turns and not given.arguments:
+        wanted = context.open_turns[0].id
     if not wanted:
-        return Taken("Nothing has happened here yet.")
+        return CommandResult("Nothing has happened here yet.")
     try:
-        found = yield from explaining.explain(setting.dialect, wanted, scope=asked_from(setting))
+        found = yield from explaining.explain(context.dialect, wanted, scope=asked_from(context))
     except NotFound as error:
         told_so = sentence(plain_line(error.message))
-        return Taken(told_so[0].upper() + told_so[1:])
-    is_private = setting.update.place_kind != GROUP
-    is_operator = is_private and (yield from operators.is_operator(setting.update.principal))
-    return Taken("\n".join(_told(found, Audience.of(is_operator=is_operator))))
+        return CommandResult(told_so[0].upper() + told_so[1:])
+    is_private = context.update.place_kind != GROUP
+    is_operator = is_private and (yield from operators.is_operator(context.update.principal))
+    return CommandResult("\n".join(_told(found, Audience.of(is_operator=is_operator))))
 
 
 def _told(found: Explanation, audience: Audience) -> list[str]:
@@ -125,12 +125,12 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
     lines += [
         f"part {part.part + 1}: {part.state} {part.error if is_full else ''}".strip()
         for part in found.parts
-        if part.step == Step.POST
+        if part.step == DeliveryStep.POST
     ]
     return lines
 
 
-def restart(setting: Setting, given: Given) -> Op[Taken]:
+def restart(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Ask for a restart; the process does the rest once this is committed."""
     yield from ()
-    return Taken(RESTARTING, effect=Effect.RESTARTING)
+    return CommandResult(RESTARTING, effect=UpdateEffect.RESTARTING)

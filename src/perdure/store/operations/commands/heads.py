@@ -3,7 +3,7 @@ the journal, and can be searched."""
 
 from typing import NamedTuple
 
-from perdure.domain.content.forwards import Words, one_below_the_other
+from perdure.domain.content.forwards import ForwardedText, one_below_the_other
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.attachments import as_fetched, asked_again, places_of
@@ -19,10 +19,16 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.store.operations import journal
-from perdure.store.operations.commands.given import STOPPED_TOO, Taken, end, ids, started
+from perdure.store.operations.commands.command_result import (
+    STOPPED_TOO,
+    CommandResult,
+    end,
+    ids,
+    started,
+)
 from perdure.store.operations.delivery import replies
-from perdure.store.operations.setting import Setting
-from perdure.store.operations.turns.line import AT_THE_END, look_again, queue_rows
+from perdure.store.operations.turn_context import TurnContext
+from perdure.store.operations.turns.session_queue import AT_THE_END, look_again, queue_rows
 from perdure.store.statement import Op, many, one, run
 
 # Finds the turns from a head back, so many at most.
@@ -58,44 +64,46 @@ class _Stands(NamedTuple):
     parent: TurnId | None
 
 
-def undo(setting: Setting, given: Given) -> Op[Taken]:
+def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Take turns back. One that runs is stopped and counts as one; what waits stays."""
-    left = yield from _left(setting)
+    left = yield from _left(context)
     removed = (yield from many(_Back, _BACK, left.head, given.count)) if left.head else []
     if left.head is None or not removed:
-        return Taken("Nothing to undo.", left.recorded, left.ended)
+        return CommandResult("Nothing to undo.", left.recorded, left.ended)
     texts = []
     for each in reversed(removed):
         texts.append(said_in((yield from journal.of_turn(each.turn))).text)
-        yield from replies.withdraw(each.turn, setting.stamp)
-    redo = (*(yield from _to_redo(setting)), left.head)
-    moved = yield from move(setting, "undo", removed[-1].parent, redo=redo)
+        yield from replies.withdraw(each.turn, context.stamp)
+    redo = (*(yield from _to_redo(context)), left.head)
+    moved = yield from move(context, "undo", removed[-1].parent, redo=redo)
     what = "Undone" if len(removed) == 1 else f"Undone, {len(removed)} turns"
     reply = f"{what}:\n\n" + "\n\n".join(texts)
-    return Taken(reply, left.recorded + moved, left.ended)
+    return CommandResult(reply, left.recorded + moved, left.ended)
 
 
-def redo(setting: Setting, given: Given) -> Op[Taken]:
-    running = started(setting)
-    recorded = yield from end(setting, running)
-    known = yield from _to_redo(setting)
+def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
+    running = started(context)
+    recorded = yield from end(context, running)
+    known = yield from _to_redo(context)
     if not known:
         stopped = f" {STOPPED_TOO}" if running else ""
-        return Taken(f"Nothing to redo.{stopped}", recorded, running)
-    recorded += yield from move(setting, "redo", known[-1], redo=known[:-1])
-    return Taken("Brought back.", recorded, running)
+        return CommandResult(f"Nothing to redo.{stopped}", recorded, running)
+    recorded += yield from move(context, "redo", known[-1], redo=known[:-1])
+    return CommandResult("Brought back.", recorded, running)
 
 
-def retry(setting: Setting, given: Given) -> Op[Taken]:
+def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Ask the head turn's message again, from where that turn began, and before everything that
     waits."""
-    left = yield from _left(setting)
+    left = yield from _left(context)
     if left.head is None:
-        return Taken("Nothing to retry.", left.recorded, left.ended)
+        return CommandResult("Nothing to retry.", left.recorded, left.ended)
     if (yield from _kind_of(left.head)) == TurnKind.SENT:
-        return Taken(NOT_ASKED, left.recorded, left.ended)
-    again = yield from ask_again(setting, left.head, "retry")
-    return Taken("Asking again.", left.recorded + again, left.ended, turn=setting.fresh.turn)
+        return CommandResult(NOT_ASKED, left.recorded, left.ended)
+    again = yield from ask_again(context, left.head, "retry")
+    return CommandResult(
+        "Asking again.", left.recorded + again, left.ended, turn=context.fresh.turn
+    )
 
 
 def _kind_of(turn: TurnId) -> Op[str]:
@@ -111,58 +119,58 @@ class Left(NamedTuple):
     ended: tuple[TurnId, ...]
 
 
-def _left(setting: Setting) -> Op[Left]:
+def _left(context: TurnContext) -> Op[Left]:
     """Return the turn to go back from. A turn that runs is stopped, and is the head then. A turn
     that was to be asked again and has not begun gives way to the one it repeats: else a command
     said twice would go back twice."""
-    running = started(setting)
+    running = started(context)
     if running:
-        recorded = yield from end(setting, running)
+        recorded = yield from end(context, running)
         return Left(running[0], recorded, running)
-    for turn in ids(setting.open_turns[:1]):
+    for turn in ids(context.open_turns[:1]):
         first = (yield from journal.of_turn(turn))[0].event
         if isinstance(first, TurnQueued) and first.origin and first.kind not in UNASKED:
-            recorded = yield from end(setting, [turn])
+            recorded = yield from end(context, [turn])
             return Left(first.origin, recorded, (turn,))
-    return Left(setting.place.head, [], ())
+    return Left(context.place.head, [], ())
 
 
 def ask_again(
-    setting: Setting, head: TurnId, reason: str, *, words: Words | None = None
+    context: TurnContext, head: TurnId, reason: str, *, words: ForwardedText | None = None
 ) -> Op[list[Recorded]]:
     """Stand where the turn `head` began, and queue its message again, media included; with other
     words where its author has changed them."""
     events = yield from journal.of_turn(head)
     first = next(r.event for r in events if isinstance(r.event, TurnQueued))
     stands = yield from one(_Stands, _PARENT, head)
-    first_in_line = yield from one(int, _FIRST_IN_LINE, setting.session)
+    first_in_line = yield from one(int, _FIRST_IN_LINE, context.session)
     assert stands is not None
     words = words or said_in(events)
-    yield from replies.withdraw(head, setting.stamp)
+    yield from replies.withdraw(head, context.stamp)
     queued = TurnQueued(
-        turn=setting.fresh.turn,
-        message=MessageId(setting.stamp.mint("msg")),
+        turn=context.fresh.turn,
+        message=MessageId(context.stamp.mint("msg")),
         text=words.text,
         kind=TurnKind.MESSAGE if first.kind == TurnKind.RESULT else first.kind,
-        agent=setting.place.agent or first.agent,
+        agent=context.place.agent or first.agent,
         attachments=_brought_in(events),
         instructions=first.instructions,
         context=first.context,
         tools=first.tools,
         options=first.options,
-        persona=setting.place.persona,
+        persona=context.place.persona,
         origin=head,
         by=first.by,
         sender=first.sender,
-        via=setting.place.via,
+        via=context.place.via,
         traits=first.traits,
         continues=first.continues,
         passed_on=words.passed_on,
     )
-    recorded = yield from move(setting, reason, stands.parent, then=[queued])
+    recorded = yield from move(context, reason, stands.parent, then=[queued])
     places = AT_THE_END if first_in_line is None else {queued.message: first_in_line - 1}
-    yield from queue_rows(recorded, setting.stamp, places=places)
-    yield from look_again(setting.session, setting.stamp)
+    yield from queue_rows(recorded, context.stamp, places=places)
+    yield from look_again(context.session, context.stamp)
     return recorded
 
 
@@ -173,16 +181,16 @@ def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
     return tuple(asked_again(each) for each in brought)
 
 
-def said_in(turn: list[Recorded]) -> Words:
+def said_in(turn: list[Recorded]) -> ForwardedText:
     """Return what the person said in a turn, as it stands now; or what was sent there in it."""
     amended = {r.event.message: r.event for r in turn if isinstance(r.event, TurnAmended)}
     return one_below_the_other(_words(amended.get(each.message, each)) for each in spoken_in(turn))
 
 
-def _words(spoken: TurnQueued | MessageJoined | SteerTaken | TurnAmended) -> Words:
+def _words(spoken: TurnQueued | MessageJoined | SteerTaken | TurnAmended) -> ForwardedText:
     if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
-        return Words(spoken.answer)
-    return Words(spoken.text, spoken.passed_on)
+        return ForwardedText(spoken.answer)
+    return ForwardedText(spoken.text, spoken.passed_on)
 
 
 def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTaken]:
@@ -190,21 +198,21 @@ def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTa
 
 
 def move(
-    setting: Setting,
+    context: TurnContext,
     reason: str,
     head: TurnId | None,
     *,
     redo: tuple[TurnId, ...] = (),
     then: list[AnyEvent] | None = None,
 ) -> Op[list[Recorded]]:
-    moved = HeadMoved(by=setting.update.principal, reason=reason, head=head, redo=redo)
+    moved = HeadMoved(by=context.update.principal, reason=reason, head=head, redo=redo)
     events: list[AnyEvent] = [moved, *(then or [])]
-    yield from run(_MOVE, head, setting.session)
-    return (yield from journal.append(setting.session, events, at=setting.stamp.at))
+    yield from run(_MOVE, head, context.session)
+    return (yield from journal.append(context.session, events, at=context.stamp.at))
 
 
-def _to_redo(setting: Setting) -> Op[tuple[TurnId, ...]]:
+def _to_redo(context: TurnContext) -> Op[tuple[TurnId, ...]]:
     """Return the heads that undos have left, unless a turn has started since."""
-    found = yield from one(journal.entry, _LAST_MOVE, setting.session)
+    found = yield from one(journal.entry, _LAST_MOVE, context.session)
     last = found.event if found else None
     return last.redo if isinstance(last, HeadMoved) else ()

@@ -15,12 +15,12 @@ from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
 from perdure.store.operations.addresses import address_of
-from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import wrong_codes
 from perdure.store.operations.people.access import digest
 from perdure.store.operations.sessions import moves
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, many, one, run
 
 OFF: Final = "off"
@@ -84,18 +84,18 @@ class End(NamedTuple):
         return f"{self.address.name} ({self.label})" if self.label else self.address.name
 
 
-def link(setting: Setting, given: Given) -> Op[Taken]:
-    if setting.update.place_kind == GROUP:
-        return Taken(IN_A_GROUP)
+def link(context: TurnContext, given: Given) -> Op[CommandResult]:
+    if context.update.place_kind == GROUP:
+        return CommandResult(IN_A_GROUP)
     if given.arguments.lower() == OFF:
-        return (yield from _end(setting))
-    if setting.place.via is not None:
-        there = yield from _locked(setting.conversation)
+        return (yield from _end(context))
+    if context.place.via is not None:
+        there = yield from _locked(context.conversation)
         called = there.called
-        return Taken(f"What is said here continues {called}. /link off ends that.")
+        return CommandResult(f"What is said here continues {called}. /link off ends that.")
     if not given.arguments:
-        return (yield from _offer(setting))
-    return (yield from _use(setting, given.arguments))
+        return (yield from _offer(context))
+    return (yield from _use(context, given.arguments))
 
 
 def redacted(given: Given) -> str:
@@ -103,50 +103,50 @@ def redacted(given: Given) -> str:
     return given.arguments if given.arguments.lower() in ("", OFF) else "(code)"
 
 
-def _offer(setting: Setting) -> Op[Taken]:
+def _offer(context: TurnContext) -> Op[CommandResult]:
     """Give out a new code, which takes the place of the last one."""
-    stamp = setting.stamp
+    stamp = context.stamp
     # The end of an id is random.
     code = stamp.mint("lnk")[-CODE_LENGTH:].upper()
-    yield from run(_VOID, setting.conversation, stamp.at)
+    yield from run(_VOID, context.conversation, stamp.at)
     yield from run(
         _OFFER,
-        digest(code), setting.conversation, setting.update.principal, stamp.at + CODE_MS,
+        digest(code), context.conversation, context.update.principal, stamp.at + CODE_MS,
     )  # fmt: skip
-    linked = yield from _linked_here(setting.conversation)
+    linked = yield from _linked_here(context.conversation)
     known = f"\n{_names(linked)}: linked to here already. /link off ends that." if linked else ""
-    return Taken(
+    return CommandResult(
         f"The code is {code}, for ten minutes and one use. Say /link {code} in another private "
         f"place of yours: what is said there then continues this conversation.{known}"
     )
 
 
-def _use(setting: Setting, typed: str) -> Op[Taken]:
-    stamp, who = setting.stamp, setting.update.principal
+def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
+    stamp, who = context.stamp, context.update.principal
     if (yield from wrong_codes.are_too_many("link", who, WRONG_MAX, at=stamp.at)):
-        return Taken(TOO_OFTEN)
+        return CommandResult(TOO_OFTEN)
     code = digest(typed.translate(_MISREAD))
     offered = yield from one(ConversationId, _OFFERED, code, stamp.at)
     if offered is None:
         yield from wrong_codes.note("link", who, stamp)
-        return Taken(WRONG)
+        return CommandResult(WRONG)
     there = yield from _locked(offered)
     if there.linked is not None:
         there = yield from _locked(there.linked)
-    if there.conversation == setting.conversation:
-        return Taken(OWN_CODE)
-    linked = yield from _linked_here(setting.conversation)
+    if there.conversation == context.conversation:
+        return CommandResult(OWN_CODE)
+    linked = yield from _linked_here(context.conversation)
     if linked:
-        return Taken(
+        return CommandResult(
             f"{_names(linked)}: linked to here, so this cannot be linked on. /link here and say "
             "that code there instead, or /link off first."
         )
     yield from run(_USE, code)
-    return (yield from _joined(setting, there))
+    return (yield from _joined(context, there))
 
 
-def _joined(setting: Setting, there: End) -> Op[Taken]:
-    here = yield from _locked(setting.conversation)
+def _joined(context: TurnContext, there: End) -> Op[CommandResult]:
+    here = yield from _locked(context.conversation)
     yield from moves.linked(here.conversation, there.conversation)
     yield from run(_LINK, there.conversation, here.conversation)
     told = yield from notice(
@@ -154,10 +154,10 @@ def _joined(setting: Setting, there: End) -> Op[Taken]:
         None,
         f"{here.called} is linked to this conversation now, with a code that was given out here. "
         "What is said there is part of it. /link off ends that, there or here.",
-        setting.stamp,
+        context.stamp,
     )
     reply = f"Linked. What is said here continues {there.called} from now on. /link off ends that."
-    return Taken(
+    return CommandResult(
         reply,
         told,
         session=there.session,
@@ -166,30 +166,30 @@ def _joined(setting: Setting, there: End) -> Op[Taken]:
     )
 
 
-def _end(setting: Setting) -> Op[Taken]:
+def _end(context: TurnContext) -> Op[CommandResult]:
     """End a link, from either end. The place that was linked has its own conversation again."""
-    if setting.place.via is not None:
-        return (yield from _leave(setting))
-    ended = yield from _linked_here(setting.conversation)
+    if context.place.via is not None:
+        return (yield from _leave(context))
+    ended = yield from _linked_here(context.conversation)
     if not ended:
-        return Taken(NOT_LINKED)
-    here = yield from _locked(setting.conversation)
+        return CommandResult(NOT_LINKED)
+    here = yield from _locked(context.conversation)
     text = f"{here.called} has ended the link. This place has its own conversation again."
     recorded: list[Recorded] = []
     for end in ended:
         yield from _unlink(end)
-        recorded += yield from notice(end.session, None, text, setting.stamp)
+        recorded += yield from notice(end.session, None, text, context.stamp)
     moved = tuple((end.conversation, end.session) for end in ended)
-    return Taken(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
+    return CommandResult(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
 
 
-def _leave(setting: Setting) -> Op[Taken]:
-    assert setting.place.via is not None
-    here = yield from _locked(setting.place.via)
+def _leave(context: TurnContext) -> Op[CommandResult]:
+    assert context.place.via is not None
+    here = yield from _locked(context.place.via)
     yield from _unlink(here)
     text = f"{here.called} is no longer linked to this conversation."
-    told = yield from notice(setting.session, None, text, setting.stamp)
-    return Taken(
+    told = yield from notice(context.session, None, text, context.stamp)
+    return CommandResult(
         "This place has its own conversation again.",
         told,
         session=here.session,

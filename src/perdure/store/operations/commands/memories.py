@@ -12,10 +12,10 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.people.memory import Memory
-from perdure.store.operations.commands.given import Taken
+from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.people import memories
-from perdure.store.operations.people.memories import Person
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.people.memories import MemoryOwner
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op
 
 _VERBS: Final = ("add", "here", "edit", "forget")
@@ -36,82 +36,84 @@ def redacted(given: Given) -> str:
     return f"{verb} {number}" if is_said else verb
 
 
-def memory(setting: Setting, given: Given) -> Op[Taken]:
+def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
     verb, rest = _first(given.arguments)
     match verb:
         case "":
-            return (yield from _listed(setting))
+            return (yield from _listed(context))
         case "add":
-            return (yield from _added(setting, rest, conversation=None))
+            return (yield from _added(context, rest, conversation=None))
         case "here":
-            return (yield from _added(setting, rest, conversation=setting.conversation))
+            return (yield from _added(context, rest, conversation=context.conversation))
         case "edit":
-            return (yield from _edited(setting, rest))
+            return (yield from _edited(context, rest))
         case "forget":
-            return (yield from _forgotten(setting, rest))
+            return (yield from _forgotten(context, rest))
         case _:
             near = get_close_matches(verb, _VERBS, n=1)
             hint = f" Did you mean /memory {near[0]}?" if near else ""
-            return Taken(f"/memory does not know that word.{hint} {_HOW}")
+            return CommandResult(f"/memory does not know that word.{hint} {_HOW}")
 
 
-def _listed(setting: Setting) -> Op[Taken]:
-    known = yield from memories.known(_person(setting))
+def _listed(context: TurnContext) -> Op[CommandResult]:
+    known = yield from memories.known(_person(context))
     lines = [
         f"{number}. {each.text}{' (here only)' if each.is_here else ''}"
         for number, each in enumerate(known.here, 1)
     ]
     if known.elsewhere:
         lines.append(f"{known.elsewhere} more for other conversations only; /memory there.")
-    return Taken("\n".join([*(lines or ["Nothing is remembered about you."]), _HOW]))
+    return CommandResult("\n".join([*(lines or ["Nothing is remembered about you."]), _HOW]))
 
 
-def _added(setting: Setting, text: str, *, conversation: ConversationId | None) -> Op[Taken]:
+def _added(
+    context: TurnContext, text: str, *, conversation: ConversationId | None
+) -> Op[CommandResult]:
     try:
         yield from memories.add(
             text,
-            key=setting.stamp.mint("mem"),
-            principal=setting.update.principal,
+            key=context.stamp.mint("mem"),
+            principal=context.update.principal,
             conversation=conversation,
-            at=setting.stamp.at,
+            at=context.stamp.at,
         )
     except Rejected as error:
-        return Taken(_sentence(error))
+        return CommandResult(_sentence(error))
     where = "in this conversation" if conversation else "everywhere"
-    return Taken(f"Remembered, {where}. /memory shows what is.")
+    return CommandResult(f"Remembered, {where}. /memory shows what is.")
 
 
-def _edited(setting: Setting, rest: str) -> Op[Taken]:
+def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
     number, text = _first(rest)
-    found = yield from _numbered(setting, number, usage="/memory edit N TEXT")
+    found = yield from _numbered(context, number, usage="/memory edit N TEXT")
     if isinstance(found, str):
-        return Taken(found)
+        return CommandResult(found)
     try:
-        yield from memories.edit(found.id, text, _person(setting), at=setting.stamp.at)
+        yield from memories.edit(found.id, text, _person(context), at=context.stamp.at)
     except Rejected as error:
-        return Taken(_sentence(error))
-    return Taken(f"Number {number} is corrected.")
+        return CommandResult(_sentence(error))
+    return CommandResult(f"Number {number} is corrected.")
 
 
-def _forgotten(setting: Setting, rest: str) -> Op[Taken]:
+def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
     if rest.lower() == "all":
-        count = yield from memories.forget_all(setting.update.principal)
+        count = yield from memories.forget_all(context.update.principal)
         if not count:
-            return Taken("Nothing is remembered about you, so there is nothing to forget.")
+            return CommandResult("Nothing is remembered about you, so there is nothing to forget.")
         gone = "the one thing" if count == 1 else f"all {count} things"
-        return Taken(f"Forgotten: {gone} remembered about you, in every conversation.")
-    found = yield from _numbered(setting, rest, usage="/memory forget N, or /memory forget all")
+        return CommandResult(f"Forgotten: {gone} remembered about you, in every conversation.")
+    found = yield from _numbered(context, rest, usage="/memory forget N, or /memory forget all")
     if isinstance(found, str):
-        return Taken(found)
-    yield from memories.forget(found.id, _person(setting))
-    return Taken(f"Number {rest} is forgotten. Those after it have moved up.")
+        return CommandResult(found)
+    yield from memories.forget(found.id, _person(context))
+    return CommandResult(f"Number {rest} is forgotten. Those after it have moved up.")
 
 
-def _numbered(setting: Setting, number: str, *, usage: str) -> Op[Memory | str]:
+def _numbered(context: TurnContext, number: str, *, usage: str) -> Op[Memory | str]:
     """Return the memory of this number in the list, or what is wrong with the number."""
     if not _is_number(number):
         return f"Say which one by its number in /memory: {usage}."
-    known = yield from memories.known(_person(setting))
+    known = yield from memories.known(_person(context))
     count = len(known.here)
     if not count:
         return "Nothing is remembered about you. /memory add TEXT adds something."
@@ -121,10 +123,10 @@ def _numbered(setting: Setting, number: str, *, usage: str) -> Op[Memory | str]:
     return known.here[int(number) - 1]
 
 
-def _person(setting: Setting) -> Person:
-    update = setting.update
+def _person(context: TurnContext) -> MemoryOwner:
+    update = context.update
     shared = is_shared(update.address, update.place_kind)
-    return Person(update.principal, setting.conversation, is_shared=shared)
+    return MemoryOwner(update.principal, context.conversation, is_shared=shared)
 
 
 def _first(text: str) -> tuple[str, str]:

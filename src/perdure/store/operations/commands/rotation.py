@@ -15,11 +15,11 @@ from perdure.domain.journal.events import (
 from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.errands import TITLE_MAX, plain_line
 from perdure.store.operations import journal
-from perdure.store.operations.commands.given import Taken, end_all, ids, started
+from perdure.store.operations.commands.command_result import CommandResult, end_all, ids, started
 from perdure.store.operations.sessions.sessions import make_live, open_session
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands
-from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, one, run
 
 # Finds the session that was left last: that is known by the number of the move, whatever the clock
@@ -51,58 +51,58 @@ _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
 _HOLD = "UPDATE sessions SET hold_until = $1, held_at = $2 WHERE id = $3"
 
 
-def new(setting: Setting, given: Given) -> Op[Taken]:
+def new(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Begin a new session; what is running is stopped. An agent with a memory is asked, in the
     session that was closed, what to keep; the new one's first turn waits for that, but not for
     long."""
-    session = SessionId(setting.stamp.mint("ses"))
-    recorded, ended = yield from _leave(setting, given.name, session, head=None)
-    recorded += yield from _titled(setting, session, given.arguments)
-    recorded += yield from _remember(setting, session)
+    session = SessionId(context.stamp.mint("ses"))
+    recorded, ended = yield from _leave(context, given.name, session, head=None)
+    recorded += yield from _titled(context, session, given.arguments)
+    recorded += yield from _remember(context, session)
     about = f" about {short}" if (short := _short(given.arguments)) else ""
     reply = f"A new session{about}.{_stopped(ended)} /resume goes back."
-    return Taken(reply, recorded, ended, session=session)
+    return CommandResult(reply, recorded, ended, session=session)
 
 
-def branch(setting: Setting, given: Given) -> Op[Taken]:
+def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Begin a session that stands where this one does; the turns up to there are shared, not
     copied."""
-    session = SessionId(setting.stamp.mint("ses"))
-    named = yield from _title_of(setting.session)
+    session = SessionId(context.stamp.mint("ses"))
+    named = yield from _title_of(context.session)
     title = given.arguments or (f"{named} (branch)" if named else "")
-    recorded, ended = yield from _leave(setting, "branch", session, head=_head(setting))
-    recorded += yield from _titled(setting, session, title)
+    recorded, ended = yield from _leave(context, "branch", session, head=_head(context))
+    recorded += yield from _titled(context, session, title)
     reply = f"A branch from here.{_stopped(ended)} /resume goes back."
-    return Taken(reply, recorded, ended, session=session)
+    return CommandResult(reply, recorded, ended, session=session)
 
 
-def resume(setting: Setting, given: Given) -> Op[Taken]:
+def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
     if given.arguments:
         target = yield from one(
-            SessionId, _NAMED, setting.conversation, setting.session, given.arguments
+            SessionId, _NAMED, context.conversation, context.session, given.arguments
         )
     else:
-        target = yield from _earlier(setting)
+        target = yield from _earlier(context)
     if target is None:
         named = plain_line(given.arguments)
         known = f"There is no other session {named} here." if named else ""
-        return Taken(known or "There is no earlier session here.")
-    recorded, ended = yield from _close(setting, "resume", target)
+        return CommandResult(known or "There is no earlier session here.")
+    recorded, ended = yield from _close(context, "resume", target)
     yield from run(_REOPEN, target)
-    resumed = SessionResumed(by=setting.update.principal)
-    recorded += yield from journal.append(target, [resumed], at=setting.stamp.at)
-    yield from make_live(setting.conversation, target)
-    yield from make_ready(target, setting.stamp)
+    resumed = SessionResumed(by=context.update.principal)
+    recorded += yield from journal.append(target, [resumed], at=context.stamp.at)
+    yield from make_live(context.conversation, target)
+    yield from make_ready(target, context.stamp)
     titled = yield from _title_of(target)
     title = f" ({titled})" if titled else ""
-    recorded += yield from errands.bring_unsaid(ended, target, setting.stamp)
+    recorded += yield from errands.bring_unsaid(ended, target, context.stamp)
     reply = f"Back in session {target}{title}.{_stopped(ended)}"
-    return Taken(reply, recorded, ended, session=target)
+    return CommandResult(reply, recorded, ended, session=target)
 
 
-def _earlier(setting: Setting) -> Op[SessionId | None]:
+def _earlier(context: TurnContext) -> Op[SessionId | None]:
     """Find the session that was live here before this one."""
-    here = (setting.conversation, setting.session)
+    here = (context.conversation, context.session)
     left_last = yield from one(SessionId, _LEFT_LAST, *here)
     return left_last or (yield from one(SessionId, _EARLIER, *here))
 
@@ -112,96 +112,96 @@ def _title_of(session: SessionId) -> Op[str]:
     return (yield from one(str, _TITLE, session)) or ""
 
 
-def title(setting: Setting, given: Given) -> Op[Taken]:
+def title(context: TurnContext, given: Given) -> Op[CommandResult]:
     if not given.arguments:
-        named = yield from _title_of(setting.session)
-        return Taken(named or "This session has no title yet.")
+        named = yield from _title_of(context.session)
+        return CommandResult(named or "This session has no title yet.")
     short = _short(given.arguments)
     if not short:
-        return Taken("There is nothing in that title that could be shown.")
-    recorded = yield from _titled(setting, setting.session, short)
-    return Taken(f"This session is now called: {short}", recorded)
+        return CommandResult("There is nothing in that title that could be shown.")
+    recorded = yield from _titled(context, context.session, short)
+    return CommandResult(f"This session is now called: {short}", recorded)
 
 
-def is_idle(setting: Setting) -> bool:
+def is_idle(context: TurnContext) -> bool:
     """Tell whether nothing has been said for so long that a new session is to begin. Commands,
     edits and deletions are for the session that is there."""
-    place, update, limit_ms = setting.place, setting.update, setting.menu.idle_reset_ms
-    if not limit_ms or place.head is None or setting.open_turns:
+    place, update, limit_ms = context.place, context.update, context.menu.idle_reset_ms
+    if not limit_ms or place.head is None or context.open_turns:
         return False
     is_said = not update.target and command_in(update.text) is None
-    return is_said and setting.stamp.at - place.active_at > limit_ms
+    return is_said and context.stamp.at - place.active_at > limit_ms
 
 
-def rotate_idle(setting: Setting) -> Op[tuple[list[Recorded], SessionId]]:
+def rotate_idle(context: TurnContext) -> Op[tuple[list[Recorded], SessionId]]:
     """Begin anew because nobody has said anything for as long as was configured."""
-    session = SessionId(setting.stamp.mint("ses"))
-    recorded, _ = yield from _leave(setting, "idle", session, head=None)
+    session = SessionId(context.stamp.mint("ses"))
+    recorded, _ = yield from _leave(context, "idle", session, head=None)
     return recorded, session
 
 
 def _leave(
-    setting: Setting, reason: str, session: SessionId, *, head: TurnId | None
+    context: TurnContext, reason: str, session: SessionId, *, head: TurnId | None
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
     """Close this session and open the next one, standing at `head`."""
-    recorded, ended = yield from _close(setting, reason, session)
+    recorded, ended = yield from _close(context, reason, session)
     opened = SessionOpened(
-        by=setting.update.principal, reason=reason, parent=setting.session, head=head
+        by=context.update.principal, reason=reason, parent=context.session, head=head
     )
     yield from open_session(
-        session, setting.conversation, opened, setting.stamp, principal=setting.place.principal
+        session, context.conversation, opened, context.stamp, principal=context.place.principal
     )
-    yield from make_live(setting.conversation, session)
-    recorded += yield from errands.bring_unsaid(ended, session, setting.stamp)
+    yield from make_live(context.conversation, session)
+    recorded += yield from errands.bring_unsaid(ended, session, context.stamp)
     return recorded, ended
 
 
 def _close(
-    setting: Setting, reason: str, successor: SessionId
+    context: TurnContext, reason: str, successor: SessionId
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
-    recorded, ended = yield from end_all(setting, ids(setting.open_turns))
-    closed = SessionClosed(by=setting.update.principal, reason=reason, successor=successor)
-    recorded += yield from journal.append(setting.session, [closed], at=setting.stamp.at)
-    yield from run(_CLOSE, setting.stamp.at, setting.session)
+    recorded, ended = yield from end_all(context, ids(context.open_turns))
+    closed = SessionClosed(by=context.update.principal, reason=reason, successor=successor)
+    recorded += yield from journal.append(context.session, [closed], at=context.stamp.at)
+    yield from run(_CLOSE, context.stamp.at, context.session)
     return recorded, ended
 
 
-def _remember(setting: Setting, session: SessionId) -> Op[list[Recorded]]:
-    place, menu = setting.place, setting.menu
-    head = _head(setting)
+def _remember(context: TurnContext, session: SessionId) -> Op[list[Recorded]]:
+    place, menu = context.place, context.menu
+    head = _head(context)
     if head is None or not menu.offer(place.agent).has_memory:
         return []
-    at = setting.stamp.at
+    at = context.stamp.at
     yield from run(_HOLD, at + menu.hold_ms, at, session)
     order = errands.Order(
         TurnKind.MEMORY,
-        setting.session,
-        setting.conversation,
-        errands.person_of(setting),
+        context.session,
+        context.conversation,
+        errands.person_of(context),
         head,
-        setting.fresh.message,
+        context.fresh.message,
         agent=place.agent,
-        traits=setting.update.traits,
+        traits=context.update.traits,
     )
-    return (yield from errands.begin(order, setting.stamp))
+    return (yield from errands.begin(order, context.stamp))
 
 
-def _titled(setting: Setting, session: SessionId, title: str) -> Op[list[Recorded]]:
+def _titled(context: TurnContext, session: SessionId, title: str) -> Op[list[Recorded]]:
     short = _short(title)
     if not short:
         return []
     yield from run(_SET_TITLE, short, session)
-    events: list[AnyEvent] = [TitleSet(title=short, by=setting.update.principal)]
-    return (yield from journal.append(session, events, at=setting.stamp.at))
+    events: list[AnyEvent] = [TitleSet(title=short, by=context.update.principal)]
+    return (yield from journal.append(session, events, at=context.stamp.at))
 
 
 def _short(title: str) -> str:
     return plain_line(title)[:TITLE_MAX].strip()
 
 
-def _head(setting: Setting) -> TurnId | None:
+def _head(context: TurnContext) -> TurnId | None:
     """Return where the session stands once what has begun is stopped."""
-    return next(iter(started(setting)), setting.place.head)
+    return next(iter(started(context)), context.place.head)
 
 
 def _stopped(ended: tuple[TurnId, ...]) -> str:

@@ -8,9 +8,9 @@ from perdure.domain.journal.codec import decode
 from perdure.domain.journal.events import AnyEvent, Compacted
 from perdure.domain.people.budgets import day_of
 from perdure.domain.people.prices import money_text
-from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.setting import Setting
-from perdure.store.statement import Op, Value, many, one
+from perdure.store.operations.commands.command_result import CommandResult
+from perdure.store.operations.turn_context import TurnContext
+from perdure.store.statement import Op, SqlValue, many, one
 
 # Finds how much the model reads to know everything up to a turn.
 _CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
@@ -45,7 +45,7 @@ _OF_PERSON_IN_ALL = f"""{_SUMS} principal_id = $1 AND day IN (
 _COMPACTIONS = "SELECT kind, body FROM journal WHERE session_id = $1 AND kind = 'compacted'"
 
 
-class Spent(NamedTuple):
+class _SpentTotal(NamedTuple):
     """What was spent, added up."""
 
     turns: int
@@ -81,27 +81,27 @@ class Spent(NamedTuple):
         return f"{known} (price of {self.unpriced_tokens:,} tokens unknown)"
 
 
-def usage(setting: Setting, given: Given) -> Op[Taken]:
+def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Say what was spent here and by this person; turns that still run are not in it."""
-    today = day_of(setting.stamp.at)
-    here, person = setting.conversation, setting.update.principal
+    today = day_of(context.stamp.at)
+    here, person = context.conversation, context.update.principal
     here_today = yield from _spent(_OF_CONVERSATION, here, today)
     here_in_all = yield from _spent(_IN_ALL, here)
     person_today = yield from _spent(_OF_PERSON, person, today)
     person_in_all = yield from _spent(_OF_PERSON_IN_ALL, person)
     lines = [
-        *(yield from _context(setting)),
+        *(yield from _context(context)),
         f"This conversation today{here_today.by}: {here_today}",
         f"This conversation in all{here_in_all.by}: {here_in_all}",
         f"You today: {person_today}",
         f"You in all: {person_in_all}",
-        *(yield from _compactions(setting)),
+        *(yield from _compactions(context)),
     ]
-    return Taken("\n".join(lines))
+    return CommandResult("\n".join(lines))
 
 
-def _spent(sql: str, *of: Value) -> Op[Spent]:
-    spent = yield from one(Spent, sql, *of)
+def _spent(sql: str, *of: SqlValue) -> Op[_SpentTotal]:
+    spent = yield from one(_SpentTotal, sql, *of)
     assert spent is not None, "a sum is always one row"
     return spent
 
@@ -112,13 +112,13 @@ def context_of(head: TurnId | None) -> Op[int]:
     return ((yield from one(int, _CONTEXT, head)) if head else None) or 0
 
 
-def _context(setting: Setting) -> Op[list[str]]:
-    tokens = yield from context_of(setting.place.head)
+def _context(context: TurnContext) -> Op[list[str]]:
+    tokens = yield from context_of(context.place.head)
     return [f"Context: about {tokens:,} tokens"] if tokens else []
 
 
-def _compactions(setting: Setting) -> Op[list[str]]:
-    events: list[AnyEvent] = yield from many(decode, _COMPACTIONS, setting.session)
+def _compactions(context: TurnContext) -> Op[list[str]]:
+    events: list[AnyEvent] = yield from many(decode, _COMPACTIONS, context.session)
     made = [event for event in events if isinstance(event, Compacted)]
     if not made:
         return []

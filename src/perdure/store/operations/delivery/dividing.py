@@ -6,9 +6,9 @@ from typing import NamedTuple
 from perdure.domain.delivery import DELETIONS, REPLY, PartState
 from perdure.domain.ids import ConversationId, PartId, SessionId, TurnId
 from perdure.domain.waits import AT_ONCE
-from perdure.store.operations.delivery.outbox import Line, Words, put, record
+from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put, record
 from perdure.store.operations.delivery.part_rows import choices_of, progress_of
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
 # Reads what a part that is to be divided belongs to, and its last neighbour.
@@ -67,10 +67,10 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
         last += 1
         place = max(place, bubble.place)
         yield from run(_SHOW_IN, rest.pop(0), whole.message, last, bubble.id)
-    words = [Words(text) for text in rest]
+    words = [PartText(text) for text in rest]
     if words:
         words[-1] = words[-1]._replace(choices=choices_of(whole.choices))
-    line = Line(whole.conversation, whole.session, whole.turn, whole.message)
+    line = DeliveryLine(whole.conversation, whole.session, whole.turn, whole.message)
     yield from put(line, words, stamp, first=last + 1, behind=place)
 
 

@@ -4,7 +4,7 @@ from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import outbox
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op
 
 
@@ -20,6 +20,6 @@ def notice(
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
     recorded = yield from journal.append(session, [posted], at=stamp.at)
-    words = outbox.Words(text, choices=choices)
+    words = outbox.PartText(text, choices=choices)
     yield from outbox.put_unless_read(session, turn, message, words, stamp)
     return recorded

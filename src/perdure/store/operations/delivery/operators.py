@@ -5,8 +5,8 @@ from typing import NamedTuple
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
 from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.store.operations import journal
-from perdure.store.operations.delivery.outbox import Words, put_unless_read
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.delivery.outbox import PartText, put_unless_read
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one
 
 # Finds the role of a person.
@@ -47,6 +47,6 @@ def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Reco
         posted = NoticePosted(message=message, text=text)
         recorded += yield from journal.append(home.session, [posted], at=stamp.at)
         yield from put_unless_read(
-            home.session, None, message, Words(text), stamp, to=home.conversation
+            home.session, None, message, PartText(text), stamp, to=home.conversation
         )
     return recorded

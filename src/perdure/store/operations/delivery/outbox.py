@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.domain.address import HTTP
-from perdure.domain.delivery import LEGAL, PartState, Step, too_late
+from perdure.domain.delivery import LEGAL, DeliveryStep, PartState, too_late
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS, due_at, is_ahead
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.delivery import part_rows
 from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, progress_of
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, RaceLost, exists, many, one, row, run
 
 # Finds the conversation in which a turn is answered, or that of its session.
@@ -122,17 +122,17 @@ _NEXT_DOUBT = f"""
 _OWNED = "the platform calls it {}, which is another part; look whether both are to be seen"
 
 
-class Words(NamedTuple):
+class PartText(NamedTuple):
     """Holds one part that is to be put down."""
 
     text: str
-    step: Step = Step.POST
+    step: DeliveryStep = DeliveryStep.POST
     target: str | None = None
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
 
 
-class Line(NamedTuple):
+class DeliveryLine(NamedTuple):
     """Says where parts are put: a conversation's line, and what they belong to."""
 
     conversation: ConversationId
@@ -163,8 +163,8 @@ class _Due(NamedTuple):
 
 
 def put(
-    line: Line,
-    parts: Sequence[Words],
+    line: DeliveryLine,
+    parts: Sequence[PartText],
     stamp: Stamp,
     *,
     first: int = 0,
@@ -179,7 +179,7 @@ def put(
         places = (yield from _places_behind(line.conversation, behind, len(parts))) or places
     put_down = []
     for offset, (place, words) in enumerate(zip(places, parts, strict=True)):
-        is_bubble = words.step is Step.BUBBLE
+        is_bubble = words.step is DeliveryStep.BUBBLE
         part = PartId(stamp.mint("prt"))
         is_placed = yield from exists(
             _PUT,
@@ -214,7 +214,7 @@ def put_unless_read(
     session: SessionId,
     turn: TurnId | None,
     message: str,
-    words: Words,
+    words: PartText,
     stamp: Stamp,
     *,
     to: ConversationId | None = None,
@@ -223,7 +223,7 @@ def put_unless_read(
     conversation = to or (yield from conversation_of(session, turn))
     end = yield from _end_of(conversation)
     if end.adapter != HTTP:
-        yield from put(Line(conversation, session, turn, message), [words], stamp)
+        yield from put(DeliveryLine(conversation, session, turn, message), [words], stamp)
 
 
 def conversation_of(session: SessionId, turn: TurnId | None) -> Op[ConversationId]:
@@ -259,9 +259,9 @@ def _completed(part: Part, target: PartId | None) -> Op[Part]:
         return (yield from with_answered(part))
     found = yield from progress_of(target)
     assert found is not None
-    if part.step is Step.EDIT and found.state != PartState.SENT:
+    if part.step is DeliveryStep.EDIT and found.state != PartState.SENT:
         yield from _make_post(part.id)
-        return (yield from with_answered(msgspec.structs.replace(part, step=Step.POST)))
+        return (yield from with_answered(msgspec.structs.replace(part, step=DeliveryStep.POST)))
     return msgspec.structs.replace(part, receipt=found.receipt)
 
 
@@ -274,7 +274,7 @@ def with_answered(part: Part) -> Op[Part]:
     """Return a part with the message that it answers; only the first part of a reply does. It must
     have come from where the part goes: what was sent from elsewhere answers nothing. A later part
     has the receipt of the one before it instead."""
-    if part.index and part.step is not Step.REACT:
+    if part.index and part.step is not DeliveryStep.REACT:
         before = yield from one(str, _BEFORE, part.message, part.index)
         return part if before is None else msgspec.structs.replace(part, after=before)
     address = part.address

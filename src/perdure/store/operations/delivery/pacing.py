@@ -7,7 +7,7 @@ death lets it ask for more than the platform allows.
 from typing import NamedTuple
 
 from perdure.domain.waits import is_ahead
-from perdure.ports.delivery.pacing import Call, Hold, Lately
+from perdure.ports.delivery.pacing import Hold, Lately, PacedCall
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.statement import Op, many, one, run
 
@@ -82,7 +82,7 @@ def _hold(found: _Held, at: int) -> Hold:
     return Hold(place=found.place, left_s=(found.until_at - begun) / 1000)
 
 
-def _call(found: _Called, at: int) -> Call:
+def _call(found: _Called, at: int) -> PacedCall:
     """Return a call with how long ago it was."""
     address = address_of(found.adapter, found.account, found.place, found.thread, found.person)
-    return Call(address=address, ago_s=max(at - found.at, 0) / 1000)
+    return PacedCall(address=address, ago_s=max(at - found.at, 0) / 1000)

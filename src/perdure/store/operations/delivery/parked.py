@@ -2,14 +2,14 @@
 
 from typing import Final, NamedTuple
 
-from perdure.domain.delivery import WITHDRAWN, PartState, Step
+from perdure.domain.delivery import WITHDRAWN, DeliveryStep, PartState
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import MediaId, PartId, TurnId
 from perdure.domain.journal.records import PartView
 from perdure.domain.waits import AT_ONCE
 from perdure.ports.records.history import Page
 from perdure.store.operations.addresses import ADDRESS, address_of
-from perdure.store.operations.delivery import letters
+from perdure.store.operations.delivery import dead_letters
 from perdure.store.operations.delivery.part_rows import choices_of
 from perdure.store.statement import Op, exists, many, one, run
 
@@ -82,14 +82,14 @@ def page(asked: Page) -> Op[list[PartView]]:
     """Return a page of what is parked, parts and letters alike, the newest first."""
     at, last = asked.after or _END_OF_TIME
     found = [view(each) for each in (yield from many(ShownPart, PAGE, at, last, asked.limit))]
-    found += yield from letters.page(at, last, asked.limit)
+    found += yield from dead_letters.page(at, last, asked.limit)
     return sorted(found, key=lambda each: (each.at, each.id), reverse=True)[: asked.limit]
 
 
 def part(part_id: PartId) -> Op[PartView]:
     """Return one part, or letter."""
-    if letters.is_letter(part_id):
-        return (yield from letters.get(part_id))
+    if dead_letters.is_letter(part_id):
+        return (yield from dead_letters.get(part_id))
     found = yield from one(ShownPart, _PART, part_id)
     if found is None:
         raise NotFound(f"there is no part {part_id}; `perdure parked list` shows what is parked")
@@ -98,10 +98,10 @@ def part(part_id: PartId) -> Op[PartView]:
 
 def replay(part_id: PartId, *, force: bool, at: int) -> Op[PartView]:
     """Send what is parked after all. With `force`, also what may have arrived."""
-    if letters.is_letter(part_id):
-        return (yield from letters.end(part_id, "replayed"))
+    if dead_letters.is_letter(part_id):
+        return (yield from dead_letters.end(part_id, "replayed"))
     parked = yield from _insist_on_parked(part_id)
-    if parked.step == Step.BUBBLE:
+    if parked.step == DeliveryStep.BUBBLE:
         raise Conflict(
             f"part {part_id} is a preview; its final words were sent as a message of their own. "
             "Drop it",
@@ -121,8 +121,8 @@ def replay(part_id: PartId, *, force: bool, at: int) -> Op[PartView]:
 
 def drop(part_id: PartId, *, at: int) -> Op[PartView]:
     """Give up what is parked."""
-    if letters.is_letter(part_id):
-        return (yield from letters.end(part_id, "dropped"))
+    if dead_letters.is_letter(part_id):
+        return (yield from dead_letters.end(part_id, "dropped"))
     yield from _insist_on_parked(part_id)
     yield from run(_DROP, at, part_id)
     return (yield from part(part_id))

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.domain.delivery import WITHDRAWN, Step
+from perdure.domain.delivery import WITHDRAWN, DeliveryStep
 from perdure.domain.ids import MediaId, MessageId, NodeId, PartId, TurnId
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.addresses import ADDRESS, address_of
@@ -53,7 +53,7 @@ class PartRow(NamedTuple):
     person: str
 
 
-class Progress(NamedTuple):
+class _PartProgress(NamedTuple):
     """Tells how far a part has come."""
 
     state: str
@@ -73,7 +73,7 @@ def part_of(found: PartRow) -> Part:
         attempts=found.attempts,
         changed_at=found.changed_at,
         created_at=found.created_at,
-        step=Step(found.step),
+        step=DeliveryStep(found.step),
         choices=choices_of(found.choices),
         media=found.media,
     )
@@ -84,9 +84,9 @@ def choices_of(column: str) -> tuple[str, ...]:
     return msgspec.json.decode(column, type=tuple[str, ...]) if column else ()
 
 
-def progress_of(part: PartId) -> Op[Progress | None]:
+def progress_of(part: PartId) -> Op[_PartProgress | None]:
     """Return how far a part has come, and keep it there until the transaction ends."""
-    return (yield from one(Progress, _PROGRESS, part))
+    return (yield from one(_PartProgress, _PROGRESS, part))
 
 
 def attempt(part: PartId, node: NodeId, *, at: int) -> Op[None]:

@@ -12,25 +12,33 @@ from operator import eq
 from typing import NamedTuple
 
 from perdure.domain.address import HTTP
-from perdure.domain.delivery import AHEAD, BUBBLES, DELETIONS, REPLY, PartState, Step, rest_of
+from perdure.domain.delivery import (
+    AHEAD,
+    BUBBLES,
+    DELETIONS,
+    REPLY,
+    DeliveryStep,
+    PartState,
+    rest_of,
+)
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.transcript import joined, reply_text
 from perdure.ports.delivery.outbox import Bubble
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import part_rows
 from perdure.store.operations.delivery.outbox import (
     APART,
-    Line,
-    Words,
+    DeliveryLine,
+    PartText,
     conversation_of,
     is_clear,
     put,
     with_answered,
 )
 from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
 # Reads and locks the parts of a message, in their order.
@@ -86,14 +94,14 @@ def put_reply(
     shown = yield from _parts_of(f"{turn}{BUBBLES}")
     bubbles = {each.number: each.id for each in shown if each.state in _MAY_SHOW}
     conversation = yield from conversation_of(session, turn)
-    line = Line(conversation, session, turn, f"{turn}{REPLY}")
+    line = DeliveryLine(conversation, session, turn, f"{turn}{REPLY}")
     words = []
     for index, text in enumerate(parts[stands:], len(ahead)):
         target = bubbles.pop(index, None)
-        words.append(Words(text, Step.EDIT if target else Step.POST, target))
-    words += [Words("", Step.UPLOAD, media=media) for media in files]
+        words.append(PartText(text, DeliveryStep.EDIT if target else DeliveryStep.POST, target))
+    words += [PartText("", DeliveryStep.UPLOAD, media=media) for media in files]
     yield from put(line, words, stamp, first=len(ahead), delay_ms=delay_ms)
-    surplus = [Words("", Step.DELETE, bubble) for bubble in bubbles.values()]
+    surplus = [PartText("", DeliveryStep.DELETE, bubble) for bubble in bubbles.values()]
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
 
 
@@ -107,14 +115,14 @@ def went_ahead(turn: TurnId) -> Op[list[str]]:
     return [each.text for each in (yield from _parts_of(f"{turn}{AHEAD}"))]
 
 
-def go_ahead(lease: Lease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
+def go_ahead(lease: TurnLease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
     """Put down the leading parts of a running turn's reply, but for those that are there. From the
     fence on nobody can settle the turn before this commits."""
     yield from journal.fence(lease.session, lease.epoch)
     known = len((yield from went_ahead(lease.turn)))
     conversation = yield from conversation_of(lease.session, lease.turn)
-    line = Line(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
-    yield from put(line, [Words(text) for text in parts[known:]], stamp, first=known)
+    line = DeliveryLine(conversation, lease.session, lease.turn, f"{lease.turn}{AHEAD}")
+    yield from put(line, [PartText(text) for text in parts[known:]], stamp, first=known)
 
 
 def leave(
@@ -160,7 +168,7 @@ def put_whole(
     yield from put_reply(session, turn, parts, files, stamp, delay_ms=delay_ms)
 
 
-def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:
+def bubble(lease: TurnLease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:
     """Return the turn's bubble of that number, put down if it is not there; None while something
     before it is on its way. From the fence on nobody can settle the turn before this commits: no
     bubble appears after the final words."""
@@ -171,8 +179,8 @@ def bubble(lease: Lease, index: int, text: str, stamp: Stamp) -> Op[Bubble | Non
         if not (yield from may_show(lease)):
             return None
         conversation = yield from conversation_of(lease.session, lease.turn)
-        line = Line(conversation, lease.session, lease.turn, message)
-        yield from put(line, [Words(text, Step.BUBBLE)], stamp, first=index)
+        line = DeliveryLine(conversation, lease.session, lease.turn, message)
+        yield from put(line, [PartText(text, DeliveryStep.BUBBLE)], stamp, first=index)
     elif known.state in (PartState.SENT, PartState.UNKNOWN, PartState.EXPIRED):
         is_lost = known.state != PartState.SENT
         return Bubble(part=part_of(known), receipt=known.receipt, is_lost=is_lost)
@@ -194,7 +202,7 @@ def _part(message: str, index: int) -> Op[PartRow | None]:
     return (yield from one(PartRow, _BUBBLE, message, index))
 
 
-def may_show(lease: Lease) -> Op[bool]:
+def may_show(lease: TurnLease) -> Op[bool]:
     """Tell whether what a turn shows would stand behind everything that was said before it."""
     return (yield from is_clear((yield from conversation_of(lease.session, lease.turn))))
 
@@ -220,8 +228,8 @@ def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
             # What has edited a bubble shows there, and the bubble has the receipt in any case.
             shown = part.target or part.id
             if shown not in covered:
-                gone.append(Words("", Step.DELETE, shown))
+                gone.append(PartText("", DeliveryStep.DELETE, shown))
             covered.add(shown)
     if gone:
-        line = Line(parts[0].conversation, parts[0].session, turn, f"{turn}{DELETIONS}")
+        line = DeliveryLine(parts[0].conversation, parts[0].session, turn, f"{turn}{DELETIONS}")
         yield from put(line, gone, stamp, first=len(known))

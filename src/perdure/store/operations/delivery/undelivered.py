@@ -8,19 +8,19 @@ once in a while. What tells them is itself never told of.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from perdure.domain.delivery import WITHDRAWN, PartState, Step
+from perdure.domain.delivery import WITHDRAWN, DeliveryStep, PartState
 from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId
 from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.domain.text import one_line, sentence
 from perdure.ports.delivery.outbox import Expired
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import operators, outbox
-from perdure.store.operations.delivery.outbox import Words, put_unless_read
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.delivery.outbox import PartText, put_unless_read
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
 AGAIN_MS: Final = 3_600_000
-_FINAL: Final = (Step.POST, Step.EDIT, Step.UPLOAD)
+_FINAL: Final = (DeliveryStep.POST, DeliveryStep.EDIT, DeliveryStep.UPLOAD)
 # Reads a part that was recorded, and whom it was for.
 _PART = """
     SELECT o.state, o.step, o.error, o.told_at, o.conversation_id, o.session_id, m.name, c.label,
@@ -146,7 +146,7 @@ def _ways(lost: _Lost) -> Op[list[_Way]]:
     have arrived they may have read."""
     if lost.state == PartState.UNKNOWN:
         return []
-    if lost.step == Step.UPLOAD:
+    if lost.step == DeliveryStep.UPLOAD:
         return [_Way(lost.conversation, lost.session)]
     return (yield from many(_Way, _ELSEWHERE, lost.principal, lost.adapter, lost.place))
 
@@ -158,6 +158,6 @@ def _post(to: Sequence[_Way], text: str, stamp: Stamp) -> Op[list[Recorded]]:
         message = MessageId(stamp.mint("msg"))
         posted = NoticePosted(message=message, text=text)
         recorded += yield from journal.append(session, [posted], at=stamp.at)
-        yield from put_unless_read(session, None, message, Words(text), stamp, to=conversation)
+        yield from put_unless_read(session, None, message, PartText(text), stamp, to=conversation)
         yield from run(_IS_TELLING, message)
     return recorded

@@ -9,11 +9,11 @@ from perdure.domain.ids import ConversationId, MediaId, MessageId, TurnId
 from perdure.domain.journal.events import Attachment, Recorded, StickerDescribed, TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.waits import AT_ONCE
-from perdure.ports.records.media import Fetch, Found, Media
+from perdure.ports.records.media import Fetch, FetchedFile, Media
 from perdure.ports.records.stickers import Met
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.files import fetching, media
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.endings import Locked
 from perdure.store.statement import Op, one, run
@@ -55,7 +55,7 @@ def _agent(turn: TurnId) -> Op[str]:
 
 
 def describe(
-    fetch: Fetch, found: Found, media_id: MediaId, agent: str, stamp: Stamp
+    fetch: Fetch, found: FetchedFile, media_id: MediaId, agent: str, stamp: Stamp
 ) -> Op[list[Recorded]]:
     """Send an errand that describes the picture, unless another one is under way; wait for it."""
     held = yield from fetching.held(fetch, fetching.LOST)
@@ -108,5 +108,5 @@ def pass_by(fetch: Fetch, stamp: Stamp) -> Op[list[Recorded]]:
 
 def _tell(fetch: Fetch, held: Locked, words: str, stamp: Stamp) -> Op[list[Recorded]]:
     event = StickerDescribed(turn=fetch.turn, message=fetch.message, index=fetch.index, words=words)
-    ending = fetching.Ending(fetching.LOST, [event])
+    ending = fetching.FileEnding(fetching.LOST, [event])
     return (yield from fetching.end(fetch, held, ending, stamp))

@@ -43,7 +43,7 @@ class FetchRow(NamedTuple):
     changed_at: int
 
 
-class Progress(NamedTuple):
+class FileProgress(NamedTuple):
     """Tells how far a file has come."""
 
     state: str
@@ -74,6 +74,6 @@ def fetch_of(found: FetchRow) -> Fetch:
     )
 
 
-def progress_of(fetch: Fetch) -> Op[Progress | None]:
+def progress_of(fetch: Fetch) -> Op[FileProgress | None]:
     """Return how far a file has come, and keep it there until the transaction ends."""
-    return (yield from one(Progress, _STATE, fetch.id))
+    return (yield from one(FileProgress, _STATE, fetch.id))

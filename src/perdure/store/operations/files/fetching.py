@@ -20,10 +20,10 @@ from perdure.domain.journal.events import (
     StickerDescribed,
 )
 from perdure.domain.people.quotas import NO_QUOTA, OverQuota, Quota
-from perdure.domain.people.sharing import Shares, fairly
-from perdure.domain.reading.texts import Reading
+from perdure.domain.people.sharing import FairShares, fairly
+from perdure.domain.reading.texts import FileReading
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS, is_ahead
-from perdure.ports.records.media import Fetch, Found, Late, Media, Waiting
+from perdure.ports.records.media import AwaitedFile, Fetch, FetchedFile, Late, Media
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal
 from perdure.store.operations.addresses import ADDRESS, address_of
@@ -33,14 +33,14 @@ from perdure.store.operations.files.fetch_rows import (
     COLUMNS,
     FETCH,
     FetchRow,
-    Progress,
+    FileProgress,
     fetch_of,
     progress_of,
 )
 from perdure.store.operations.people import quotas
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns.endings import Locked, locked
-from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, exists, listed, many, one, run
 
 # Reads the files of an adapter that can be fetched now; see `due_sql`.
@@ -111,7 +111,7 @@ LOST: Final = "lost"
 OPEN: Final = ("pending", "attempting")
 
 
-class Ending(NamedTuple):
+class FileEnding(NamedTuple):
     """Says how a file's row ends."""
 
     state: str
@@ -134,7 +134,7 @@ class _Due(NamedTuple):
 
 
 def take(
-    adapters: Sequence[str], node: NodeId, *, limit: int, shares: Shares, at: int
+    adapters: Sequence[str], node: NodeId, *, limit: int, shares: FairShares, at: int
 ) -> Op[list[Fetch]]:
     """Take files of these adapters that can be fetched now, as `shares` allow."""
     due: list[FetchRow] = []
@@ -152,7 +152,7 @@ def take(
     return taken
 
 
-def _due(adapter: str, shares: Shares, *, at: int, limit: int) -> Op[list[FetchRow]]:
+def _due(adapter: str, shares: FairShares, *, at: int, limit: int) -> Op[list[FetchRow]]:
     """Find the files of one adapter that can be taken, in the order in which they come, without
     those of people who have all the slots that they may have."""
     full = shares.full
@@ -168,7 +168,7 @@ def due_sql(full: int) -> str:
 
 def done(
     fetch: Fetch,
-    found: Found,
+    found: FetchedFile,
     media_id: MediaId,
     stamp: Stamp,
     *,
@@ -188,7 +188,7 @@ def done(
 
 def _bring(
     fetch: Fetch,
-    found: Found,
+    found: FetchedFile,
     held: Locked,
     media_id: MediaId,
     stamp: Stamp,
@@ -212,7 +212,7 @@ def _bring(
         problem=found.reading.problem,
         seconds=found.reading.seconds,
     )
-    return (yield from end(fetch, held, Ending("done", [fetched], kept), stamp))
+    return (yield from end(fetch, held, FileEnding("done", [fetched], kept), stamp))
 
 
 def lost(fetch: Fetch, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
@@ -238,10 +238,10 @@ def _lose(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Reco
     if fetch.sticker_id:
         # It is told by its emoji and its name: nobody misses the picture.
         untold = StickerDescribed(turn=turn, message=message, index=index, words="")
-        ending = Ending(LOST, [untold], error=reason)
+        ending = FileEnding(LOST, [untold], error=reason)
         return (yield from end(fetch, held, ending, stamp))
     event = MediaLost(turn=turn, message=message, index=index, reason=reason)
-    ending = Ending(LOST, [event], error=reason)
+    ending = FileEnding(LOST, [event], error=reason)
     return (yield from end(fetch, held, ending, stamp))
 
 
@@ -251,14 +251,14 @@ def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
     now = yield from progress_of(fetch)
     assert turn is not None
     assert now is not None
-    if now == Progress(wanted, fetch.attempts):
+    if now == FileProgress(wanted, fetch.attempts):
         return None
-    if now != Progress("attempting", fetch.attempts):
+    if now != FileProgress("attempting", fetch.attempts):
         raise Conflict(f"the file {fetch.id} is {now.state}; nobody waits for it any more")
     return turn
 
 
-def end(fetch: Fetch, held: Locked, ending: Ending, stamp: Stamp) -> Op[list[Recorded]]:
+def end(fetch: Fetch, held: Locked, ending: FileEnding, stamp: Stamp) -> Op[list[Recorded]]:
     """End a file's row with what the turn is told of it, and let the turn go if it was the last."""
     yield from run(_END, ending.state, ending.media, ending.error, stamp.at, fetch.id)
     yield from run(_ONE_LESS, fetch.turn)
@@ -295,23 +295,23 @@ def _give_up(fetch: Fetch, state: str, reason: str, stamp: Stamp) -> Op[list[Rec
     held = yield from locked(fetch.turn)
     now = yield from progress_of(fetch)
     assert held is not None
-    if now != Progress(state, fetch.attempts):
+    if now != FileProgress(state, fetch.attempts):
         return []
     return (yield from _lose_and_tell(fetch, held, reason, stamp))
 
 
-def waiting() -> Op[list[Waiting]]:
+def waiting() -> Op[list[AwaitedFile]]:
     """Return the files that turns wait for, the oldest first."""
-    found: list[Waiting] = []
+    found: list[AwaitedFile] = []
     for state in OPEN:
         found += yield from many(_waiting, _WAITING.format(state=state))
     return sorted(found, key=lambda each: (each.fetch.created_at, each.fetch.id))
 
 
-def _waiting(is_told: int, *columns: Any) -> Waiting:
+def _waiting(is_told: int, *columns: Any) -> AwaitedFile:
     """Return the file that a row of `_WAITING` holds."""
     adapter, account, place, thread, person, *fetch = columns
-    return Waiting(
+    return AwaitedFile(
         fetch=fetch_of(FetchRow(*fetch)),
         address=address_of(adapter, account, place, thread, person),
         is_told=bool(is_told),
@@ -356,7 +356,7 @@ def _do_without(late: Late, held: Locked, stamp: Stamp) -> Op[list[Recorded]]:
     reason = late_reason(is_here=_are_here([late]))
     if late.found is None:
         return (yield from _lose(late.fetch, held, reason, stamp))
-    found = msgspec.structs.replace(late.found, reading=Reading(problem=reason))
+    found = msgspec.structs.replace(late.found, reading=FileReading(problem=reason))
     media_id = MediaId(stamp.mint("med"))
     return (yield from _bring(late.fetch, found, held, media_id, stamp))
 

@@ -10,14 +10,14 @@ from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
 from perdure.domain.journal.events import SessionOpened
 from perdure.domain.waits import TOLERANCE_MS
-from perdure.ports.people.access import Caller, PairingView, Standing
+from perdure.ports.people.access import CallerStanding, PairingView, PlacedArrival
 from perdure.ports.records.history import Page
 from perdure.store.operations.addresses import ADDRESS
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.delivery.outbox import Line, Words, put
+from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put
 from perdure.store.operations.people import principals, wrong_codes
 from perdure.store.operations.sessions.sessions import open_conversation, open_session
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
 CODE_MS: Final = 3_600_000
@@ -125,13 +125,13 @@ class _Pairing(NamedTuple):
     decided_at: int | None
 
 
-def standing(caller: Caller) -> Op[Standing]:
+def standing(caller: PlacedArrival) -> Op[CallerStanding]:
     """Return what is known of a caller."""
     where, arrival = caller.address, caller.arrival
     account = (where.adapter, where.account)
     is_paired = yield from exists(_PAIRED, *account, arrival.sender.id)
     is_refused = yield from exists(_REFUSED, arrival.external_id, *account, arrival.kind)
-    known = Standing(is_paired=is_paired, is_refused=is_refused, is_engaged=False)
+    known = CallerStanding(is_paired=is_paired, is_refused=is_refused, is_engaged=False)
     if arrival.target:
         return (yield from _about_a_message(caller, known))
     if not where.thread:
@@ -140,7 +140,7 @@ def standing(caller: Caller) -> Op[Standing]:
     return msgspec.structs.replace(known, is_engaged=is_engaged)
 
 
-def _about_a_message(caller: Caller, known: Standing) -> Op[Standing]:
+def _about_a_message(caller: PlacedArrival, known: CallerStanding) -> Op[CallerStanding]:
     """Add what is known of the message that a caller speaks of."""
     here = caller.address
     taken = yield from one(_Taken, _TAKEN, caller.arrival.target, here.adapter, here.account)
@@ -155,14 +155,14 @@ def _about_a_message(caller: Caller, known: Standing) -> Op[Standing]:
     )
 
 
-def refuse(caller: Caller, reason: str, stamp: Stamp, *, told: str) -> Op[None]:
+def refuse(caller: PlacedArrival, reason: str, stamp: Stamp, *, told: str) -> Op[None]:
     """Note that an arrival was refused, and tell the people of its conversation so, once."""
     is_new = yield from _note_refusal(caller, reason, stamp)
     if is_new and told:
         yield from _tell(caller.address, told, stamp)
 
 
-def _note_refusal(caller: Caller, reason: str, stamp: Stamp) -> Op[bool]:
+def _note_refusal(caller: PlacedArrival, reason: str, stamp: Stamp) -> Op[bool]:
     """Note that an arrival was refused. Returns False if that is known already."""
     where, arrival = caller.address, caller.arrival
     is_new = yield from exists(
@@ -188,7 +188,7 @@ def _live(where: Address) -> Op[_Live | None]:
     return (yield from one(_Live, _LIVE, *place))
 
 
-def ask(caller: Caller, code: str, stamp: Stamp) -> Op[bool]:
+def ask(caller: PlacedArrival, code: str, stamp: Stamp) -> Op[bool]:
     """Give a stranger a code, if they may have one now. It goes out by the outbox alone: no journal
     holds it, and the row forgets it once it was sent."""
     where, arrival = caller.address, caller.arrival
@@ -214,11 +214,13 @@ def ask(caller: Caller, code: str, stamp: Stamp) -> Op[bool]:
         f"I do not know you yet. Your code is {code}. Whoever runs this bot can let you in with: "
         f"perdure pair approve {code}\nIt is good for an hour."
     )
-    yield from put(Line(to.conversation, to.session, None, pairing), [Words(text)], stamp)
+    yield from put(
+        DeliveryLine(to.conversation, to.session, None, pairing), [PartText(text)], stamp
+    )
     return True
 
 
-def _unlisted(caller: Caller, stamp: Stamp) -> Op[_Live]:
+def _unlisted(caller: PlacedArrival, stamp: Stamp) -> Op[_Live]:
     """Return a conversation to answer in. One that is opened for that is in no list until its
     person was let in."""
     where = caller.address

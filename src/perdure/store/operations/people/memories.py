@@ -43,7 +43,7 @@ _FORGET_ALL: Final = """
     DELETE FROM memories WHERE principal_id = $1 RETURNING text, conversation_id"""
 
 
-class Person(NamedTuple):
+class MemoryOwner(NamedTuple):
     """Says whose memories are meant, and from which conversation they are looked at. `is_shared`:
     others read along there, so that only what was kept for this conversation may be told, whoever
     said it."""
@@ -53,7 +53,7 @@ class Person(NamedTuple):
     is_shared: bool = False
 
 
-class Known(NamedTuple):
+class _KnownMemories(NamedTuple):
     """Holds what a person sees from a conversation, and how many more are kept for other ones."""
 
     here: list[Memory]
@@ -77,12 +77,12 @@ class _Gone(NamedTuple):
     conversation: ConversationId | None
 
 
-def known(person: Person) -> Op[Known]:
+def known(person: MemoryOwner) -> Op[_KnownMemories]:
     """Return what is remembered about a person, as they see it from their conversation."""
     found = yield from _all_of(person.principal)
     shown = (person.conversation,) if person.is_shared else (None, person.conversation)
     here = [_memory(each) for each in found if each.conversation in shown]
-    return Known(here, len(found) - len(here))
+    return _KnownMemories(here, len(found) - len(here))
 
 
 def _all_of(principal: PrincipalId) -> Op[list[_Kept]]:
@@ -90,7 +90,7 @@ def _all_of(principal: PrincipalId) -> Op[list[_Kept]]:
     return (yield from many(_Kept, _ALL, principal))
 
 
-def recall(person: Person) -> Op[list[Memory]]:
+def recall(person: MemoryOwner) -> Op[list[Memory]]:
     """Return what the model may be told in a person's conversation."""
     if person.is_shared:
         found = yield from many(_Kept, _OF_CONVERSATION, person.conversation)
@@ -123,7 +123,7 @@ def add(
     return _memory(_Kept(MemoryId(key), line, conversation, created_at, created_at))
 
 
-def edit(memory: MemoryId, text: str, person: Person, *, at: int) -> Op[Memory]:
+def edit(memory: MemoryId, text: str, person: MemoryOwner, *, at: int) -> Op[Memory]:
     """Change a memory that its person sees from their conversation."""
     line = one_line(text)
     before = yield from one(str, _BEFORE, memory)
@@ -134,7 +134,7 @@ def edit(memory: MemoryId, text: str, person: Person, *, at: int) -> Op[Memory]:
     return _memory(changed)
 
 
-def forget(memory: MemoryId, person: Person) -> Op[None]:
+def forget(memory: MemoryId, person: MemoryOwner) -> Op[None]:
     """Remove a memory that its person sees from their conversation."""
     gone = yield from one(_Gone, _FORGET, memory, person.principal, person.conversation)
     if gone is None:

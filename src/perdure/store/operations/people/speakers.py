@@ -34,7 +34,7 @@ _UNFINISHED: Final = f"""
     WHERE t.outcome IS NULL AND t.id > $1 ORDER BY t.id LIMIT $2"""
 
 
-class Facts(NamedTuple):
+class SpeakerFacts(NamedTuple):
     """Holds what the rows say of a turn's speaker."""
 
     name: str
@@ -60,7 +60,7 @@ class _Begun(NamedTuple):
     body: str
 
 
-def speaker(facts: Facts, queued: AnyEvent) -> Speaker:
+def speaker(facts: SpeakerFacts, queued: AnyEvent) -> Speaker:
     """Return the speaker of the turn that began with this event."""
     return Speaker(
         name=facts.name,
@@ -77,6 +77,6 @@ def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
     turns = []
     for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
         queued = journal.read_row((each.session, each.seq, each.at, each.kind, each.body)).event
-        facts = Facts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
+        facts = SpeakerFacts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
         turns.append(Unfinished(turn=each.turn, speaker=speaker(facts, queued)))
     return turns

@@ -12,17 +12,17 @@ from perdure.domain.journal.events import Usage
 from perdure.domain.people.budgets import (
     DAY_MS,
     Amount,
+    BudgetRefusal,
+    BudgetScope,
     DailyBudgets,
     Held,
-    Refusal,
-    Scope,
     day_of,
     refusal,
 )
 from perdure.ports.turns.budgets import Reservation
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, one, run
 
 # What a row of spending is for, and what it adds up.
@@ -77,10 +77,10 @@ _HELD = """
           SELECT 0, 0, tokens, money
           FROM reservations WHERE {scope} = $2 AND day >= $3 AND turn_id <> $4) AS held"""
 # The same sum in the budget of each scope.
-_HELD_BY: Final[Mapping[Scope, str]] = {
-    Scope.PERSON: _HELD.format(scope="principal_id"),
-    Scope.CONVERSATION: _HELD.format(scope="conversation_id"),
-    Scope.AGENT: _HELD.format(scope="agent"),
+_HELD_BY: Final[Mapping[BudgetScope, str]] = {
+    BudgetScope.PERSON: _HELD.format(scope="principal_id"),
+    BudgetScope.CONVERSATION: _HELD.format(scope="conversation_id"),
+    BudgetScope.AGENT: _HELD.format(scope="agent"),
 }
 _NOTHING: Final = Usage()
 
@@ -114,7 +114,7 @@ def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op
 
 def reserve(
     dialect: Dialect, wanted: Reservation, limits: DailyBudgets, *, at: int
-) -> Op[Refusal | None]:
+) -> Op[BudgetRefusal | None]:
     """Reserve room for one model call, unless a budget refuses it. Those who want room in the same
     budget go one after another. A stale lease must not reserve: whoever ended the turn has already
     released, and nobody would do it again."""
@@ -138,11 +138,11 @@ def reserve(
     return None
 
 
-def _owner(scope: Scope, wanted: Reservation) -> str:
+def _owner(scope: BudgetScope, wanted: Reservation) -> str:
     return {
-        Scope.PERSON: wanted.principal,
-        Scope.CONVERSATION: wanted.conversation,
-        Scope.AGENT: wanted.agent,
+        BudgetScope.PERSON: wanted.principal,
+        BudgetScope.CONVERSATION: wanted.conversation,
+        BudgetScope.AGENT: wanted.agent,
     }[scope]
 
 

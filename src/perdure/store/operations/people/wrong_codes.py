@@ -3,7 +3,7 @@
 from typing import Final
 
 from perdure.domain.waits import TOLERANCE_MS
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, one, run
 
 HOUR_MS: Final = 3_600_000

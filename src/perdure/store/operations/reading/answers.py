@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.journal.events import CommandTaken
-from perdure.domain.journal.records import Answer
+from perdure.domain.journal.records import AnswerSoFar
 from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.endings import Audience, told
@@ -38,7 +38,7 @@ class _Ended(NamedTuple):
     detail: str
 
 
-def answer(adapter: str, external_id: str) -> Op[Answer | None]:
+def answer(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
     """Return what came of the newest message that was sent under this id."""
     asked = yield from one(_Asked, ASKED, external_id, adapter)
     if asked is None:
@@ -48,24 +48,26 @@ def answer(adapter: str, external_id: str) -> Op[Answer | None]:
     if turn is None or ended is None:
         return (yield from _command(asked.message))
     if ended.outcome is None:
-        return Answer(state="pending")
+        return AnswerSoFar(state="pending")
     said = reply_text((yield from journal.of_turn(turn)))
     if ended.outcome == Outcome.DONE:
-        return Answer(state="done", text=said)
+        return AnswerSoFar(state="done", text=said)
     shown = told(Outcome(ended.outcome), ended.reason, ended.detail, Audience.PEOPLE)
     # What a budget refuses says so itself.
     why = "" if ended.outcome == Outcome.REFUSED and ended.detail else shown or ended.reason
-    return Answer(state="failed", text=joined([said, why]))
+    return AnswerSoFar(state="failed", text=joined([said, why]))
 
 
-def _command(message: str) -> Op[Answer]:
+def _command(message: str) -> Op[AnswerSoFar]:
     """Return what a command has replied."""
     events = [recorded.event for recorded in (yield from journal.of_message(message))]
     replies = [event.reply for event in events if isinstance(event, CommandTaken)]
-    return Answer(state="done", text=joined(replies))
+    return AnswerSoFar(state="done", text=joined(replies))
 
 
-def _refusal(adapter: str, external_id: str) -> Op[Answer | None]:
+def _refusal(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
     """Return why a message was not taken, if one was refused."""
     reason = yield from one(str, _REFUSED, external_id, adapter)
-    return None if reason is None else Answer(state="failed", text=f"it was not taken: {reason}")
+    return (
+        None if reason is None else AnswerSoFar(state="failed", text=f"it was not taken: {reason}")
+    )

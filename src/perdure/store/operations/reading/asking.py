@@ -7,7 +7,7 @@ from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
 from perdure.domain.journal.events import Compacted, Recorded, TurnQueued, TurnStarted
 from perdure.domain.prompt.prefix import Basis, read
-from perdure.domain.turn.rebuilding import Asked, digests_of
+from perdure.domain.turn.rebuilding import StoredRequest, digests_of
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal, texts
 from perdure.store.operations.reading import chains
@@ -26,7 +26,7 @@ class _Turn(NamedTuple):
     conversation: ConversationId
 
 
-def asked(turn: TurnId) -> Op[Asked]:
+def asked(turn: TurnId) -> Op[StoredRequest]:
     """Return what is stored of the last request of a turn."""
     found = yield from one(_Turn, _TURN, turn)
     if found is None:
@@ -42,7 +42,7 @@ def asked(turn: TurnId) -> Op[Asked]:
     events = yield from journal.of_turn(turn)
     owners = (found.principal, found.conversation)
     queued = next(each.event for each in events if isinstance(each.event, TurnQueued))
-    return Asked(
+    return StoredRequest(
         basis=basis,
         chain=(yield from _chain(basis, events)),
         turn=events,

@@ -18,7 +18,7 @@ from perdure.domain.journal.records import (
     SummaryView,
     TurnView,
 )
-from perdure.ports.records.audit import Mark
+from perdure.ports.records.audit import SessionMark
 from perdure.store.operations import journal
 from perdure.store.operations.reading import history
 from perdure.store.statement import Op, exists, many, one, rows, run
@@ -108,8 +108,8 @@ _NOTE = """
     ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch"""
 
 # Where a walk over the updates stands: the key of the last one.
-Position = tuple[str, str, str, str]
-BEGINNING: Final[Position] = ("", "", "", "")
+_AuditPosition = tuple[str, str, str, str]
+BEGINNING: Final[_AuditPosition] = ("", "", "", "")
 
 
 class _InSession(Protocol):
@@ -331,7 +331,7 @@ def _counted(fetches: Iterable[_Fetches]) -> tuple[tuple[TurnId, int], ...]:
     return tuple(counts.items())
 
 
-def suspects(after: Position) -> Op[tuple[set[SessionId], Position | None]]:
+def suspects(after: _AuditPosition) -> Op[tuple[set[SessionId], _AuditPosition | None]]:
     """Look through the next of all updates. Returns the sessions of those whose turn is not theirs
     though they are no commands, and where to go on; None at the end."""
     found = yield from many(_AnyUpdate, _ALL_UPDATES, *after, UPDATES_AT_ONCE)
@@ -346,7 +346,7 @@ def suspects(after: Position) -> Op[tuple[set[SessionId], Position | None]]:
     return astray, (last.external_id, last.adapter, last.account, last.kind)
 
 
-def note(sound: Sequence[Mark]) -> Op[None]:
+def note(sound: Sequence[SessionMark]) -> Op[None]:
     """Note up to where sessions are sound, but for those that are gone."""
     for mark in sound:
         if (yield from exists(_IS_SESSION, mark.session)):

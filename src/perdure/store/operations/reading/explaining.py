@@ -12,15 +12,15 @@ from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import CommandTaken
 from perdure.domain.journal.in_short import entry_in_short, struct_in_short
 from perdure.domain.journal.records import PartView
-from perdure.domain.journal.transcript import Running
-from perdure.ports.records.history import PAGE_BYTES, Arrival, Explanation
+from perdure.domain.journal.transcript import RunningText
+from perdure.ports.records.history import PAGE_BYTES, ArrivalRecord, Explanation
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal
-from perdure.store.operations.delivery import letters
+from perdure.store.operations.delivery import dead_letters
 from perdure.store.operations.delivery.parked import PARTS, ShownPart
 from perdure.store.operations.delivery.parked import view as part_view
 from perdure.store.operations.reading import history, pieces, transcripts
-from perdure.store.operations.sessions.scopes import SCOPE, Scope
+from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, many, one
 
 # Reads the parts of a turn, in line.
@@ -109,7 +109,7 @@ class _Update(NamedTuple):
     session: SessionId
 
     @property
-    def arrival(self) -> Arrival:
+    def arrival(self) -> ArrivalRecord:
         """Return how it came."""
         return _arrival(self.adapter, self.account, self.external_id, self.kind, self.at)
 
@@ -133,7 +133,7 @@ class _Refused(NamedTuple):
     reason: str
 
 
-def explain(dialect: Dialect, any_id: str, *, scope: Scope | None) -> Op[Explanation]:
+def explain(dialect: Dialect, any_id: str, *, scope: SearchScope | None) -> Op[Explanation]:
     """Return the chain behind a turn, message or part id, or the id its sender gave it; two senders
     may have given the same one, so each is shown their own."""
     unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
@@ -152,7 +152,7 @@ def explain(dialect: Dialect, any_id: str, *, scope: Scope | None) -> Op[Explana
     return found
 
 
-def _update(dialect: Dialect, any_id: str, scope: Scope | None) -> Op[_Update | None]:
+def _update(dialect: Dialect, any_id: str, scope: SearchScope | None) -> Op[_Update | None]:
     """Return the update that has an id, or whose message has it."""
     if any_id.startswith("trn_"):
         return None
@@ -176,7 +176,7 @@ def _of_part(any_id: str) -> Op[_OfPart | None]:
     return (yield from one(_OfPart, _PART, any_id))
 
 
-def _in_places(any_id: str, scope: Scope | None) -> Op[list[_Update]]:
+def _in_places(any_id: str, scope: SearchScope | None) -> Op[list[_Update]]:
     """Return updates with an id that is told apart only within a place; two if there are more."""
     if scope is None:
         return (yield from many(_Update, _IN_ANY_PLACE, any_id))
@@ -196,7 +196,7 @@ def _turn_behind(any_id: str) -> Op[TurnId | None]:
         return None
 
 
-def _of_turn(turn_id: TurnId, came: _Update | None, scope: Scope | None) -> Op[Explanation]:
+def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -> Op[Explanation]:
     """Return the chain of a turn, and of the command that has queued it."""
     turn = yield from history.turn(turn_id, scope=scope)
     session = yield from history.session(turn.session, scope=scope)
@@ -232,13 +232,13 @@ def _part(found: ShownPart) -> PartView:
     return struct_in_short(part_view(found), where="the turn's messages have all of them")
 
 
-def _partial(turn: TurnId) -> Op[Running | None]:
+def _partial(turn: TurnId) -> Op[RunningText | None]:
     """Return the beginning of what a turn is writing."""
     running = yield from history.running_text(turn)
     return struct_in_short(running, where="it is still being written") if running else None
 
 
-def _of_update(came: _Update, scope: Scope | None) -> Op[Explanation]:
+def _of_update(came: _Update, scope: SearchScope | None) -> Op[Explanation]:
     """Return the chain of an update that became no turn."""
     session = yield from history.session(came.session, scope=scope)
     command = yield from _command(came)
@@ -271,13 +271,15 @@ def _not_taken(any_id: str) -> Op[Explanation | None]:
             updates=(arrival,),
             refused=found.reason,
         )
-    letter = yield from letters.of(any_id)
+    letter = yield from dead_letters.of(any_id)
     if letter is None:
         return None
     arrival, kept = letter
     return Explanation(turn=None, conversation=kept.address, updates=(arrival,), parts=(kept,))
 
 
-def _arrival(adapter: str, account: str, external_id: str, kind: str, at: int) -> Arrival:
+def _arrival(adapter: str, account: str, external_id: str, kind: str, at: int) -> ArrivalRecord:
     """Return how something came."""
-    return Arrival(adapter=adapter, account=account, external_id=external_id, kind=kind, at=at)
+    return ArrivalRecord(
+        adapter=adapter, account=account, external_id=external_id, kind=kind, at=at
+    )

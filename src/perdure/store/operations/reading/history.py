@@ -6,13 +6,13 @@ from perdure.domain.address import HTTP, readings
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.records import SessionView, TurnView
-from perdure.domain.journal.transcript import Running
-from perdure.domain.turn.standing import OpenTurn, Standing
+from perdure.domain.journal.transcript import RunningText
+from perdure.domain.turn.standing import OpenTurn, SessionStanding
 from perdure.domain.turn.turn import State
 from perdure.ports.records.history import ConversationView, Page, Snapshot
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.sessions.recency import follows, newest_first
-from perdure.store.operations.sessions.scopes import SCOPE, SHARED, Scope
+from perdure.store.operations.sessions.scopes import SCOPE, SHARED, SearchScope
 from perdure.store.statement import Op, exists, many, one
 
 # Reads conversations, each with where it goes on; what follows says which.
@@ -221,7 +221,7 @@ def snapshot(conversation: ConversationId) -> Op[Snapshot]:
 def _snapshot(found: _Conversation) -> Op[Snapshot]:
     """Return a conversation with what is being written in it."""
     view = yield from _view(found)
-    running: Running | None = None
+    running: RunningText | None = None
     said: list[MessageId] = []
     if view.standing.turn is not None:
         running = yield from running_text(view.standing.turn)
@@ -229,17 +229,17 @@ def _snapshot(found: _Conversation) -> Op[Snapshot]:
     return Snapshot(view=view, last_seq=found.last_seq, running=running, said=tuple(said))
 
 
-def running_text(turn: TurnId) -> Op[Running | None]:
+def running_text(turn: TurnId) -> Op[RunningText | None]:
     """Return what was shown of the message that is being written, or was when its writer died."""
     pieces = yield from many(_Shown, _RUNNING_TEXT, turn)
     if not pieces:
         return None
     last = pieces[-1]
     text = "".join(each.text for each in pieces if each.message == last.message)
-    return Running(turn=turn, message=last.message, text=text, at=last.started_at)
+    return RunningText(turn=turn, message=last.message, text=text, at=last.started_at)
 
 
-def running(session_id: SessionId) -> Op[Running | None]:
+def running(session_id: SessionId) -> Op[RunningText | None]:
     """Return what was shown of the message that is being written in a session."""
     turn_id = yield from one(TurnId, _AT_WORK, session_id)
     return (yield from running_text(turn_id)) if turn_id else None
@@ -272,7 +272,7 @@ def open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
 def _view(found: _Conversation) -> Op[ConversationView]:
     """Return a conversation as a person sees it."""
     address = address_of(found.adapter, found.account, found.place, found.thread, found.person)
-    standing = Standing(
+    standing = SessionStanding(
         session=found.session,
         head=found.head,
         open_turns=(yield from open_turns(found.session)),
@@ -314,7 +314,7 @@ def turn_of_message(message: str) -> Op[TurnId]:
     return found
 
 
-def turn(turn_id: TurnId, *, scope: Scope | None) -> Op[TurnView]:
+def turn(turn_id: TurnId, *, scope: SearchScope | None) -> Op[TurnView]:
     """Return a turn that may be seen from a scope."""
     found = yield from one(TurnRow, _TURN, turn_id, scope)
     if found is None:
@@ -346,13 +346,13 @@ def turn_view(found: TurnRow) -> TurnView:
     )
 
 
-def is_own(session_id: SessionId, scope: Scope | None) -> Op[bool]:
+def is_own(session_id: SessionId, scope: SearchScope | None) -> Op[bool]:
     """Tell whether what happens in a session may be seen and stopped from here; without a scope it
     always may."""
     return scope is None or (yield from exists(_IS_OWN, session_id, scope))
 
 
-def session(session_id: SessionId, *, scope: Scope | None) -> Op[SessionView]:
+def session(session_id: SessionId, *, scope: SearchScope | None) -> Op[SessionView]:
     """Return a session that may be seen from a scope."""
     found = yield from one(SessionRow, _SESSION, session_id, scope)
     if found is None:

@@ -46,7 +46,7 @@ class Sketched(NamedTuple):
     size: int
 
 
-class Piece(NamedTuple):
+class _TurnPiece(NamedTuple):
     """Holds entries of a turn up to some place, and what they cannot be told without. `begins_at`
     is the number of the first of them, or 0 where nothing is shown before it."""
 
@@ -79,7 +79,7 @@ def in_short(turn: TurnId, *, bytes_max: int) -> Op[list[Recorded]]:
     return told
 
 
-def last_piece(turn: TurnId, *, before: int, bytes_max: int) -> Op[Piece]:
+def last_piece(turn: TurnId, *, before: int, bytes_max: int) -> Op[_TurnPiece]:
     """Return the last entries of a turn, or the last before one of them, if `before` is not 0: as
     many as fit, and one at least. It begins with something that is shown, so that the end of a turn
     stays with what was said last."""
@@ -95,10 +95,10 @@ def last_piece(turn: TurnId, *, before: int, bytes_max: int) -> Op[Piece]:
     has_more = any(each.kind in _SHOWN for each in so_far[:start])
     own = so_far[start:] if has_more else so_far
     if not own:
-        return Piece([], 0)
+        return _TurnPiece([], 0)
     around = yield from _around(sketch, own)
     events = [*around, *(yield from _read(turn, own))]
-    return Piece(sorted(events, key=lambda each: each.seq), own[0].seq if has_more else 0)
+    return _TurnPiece(sorted(events, key=lambda each: each.seq), own[0].seq if has_more else 0)
 
 
 def _around(sketch: Sequence[Sketched], own: Sequence[Sketched]) -> Op[list[Recorded]]:

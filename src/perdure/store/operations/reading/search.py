@@ -26,7 +26,7 @@ from perdure.ports.records.history import Hit
 from perdure.store.drivers.dialect import Dialect, Searchable
 from perdure.store.operations import journal
 from perdure.store.operations.reading import history
-from perdure.store.operations.sessions.scopes import SCOPE, Scope
+from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, exists, many, one, run
 
 _Said = TurnQueued | MessageJoined | MediaFetched | SteerTaken | TurnAmended | AssistantSaid
@@ -126,7 +126,7 @@ def search(
     dialect: Dialect,
     query: str,
     *,
-    scope: Scope | None,
+    scope: SearchScope | None,
     before: int | None,
     limit: int,
 ) -> Op[list[Hit]]:

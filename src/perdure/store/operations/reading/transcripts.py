@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.records import ASKED_AGAIN, UNDONE, ToldTurn
-from perdure.domain.turn.standing import Standing
+from perdure.domain.turn.standing import SessionStanding
 from perdure.store.operations import journal
 from perdure.store.operations.reading import history, pieces
 from perdure.store.statement import Op, exists, many, row
@@ -61,7 +61,7 @@ def tip(session: SessionId) -> Op[TurnId | None]:
     """Return the newest turn that stands in this session."""
     (head,) = (yield from row(_HEAD, session)) or (None,)
     turns = yield from history.open_turns(session)
-    return Standing(session=session, head=head, open_turns=turns).tip
+    return SessionStanding(session=session, head=head, open_turns=turns).tip
 
 
 def told(

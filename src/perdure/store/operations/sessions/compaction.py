@@ -13,7 +13,7 @@ from perdure.domain.prompt.compaction import KEEP_TURNS_MAX, KEEP_TURNS_MIN, bac
 from perdure.domain.prompt.tokens import tokens_of
 from perdure.domain.text import sentence
 from perdure.store.operations import journal
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
 # Reads the turns from the head back to the newest summary on the chain, or to so many of them.
@@ -95,7 +95,7 @@ class InForce(NamedTuple):
     summary: MessageId
 
 
-class Summary(NamedTuple):
+class WrittenSummary(NamedTuple):
     """What an errand for a summary came back with; `failure` says why there is none."""
 
     errand: TurnId
@@ -145,7 +145,7 @@ def _retell(
     yield from run(_RETELL, view, session)
 
 
-def apply(summary: Summary, stamp: Stamp) -> Op[list[Recorded]]:
+def apply(summary: WrittenSummary, stamp: Stamp) -> Op[list[Recorded]]:
     """Let the summary stand for the turns it was made from, unless it is none, does not shrink
     anything, or those turns have been left behind."""
     held = yield from one(_Held, _SESSION, summary.session)
@@ -182,7 +182,7 @@ def _tokens(upto: TurnId) -> Op[int]:
     return tokens
 
 
-def _flaw(summary: Summary, head: TurnId | None) -> Op[str]:
+def _flaw(summary: WrittenSummary, head: TurnId | None) -> Op[str]:
     """Say why a summary cannot stand for anything, or return an empty string."""
     if not summary.text.strip():
         return "the summary was empty"

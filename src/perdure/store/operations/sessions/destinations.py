@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from perdure.domain.address import HTTP, Address, readings
 from perdure.domain.errors import NotFound, Rejected, Transient
 from perdure.domain.ids import ConversationId, PrincipalId
-from perdure.ports.people.places import PlaceView, Sending
+from perdure.ports.people.places import OutgoingMessage, PlaceView
 from perdure.ports.records.history import Page
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.sessions.recency import follows, newest_first
@@ -79,7 +79,7 @@ class _Place(NamedTuple):
     linked_person: str
 
 
-def find(sending: Sending) -> Op[tuple[Address, bool]]:
+def find(sending: OutgoingMessage) -> Op[tuple[Address, bool]]:
     """Return the place that is meant, and whether there is a conversation in it yet."""
     if sending.to == HOME:
         return (yield from _home(sending)), True
@@ -104,7 +104,7 @@ def _conversation_at(
     return (yield from one(address_of, _KNOWN, adapter, account, place, thread, person))
 
 
-def _home(sending: Sending) -> Op[Address]:
+def _home(sending: OutgoingMessage) -> Op[Address]:
     """Return one's own home; else, of operators, who often are known on several surfaces, the only
     one."""
     found = yield from many(address_of, _HOME, sending.by.id)
@@ -125,7 +125,7 @@ def _home(sending: Sending) -> Op[Address]:
     return home
 
 
-def _no_home(sending: Sending) -> Op[str]:
+def _no_home(sending: OutgoingMessage) -> Op[str]:
     """Say what is missing. People who said /home on a platform without being listed there as
     operators have a home of their own, which is not the operator's."""
     others = (yield from many(str, _MEMBERS_HOMES)) if sending.by.is_operator else []
@@ -143,7 +143,7 @@ def _no_home(sending: Sending) -> Op[str]:
     )
 
 
-def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address, bool]]:
+def _on_platform(sending: OutgoingMessage, adapter: str, rest: str) -> Op[tuple[Address, bool]]:
     """Return a conversation that is known under this name; else a thread of a place that is known;
     else all of it is the name of a place."""
     if not rest:
@@ -165,13 +165,15 @@ def _on_platform(sending: Sending, adapter: str, rest: str) -> Op[tuple[Address,
     return Address(adapter=adapter, account=account, place=rest), False
 
 
-def _may_be(sending: Sending, adapter: str, place: str, thread: str = "", person: str = "") -> bool:
+def _may_be(
+    sending: OutgoingMessage, adapter: str, place: str, thread: str = "", person: str = ""
+) -> bool:
     """Tell whether there can be such an address on a platform."""
     form = sending.forms.get(adapter)
     return form is None or form.takes(place, thread, person)
 
 
-def _impossible(sending: Sending, adapter: str, rest: str) -> Rejected:
+def _impossible(sending: OutgoingMessage, adapter: str, rest: str) -> Rejected:
     """Return the error for an address that no platform knows."""
     example = sending.forms[adapter].example
     return Rejected(
@@ -194,7 +196,7 @@ def _account(adapter: str) -> Op[str]:
     return accounts.first
 
 
-def _not_configured(sending: Sending, adapter: str) -> Rejected:
+def _not_configured(sending: OutgoingMessage, adapter: str) -> Rejected:
     """Return the error for a platform that is not in the configuration."""
     names = ", ".join(sorted(sending.accounts))
     known = f"configured are: {names}" if names else "none is configured"

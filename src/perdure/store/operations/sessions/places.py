@@ -12,7 +12,7 @@ from perdure.store.operations.sessions.sessions import (
     open_session,
     open_successor,
 )
-from perdure.store.operations.setting import Place, Stamp
+from perdure.store.operations.turn_context import LiveSession, Stamp
 from perdure.store.statement import Op, one, run
 
 # Locks the conversation at an address.
@@ -57,7 +57,7 @@ class _Session(NamedTuple):
     title: str
 
 
-def resolve(update: Update, stamp: Stamp) -> Op[Place]:
+def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
     """Return the conversation's live session; a new one where that has been suspended."""
     found = yield from _find(update.address)
     if found is None:
@@ -82,9 +82,9 @@ def resolve(update: Update, stamp: Stamp) -> Op[Place]:
     return place._replace(via=via, principal=found.principal if via else place.principal)
 
 
-def _standing(found: _Conversation, held: _Session) -> Place:
+def _standing(found: _Conversation, held: _Session) -> LiveSession:
     """Return where a conversation and its live session stand."""
-    return Place(
+    return LiveSession(
         conversation=found.id,
         session=found.session,
         principal=held.principal,
@@ -100,7 +100,7 @@ def _standing(found: _Conversation, held: _Session) -> Place:
     )
 
 
-def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[Place]:
+def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSession]:
     """Open a session in the place of the suspended one, and make it the live one."""
     by = update.principal
     opened = yield from open_successor(found.session, found.id, stamp, by=by)
@@ -115,9 +115,9 @@ def _adopt(conversation: ConversationId, update: Update) -> Op[None]:
     yield from run(_ADOPT_SESSIONS, update.principal, conversation)
 
 
-def new(conversation: ConversationId, session: SessionId, update: Update) -> Place:
+def new(conversation: ConversationId, session: SessionId, update: Update) -> LiveSession:
     """Return where a session stands that holds nothing yet but that it was opened."""
-    return Place(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
+    return LiveSession(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
 
 
 def _find(address: Address) -> Op[_Conversation | None]:
@@ -130,7 +130,7 @@ def _find(address: Address) -> Op[_Conversation | None]:
     )  # fmt: skip
 
 
-def _open(update: Update, stamp: Stamp) -> Op[Place | None]:
+def _open(update: Update, stamp: Stamp) -> Op[LiveSession | None]:
     """Open a conversation and its first session, unless somebody was faster."""
     conversation = ConversationId(stamp.mint("cnv"))
     session = SessionId(stamp.mint("ses"))

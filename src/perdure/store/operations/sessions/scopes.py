@@ -7,9 +7,9 @@ where nobody reads along. A scope is the id of either; operators look without on
 
 from perdure.domain.address import is_shared
 from perdure.domain.ids import ConversationId, PrincipalId
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 
-Scope = PrincipalId | ConversationId
+SearchScope = PrincipalId | ConversationId
 
 # Is true of a conversation `c` in which several people take part.
 SHARED = "(c.kind = 'group' AND c.person = '')"
@@ -17,9 +17,9 @@ SHARED = "(c.kind = 'group' AND c.person = '')"
 SCOPE = f"CASE WHEN {SHARED} THEN c.id ELSE s.principal_id END"
 
 
-def asked_from(setting: Setting) -> Scope:
+def asked_from(context: TurnContext) -> SearchScope:
     """Return the scope of what may be told where this update came in."""
-    update = setting.update
+    update = context.update
     if is_shared(update.address, update.place_kind):
-        return setting.conversation
+        return context.conversation
     return update.principal

@@ -6,7 +6,7 @@ from perdure.domain.journal.events import Recorded, SessionOpened
 from perdure.store.operations import journal
 from perdure.store.operations.sessions import moves
 from perdure.store.operations.sessions.recency import span_of
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, one, run
 
 # Opens a session; what it stands on is told as in its parent.

@@ -9,9 +9,9 @@ from perdure.domain.journal.events import Recorded
 from perdure.domain.kinds import TurnKind
 from perdure.domain.people.access import Speaker
 from perdure.domain.turn.recovery import telling_own
-from perdure.ports.turns.turns import Claimed, Lease
-from perdure.store.operations.people.memories import Person, recall
-from perdure.store.operations.turns.telling import looking_back
+from perdure.ports.turns.turns import Claimed, TurnLease
+from perdure.store.operations.people.memories import MemoryOwner, recall
+from perdure.store.operations.turns.interruption_notes import looking_back
 from perdure.store.statement import Op
 
 
@@ -19,7 +19,7 @@ class Begun(NamedTuple):
     """A turn that has just begun, as its rows or its message say. `events` are its own, `told_seq`
     is the newest of its interruptions that the model was told of."""
 
-    lease: Lease
+    lease: TurnLease
     conversation: ConversationId
     principal: PrincipalId
     address: Address
@@ -39,7 +39,7 @@ def claimed(begun: Begun) -> Op[Claimed]:
     person."""
     before = yield from looking_back(begun.parent, kind=begun.kind)
     shared = is_shared(begun.address, begun.place_kind)
-    person = Person(begun.principal, begun.conversation, is_shared=shared)
+    person = MemoryOwner(begun.principal, begun.conversation, is_shared=shared)
     return Claimed(
         lease=begun.lease,
         conversation=begun.conversation,

@@ -25,7 +25,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Ending, Outcome, Repeat
+from perdure.domain.outcomes import CallEnding, Outcome, Repeat
 from perdure.domain.people.access import is_access_ended
 from perdure.domain.turn.endings import STOPPED_MARK
 from perdure.domain.turn.errands import is_watched
@@ -36,9 +36,9 @@ from perdure.store.operations import attaching, journal
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.people import spending
 from perdure.store.operations.reading import search
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands, turn_rows
-from perdure.store.operations.turns.line import look_again, queue_rows
+from perdure.store.operations.turns.session_queue import look_again, queue_rows
 from perdure.store.statement import Op, RaceLost, many, one, run
 
 # Lets the session stand at a turn that has ended. The epoch moves with a turn at work: nothing of
@@ -262,7 +262,7 @@ def open_call_endings(
         if only_started and call.id not in started:
             continue
         may_have_happened = call.repeat is Repeat.ONCE and call.id in started
-        ending = Ending.UNKNOWN if may_have_happened else Ending.INTERRUPTED
+        ending = CallEnding.UNKNOWN if may_have_happened else CallEnding.INTERRUPTED
         endings.append(closed(turn, call.id, ending))
     return endings
 

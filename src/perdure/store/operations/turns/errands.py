@@ -35,8 +35,8 @@ from perdure.store.operations import journal, stickers
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.sessions import compaction
 from perdure.store.operations.sessions.sessions import make_live, open_session, open_successor
-from perdure.store.operations.setting import Setting, Stamp
-from perdure.store.operations.turns.line import queue_turn
+from perdure.store.operations.turn_context import Stamp, TurnContext
+from perdure.store.operations.turns.session_queue import queue_turn
 from perdure.store.statement import Op, exists, one, run
 
 # Finds whom an errand's session serves.
@@ -134,13 +134,13 @@ def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
     return (yield from queue_turn(session, queued, stamp))
 
 
-def person_of(setting: Setting) -> PrincipalId:
+def person_of(context: TurnContext) -> PrincipalId:
     """Return for whom an errand about a whole session is run: the session's own person. Where
     several people talk it is the one who asked, for whoever opened the place may be gone."""
-    update = setting.update
+    update = context.update
     if is_shared(update.address, update.place_kind):
         return update.principal
-    return setting.place.principal
+    return context.place.principal
 
 
 def is_running(session: SessionId, errand: TurnKind) -> Op[bool]:
@@ -269,7 +269,7 @@ def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     assert isinstance(opened, SessionOpened)
     upto = opened.head
     assert upto is not None
-    summary = compaction.Summary(
+    summary = compaction.WrittenSummary(
         errand=back.turn,
         session=back.served,
         upto=upto,

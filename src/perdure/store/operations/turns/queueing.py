@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import TurnId
-from perdure.domain.inbound.updates import Accepted, Effect
+from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.attachments import is_unread
 from perdure.domain.journal.events import (
     AnyEvent,
@@ -22,15 +22,15 @@ from perdure.domain.turn.endings import REPLACED_MARK
 from perdure.domain.turn.recovery import Fate, fate
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.inbox import Reception
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.people import quotas
 from perdure.store.operations.sessions import recency
-from perdure.store.operations.setting import OpenTurn, Setting
+from perdure.store.operations.turn_context import LockedTurn, TurnContext
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.claiming import Begun, claimed
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
-from perdure.store.operations.turns.line import ALBUM_MS, look_again, queue_turn
+from perdure.store.operations.turns.session_queue import ALBUM_MS, look_again, queue_turn
 from perdure.store.operations.turns.turn_rows import ALONE, Album
 from perdure.store.statement import Op, run
 
@@ -44,45 +44,45 @@ SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came", mark=REPLACED_M
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came", mark=REPLACED_MARK)
 
 
-def take(setting: Setting, *, may_overtake: bool = False) -> Op[Reception]:
+def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
     """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs.
 
     A message is not handed to the turn that runs while an earlier one waits in line: it would be
     answered first. `may_overtake`: its author has asked for just that."""
-    open_turns, update = setting.open_turns, setting.update
-    joins = yield from _joins(setting)
+    open_turns, update = context.open_turns, context.update
+    joins = yield from _joins(context)
     if joins is not None:
-        return (yield from _join(setting, joins))
+        return (yield from _join(context, joins))
     waiting = sum(not each.attempts for each in open_turns)
-    if waiting >= setting.queue_max:
+    if waiting >= context.queue_max:
         raise queue_full(waiting)
     started = next((each for each in open_turns if each.attempts), None)
-    gives_way = started is not None and _closing(setting, started) is not None
-    yield from quotas.insist_on_turn(setting.quota, update.principal, update, ends=int(gives_way))
+    gives_way = started is not None and _closing(context, started) is not None
+    yield from quotas.insist_on_turn(context.quota, update.principal, update, ends=int(gives_way))
     has_files = any(map(is_unread, update.attachments))
-    if setting.may_begin and not open_turns and not has_files and not update.album:
-        return (yield from _begin(setting))
+    if context.may_begin and not open_turns and not has_files and not update.album:
+        return (yield from _begin(context))
     is_running = started is not None and started.state in (State.RUNNING, State.WAITING)
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
     is_steer = update.busy is Busy.STEER and is_next and not has_files
     if started is not None and is_running and is_steer:
-        return (yield from _steer(setting, started.id))
-    closing = _closing(setting, started)
+        return (yield from _steer(context, started.id))
+    closing = _closing(context, started)
     recorded: list[Recorded] = []
     ended: tuple[TurnId, ...] = ()
     if started is not None and closing is not None:
         found = yield from locked(started.id)
         assert found is not None
-        recorded += yield from end_turn(started.id, found, closing, setting.stamp)
+        recorded += yield from end_turn(started.id, found, closing, context.stamp)
         ended = (started.id,)
-    album = Album(update.album, setting.stamp.at + ALBUM_MS) if update.album else ALONE
-    recorded += yield from queue_turn(setting.session, _queued(setting), setting.stamp, album=album)
-    recorded += yield from errands.bring_unsaid(ended, setting.session, setting.stamp)
-    effect = Effect.SUPERSEDED if closing is SUPERSEDED else Effect.QUEUED
+    album = Album(update.album, context.stamp.at + ALBUM_MS) if update.album else ALONE
+    recorded += yield from queue_turn(context.session, _queued(context), context.stamp, album=album)
+    recorded += yield from errands.bring_unsaid(ended, context.session, context.stamp)
+    effect = UpdateEffect.SUPERSEDED if closing is SUPERSEDED else UpdateEffect.QUEUED
     position = len(open_turns) - len(ended)
     return Reception(
         accepted=accepted(
-            setting, setting.fresh.turn, effect, recorded, ended=ended, queue_position=position
+            context, context.fresh.turn, effect, recorded, ended=ended, queue_position=position
         )
     )
 
@@ -96,86 +96,86 @@ def queue_full(waiting: int) -> Rejected:
     )
 
 
-def _is_message_in_line(turn: OpenTurn) -> bool:
+def _is_message_in_line(turn: LockedTurn) -> bool:
     return not turn.attempts and turn.kind not in UNASKED
 
 
-def _closing(setting: Setting, started: OpenTurn | None) -> Closing | None:
+def _closing(context: TurnContext, started: LockedTurn | None) -> Closing | None:
     """Return how the new message ends the turn that has started, or None if it waits behind it. An
     interrupted turn that only waited for the next message is replaced; one that goes on by itself
     is like one that runs: it is superseded if that is the mode."""
     if started is None:
         return None
-    if started.state == State.INTERRUPTED and _makes_way(setting, started):
+    if started.state == State.INTERRUPTED and _makes_way(context, started):
         return REPLACED
     # What came too late to join is no reason to end what it belongs to.
-    is_other = not _is_of_album(setting, started)
-    return SUPERSEDED if setting.update.busy is Busy.INTERRUPT and is_other else None
+    is_other = not _is_of_album(context, started)
+    return SUPERSEDED if context.update.busy is Busy.INTERRUPT and is_other else None
 
 
-def _makes_way(setting: Setting, turn: OpenTurn) -> bool:
+def _makes_way(context: TurnContext, turn: LockedTurn) -> bool:
     """Decide by the same rule as a start does, where this message would wait behind the turn."""
-    age_ms = setting.stamp.at - turn.alive_at
-    policy = setting.menu.recovery
+    age_ms = context.stamp.at - turn.alive_at
+    policy = context.menu.recovery
     return fate(policy, kind=TurnKind(turn.kind), age_ms=age_ms, is_followed=True) is Fate.MAKES_WAY
 
 
-def _is_of_album(setting: Setting, turn: OpenTurn) -> bool:
-    update = setting.update
+def _is_of_album(context: TurnContext, turn: LockedTurn) -> bool:
+    update = context.update
     return bool(update.album) and (turn.album, turn.sender) == (update.album, update.principal)
 
 
-def _joins(setting: Setting) -> Op[TurnId | None]:
+def _joins(context: TurnContext) -> Op[TurnId | None]:
     """Return the turn that this message was sent as one with, as long as it waits, last in the
     line."""
-    newest = setting.open_turns[-1] if setting.open_turns else None
-    if newest is None or newest.attempts or not _is_of_album(setting, newest):
+    newest = context.open_turns[-1] if context.open_turns else None
+    if newest is None or newest.attempts or not _is_of_album(context, newest):
         return None
     events = yield from journal.of_turn(newest.id)
     return newest.id if len(events) < ALBUM_EVENTS_MAX else None
 
 
-def _join(setting: Setting, turn: TurnId) -> Op[Reception]:
-    update, stamp = setting.update, setting.stamp
+def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
+    update, stamp = context.update, context.stamp
     event = MessageJoined(
         turn=turn,
-        message=setting.fresh.message,
+        message=context.fresh.message,
         text=update.text,
         attachments=update.attachments,
         passed_on=update.passed_on,
     )
-    recorded = yield from journal.append(setting.session, [event], at=stamp.at)
+    recorded = yield from journal.append(context.session, [event], at=stamp.at)
     yield from attaching.put(event, stamp)
     yield from run(_WAIT_LONGER, stamp.at + ALBUM_MS, turn)
-    yield from look_again(setting.session, stamp)
-    return Reception(accepted=accepted(setting, turn, Effect.JOINED, recorded))
+    yield from look_again(context.session, stamp)
+    return Reception(accepted=accepted(context, turn, UpdateEffect.JOINED, recorded))
 
 
-def _steer(setting: Setting, turn: TurnId) -> Op[Reception]:
-    update = setting.update
+def _steer(context: TurnContext, turn: TurnId) -> Op[Reception]:
+    update = context.update
     event = SteerAccepted(
         turn=turn,
-        message=setting.fresh.message,
+        message=context.fresh.message,
         text=update.text,
         attachments=update.attachments,
         by=update.principal,
         sender=update.sender,
-        via=setting.place.via,
+        via=context.place.via,
         traits=update.traits,
         passed_on=update.passed_on,
     )
-    recorded = yield from journal.append(setting.session, [event], at=setting.stamp.at)
-    return Reception(accepted=accepted(setting, turn, Effect.STEERED, recorded))
+    recorded = yield from journal.append(context.session, [event], at=context.stamp.at)
+    return Reception(accepted=accepted(context, turn, UpdateEffect.STEERED, recorded))
 
 
-def _begin(setting: Setting) -> Op[Reception]:
+def _begin(context: TurnContext) -> Op[Reception]:
     """Begin the message's turn: nothing is before it, so it need not wait for anyone to claim
     it."""
-    session, fresh, update, stamp = setting.session, setting.fresh, setting.update, setting.stamp
-    place, seq = setting.place, setting.place.last_seq
-    lease = Lease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
+    session, fresh, update, stamp = context.session, context.fresh, context.update, context.stamp
+    place, seq = context.place, context.place.last_seq
+    lease = TurnLease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
     started = TurnStarted(turn=fresh.turn, attempt=1, parent=place.head, node=stamp.node)
-    queued = _queued(setting)
+    queued = _queued(context)
     events: list[AnyEvent] = [queued, started]
     yield from run(_LEASE, seq + len(events), lease.epoch, stamp.at, session)
     yield from recency.list_session(session, at=stamp.at)
@@ -194,45 +194,45 @@ def _begin(setting: Setting) -> Op[Reception]:
         is_listed=update.is_listed,
         events=tuple(recorded),
     )
-    queued_now = accepted(setting, fresh.turn, Effect.QUEUED, recorded[:1])
+    queued_now = accepted(context, fresh.turn, UpdateEffect.QUEUED, recorded[:1])
     return Reception(accepted=queued_now, claimed=(yield from claimed(begun)))
 
 
-def _queued(setting: Setting) -> TurnQueued:
-    update = setting.update
+def _queued(context: TurnContext) -> TurnQueued:
+    update = context.update
     return TurnQueued(
-        turn=setting.fresh.turn,
-        message=setting.fresh.message,
+        turn=context.fresh.turn,
+        message=context.fresh.message,
         text=update.text,
         kind=TurnKind(update.kind),
-        agent=update.agent or setting.place.agent,
+        agent=update.agent or context.place.agent,
         attachments=update.attachments,
         instructions=update.instructions,
         context=update.context,
         tools=update.tools,
         options=update.options,
-        persona=setting.place.persona,
+        persona=context.place.persona,
         by=update.principal,
         sender=update.sender,
-        via=setting.place.via,
+        via=context.place.via,
         traits=update.traits,
-        continues=setting.continues,
+        continues=context.continues,
         passed_on=update.passed_on,
     )
 
 
 def accepted(
-    setting: Setting,
+    context: TurnContext,
     turn: TurnId | None,
-    effect: Effect,
+    effect: UpdateEffect,
     recorded: Sequence[Recorded],
     **more: Any,
 ) -> Accepted:
     return Accepted(
-        conversation=setting.conversation,
-        session=setting.session,
+        conversation=context.conversation,
+        session=context.session,
         turn=turn,
-        message=setting.fresh.message,
+        message=context.fresh.message,
         effect=effect,
         recorded=tuple(recorded),
         **more,

@@ -10,7 +10,7 @@ from perdure.domain.journal.events import (
     TurnRequeued,
 )
 from perdure.domain.kinds import UNASKED, TurnKind
-from perdure.domain.outcomes import Asked, Interruption
+from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
 from perdure.domain.turn.recovery import (
     ALONE_MS,
@@ -27,12 +27,12 @@ from perdure.domain.turn.recovery import (
 )
 from perdure.domain.turn.turn import State
 from perdure.domain.waits import TOLERANCE_MS
-from perdure.ports.turns.turns import Lease, Resumed
+from perdure.ports.turns.turns import Resumed, TurnLease
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, nodes
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import spending
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.endings import (
     Locked,
@@ -42,8 +42,8 @@ from perdure.store.operations.turns.endings import (
     keep_origin,
     locked,
 )
-from perdure.store.operations.turns.line import make_ready
 from perdure.store.operations.turns.queueing import REPLACED
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.operations.turns.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, many, one, quoted, run
 
@@ -169,13 +169,13 @@ class Cut(NamedTuple):
     """Why an attempt ends before its turn does, and what its node was asked for."""
 
     reason: Interruption
-    asked: Asked = Asked.NOTHING
+    asked: NodeRequest = NodeRequest.NOTHING
 
 
 CRASHED: Final = Cut(Interruption.CRASH)
 
 
-def interrupt(lease: Lease, cut: Cut, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
+def interrupt(lease: TurnLease, cut: Cut, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
     """End our own attempt, at a drain that ran out of time."""
     yield from lock_conversation(lease.turn)
     yield from journal.fence(lease.session, lease.epoch)

@@ -34,7 +34,7 @@ from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.sessions.sessions import make_live, open_successor
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.endings import (
     Closing,
@@ -48,7 +48,7 @@ from perdure.store.operations.turns.endings import (
     open_call_endings,
     queue_freed,
 )
-from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, many, one, run
 
 # Locks a turn's conversation, unless the turn is an errand.

@@ -19,7 +19,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.turn.turn import State, require
-from perdure.store.statement import Op, RaceLost, Value, exists, run
+from perdure.store.statement import Op, RaceLost, SqlValue, exists, run
 
 # A turn that waits in line; it is the session's principal's unless it names another.
 _QUEUE: Final = f"""
@@ -119,7 +119,7 @@ def settle(
     yield from _change(_SETTLE, state, settled, *ending, context_tokens, prefix, at)
 
 
-def _change(sql: str, state: State, event: TurnEvent, *values: Value) -> Op[None]:
+def _change(sql: str, state: State, event: TurnEvent, *values: SqlValue) -> Op[None]:
     """Move a turn's row from a state to the one that the machine names for this event."""
     after = require(state, type(event), turn=event.turn)
     if not (yield from exists(sql, after, *values, event.turn, state)):

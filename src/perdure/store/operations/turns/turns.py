@@ -17,12 +17,12 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.people.sharing import EQUAL, Shares, fairly
-from perdure.domain.prompt.prefix import KeptText, Origin
+from perdure.domain.people.sharing import EQUAL, FairShares, fairly
+from perdure.domain.prompt.prefix import KeptText, RequestOrigin
 from perdure.domain.turn.errands import is_errand
 from perdure.domain.turn.turn import State
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS
-from perdure.ports.turns.turns import Claimed, Lease, Piece, Settled, Settlement
+from perdure.ports.turns.turns import Claimed, Settled, Settlement, TextPiece, TurnLease
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, texts
 from perdure.store.operations.addresses import ADDRESS, address_of
@@ -30,7 +30,7 @@ from perdure.store.operations.delivery import replies
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import speakers, spending
 from perdure.store.operations.reading import history
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.claiming import Begun, claimed
 from perdure.store.operations.turns.endings import (
@@ -46,8 +46,8 @@ from perdure.store.operations.turns.endings import (
     steps_aside,
     waiting_steers,
 )
-from perdure.store.operations.turns.line import make_ready
-from perdure.store.operations.turns.telling import mark_told
+from perdure.store.operations.turns.interruption_notes import mark_told
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, listed, many, one, run
 
 # A condition: the session's wait is over, or was written before the clock was set back.
@@ -131,7 +131,7 @@ class _Shown(NamedTuple):
     text: str
 
 
-def claim(stamp: Stamp, *, limit: int, shares: Shares = EQUAL) -> Op[list[Claimed]]:
+def claim(stamp: Stamp, *, limit: int, shares: FairShares = EQUAL) -> Op[list[Claimed]]:
     """Take so many turns that can begin, at most, fairly among those who wait."""
     ready = yield from _ready(shares, at=stamp.at, limit=limit + WINDOW)
     chosen = fairly(ready, by=lambda each: each.by, shares=shares, limit=limit)
@@ -144,7 +144,7 @@ def claim(stamp: Stamp, *, limit: int, shares: Shares = EQUAL) -> Op[list[Claime
     return taken
 
 
-def _ready(shares: Shares, *, at: int, limit: int) -> Op[list[_Ready]]:
+def _ready(shares: FairShares, *, at: int, limit: int) -> Op[list[_Ready]]:
     """Find sessions that can be claimed, in the order in which they come, without those of people
     who have all they may have."""
     full = shares.full
@@ -172,7 +172,7 @@ def take_sql(count: int) -> str:
     return f"{_TAKE}{listed(1, count)} FOR UPDATE SKIP LOCKED"
 
 
-def next_claim(*, at: int, shares: Shares = EQUAL) -> Op[int | None]:
+def next_claim(*, at: int, shares: FairShares = EQUAL) -> Op[int | None]:
     """Return from when on the next turn can be claimed; it may be waiting for something."""
     if (yield from _ready(shares, at=at, limit=1)):
         return AT_ONCE
@@ -188,13 +188,15 @@ def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
     assert not found.fetching, f"{session} is marked ready and {turn} waits for files"
     epoch = yield from one(int, _LEASE, session)
     assert epoch is not None
-    lease = Lease(session=session, turn=turn, epoch=epoch, attempt=found.attempts + 1)
+    lease = TurnLease(session=session, turn=turn, epoch=epoch, attempt=found.attempts + 1)
     started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
     yield from turn_rows.start(started, at=stamp.at)
     yield from journal.append(session, [started], at=stamp.at, epoch=lease.epoch)
     events = tuple((yield from journal.of_turn(turn)))
     where = address_of(found.adapter, found.account, found.place, found.thread, found.person)
-    facts = speakers.Facts(found.name, where.adapter, where.place, found.has_token, found.is_paired)
+    facts = speakers.SpeakerFacts(
+        found.name, where.adapter, where.place, found.has_token, found.is_paired
+    )
     begun = Begun(
         lease=lease,
         conversation=found.conversation,
@@ -215,11 +217,11 @@ def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
 
 def append(
     dialect: Dialect,
-    lease: Lease,
+    lease: TurnLease,
     events: Sequence[AnyEvent],
     *,
-    piece: Piece | None,
-    origin: Origin,
+    piece: TextPiece | None,
+    origin: RequestOrigin,
     at: int,
 ) -> Op[list[Recorded]]:
     """Append the runner's own events. A message that became final takes the place of its
@@ -238,14 +240,14 @@ def append(
 
 
 def flush(
-    dialect: Dialect, pieces: Sequence[Piece], new: Sequence[KeptText]
+    dialect: Dialect, pieces: Sequence[TextPiece], new: Sequence[KeptText]
 ) -> Op[set[tuple[str, int]]]:
     """Write text that grows, and those texts of the requests it answers that may be new."""
     yield from texts.keep(new)
     return (yield from dialect.flush(pieces))
 
 
-def take_steers(lease: Lease, *, at: int) -> Op[list[Recorded]]:
+def take_steers(lease: TurnLease, *, at: int) -> Op[list[Recorded]]:
     """Let messages that came for this turn take their place in it, between two steps."""
     yield from journal.fence(lease.session, lease.epoch)
     waiting = waiting_steers((yield from journal.of_turn(lease.turn)))
@@ -265,13 +267,13 @@ def take_steers(lease: Lease, *, at: int) -> Op[list[Recorded]]:
     return (yield from journal.append(lease.session, taken, at=at))
 
 
-def tell(lease: Lease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+def tell(lease: TurnLease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
     """Tell the people of a running turn's conversation something."""
     yield from journal.fence(lease.session, lease.epoch)
     return (yield from notice(lease.session, lease.turn, text, stamp))
 
 
-def settle(lease: Lease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
+def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
     """End a running turn as its runner says, with everything that follows from that."""
     last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
@@ -335,7 +337,7 @@ def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
     return shown
 
 
-def _said(lease: Lease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
+def _said(lease: TurnLease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
     """Return the final message, and whatever else was shown: no settlement makes shown text
     vanish."""
     texts = dict(shown)

@@ -10,20 +10,20 @@ from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, Recorded
 from perdure.domain.turn.next_action import open_question
 from perdure.domain.turn.turn import State
-from perdure.ports.turns.turns import Lease
+from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal
 from perdure.store.operations.people import spending
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.endings import locked
-from perdure.store.operations.turns.line import make_ready
+from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, run
 
 # Ends the lease of whoever ran the turn.
 _LET_GO = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
 
 
-def wait(lease: Lease, question: AnswerAwaited, *, at: int) -> Op[list[Recorded]]:
+def wait(lease: TurnLease, question: AnswerAwaited, *, at: int) -> Op[list[Recorded]]:
     """Let a running turn wait, without an owner and without room in the budgets."""
     recorded = yield from journal.append(lease.session, [question], at=at, epoch=lease.epoch)
     yield from turn_rows.wait(question)

@@ -14,21 +14,21 @@ from perdure.store.operations.commands import (
     asking,
     choices,
     heads,
-    line,
     linking,
     memories,
     rotation,
     spending,
+    turn_control,
     views,
 )
-from perdure.store.operations.commands.given import Taken
-from perdure.store.operations.delivery.outbox import Words, put_unless_read
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.commands.command_result import CommandResult
+from perdure.store.operations.delivery.outbox import PartText, put_unless_read
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, one
 
 # Finds the person who gives a command.
 _WHO = "SELECT id, name, role FROM principals WHERE id = $1"
-_HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]] = {
     "new": rotation.new,
     "reset": rotation.new,
     "branch": rotation.branch,
@@ -37,13 +37,13 @@ _HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
     "retry": heads.retry,
     "undo": heads.undo,
     "redo": heads.redo,
-    "stop": line.stop,
-    "queue": line.queue,
-    "steer": line.steer,
-    "background": line.background,
+    "stop": turn_control.stop,
+    "queue": turn_control.queue,
+    "steer": turn_control.steer,
+    "background": turn_control.background,
     "agent": choices.agent,
     "persona": choices.persona,
-    "continue": line.go_on,
+    "continue": turn_control.go_on,
     "home": choices.home,
     "link": linking.link,
     "compact": views.compact,
@@ -58,33 +58,33 @@ _HANDLERS: Final[Mapping[str, Callable[[Setting, Given], Op[Taken]]]] = {
 assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()
 
 
-def take(setting: Setting, given: Given) -> Op[Reception]:
-    taken = yield from _taken(setting, given)
-    session = taken.session or setting.session
+def take(context: TurnContext, given: Given) -> Op[Reception]:
+    taken = yield from _taken(context, given)
+    session = taken.session or context.session
     is_here = any(each.session == session and each.turn == taken.turn for each in taken.recorded)
     event = CommandTaken(
         command=given.name,
         arguments=_kept(given),
-        by=setting.update.principal,
-        message=setting.fresh.message,
+        by=context.update.principal,
+        message=context.fresh.message,
         reply=taken.reply,
         turn=taken.turn if is_here else None,
     )
-    at = setting.stamp.at
+    at = context.stamp.at
     recorded = yield from journal.append(session, [event], at=at)
     yield from put_unless_read(
         session,
         None,
-        setting.fresh.message,
-        Words(taken.reply),
-        setting.stamp,
-        to=setting.place.via or setting.conversation,
+        context.fresh.message,
+        PartText(taken.reply),
+        context.stamp,
+        to=context.place.via or context.conversation,
     )
     accepted = Accepted(
-        conversation=taken.conversation or setting.conversation,
+        conversation=taken.conversation or context.conversation,
         session=session,
         turn=taken.turn,
-        message=setting.fresh.message,
+        message=context.fresh.message,
         effect=taken.effect,
         ended=taken.ended,
         command=given.name,
@@ -113,16 +113,16 @@ def was_followed(taken: CommandTaken) -> Op[bool]:
     return not _refusal(given, (yield from _who(taken.by)))
 
 
-def _taken(setting: Setting, given: Given) -> Op[Taken]:
-    who = yield from _who(setting.update.principal)
+def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
+    who = yield from _who(context.update.principal)
     refusal = _refusal(given, who)
     if refusal:
-        return Taken(refusal)
+        return CommandResult(refusal)
     if given.name == "help":
-        return Taken(help_text(is_operator=who.is_operator))
+        return CommandResult(help_text(is_operator=who.is_operator))
     if given.name == "whoami":
-        return Taken(f"You are {who.name} ({who.role}).")
-    return (yield from _HANDLERS[given.name](setting, given))
+        return CommandResult(f"You are {who.name} ({who.role}).")
+    return (yield from _HANDLERS[given.name](context, given))
 
 
 def _who(principal: PrincipalId) -> Op[Principal]:

@@ -28,7 +28,7 @@ _TELL = """
 _TURNS_MAX = 10
 
 
-class Before(NamedTuple):
+class TurnsBefore(NamedTuple):
     """Holds what a new turn must know of those it follows: what the last request began with, and
     what the model has not been told of those since the last that was done, for what came after an
     interruption may never have reached it."""
@@ -47,7 +47,7 @@ class _Ended(NamedTuple):
     told_seq: int
 
 
-def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[Before]:
+def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[TurnsBefore]:
     """Look back from a turn of this kind, which stands on `head`."""
     prefix, telling = "", Telling()
     for _ in range(_TURNS_MAX):
@@ -62,7 +62,7 @@ def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[Before]:
             events = yield from journal.of_turn(head)
             telling = telling_before(events, telling, told_seq=ended.told_seq)
         head = ended.parent
-    return Before(prefix, telling)
+    return TurnsBefore(prefix, telling)
 
 
 def mark_told(recorded: Iterable[Recorded]) -> Op[None]:

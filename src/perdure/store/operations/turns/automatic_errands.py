@@ -14,7 +14,7 @@ from perdure.domain.waits import is_ahead
 from perdure.store.operations import journal
 from perdure.store.operations.sessions import compaction
 from perdure.store.operations.sessions.scopes import SHARED
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands
 from perdure.store.statement import Op, one
 

@@ -10,11 +10,10 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from perdure.adapters.discord.archive import Archive
-from perdure.adapters.discord.effects import Effects
-from perdure.adapters.discord.gateway import Link
+from perdure.adapters.discord.archive import ChannelHistory
+from perdure.adapters.discord.gateway import GatewaySession
 from perdure.adapters.discord.inbound import (
-    Place,
+    ChannelPlace,
     arrival_of,
     deletion_of,
     envelope_of,
@@ -22,13 +21,13 @@ from perdure.adapters.discord.inbound import (
     interaction_envelope,
     interaction_of,
 )
-from perdure.adapters.discord.memory import Memory
+from perdure.adapters.discord.memory import ConnectionMemory
 from perdure.adapters.discord.payloads import (
     BulkDeleted,
     Changed,
     Channel,
     Deleted,
-    Event,
+    GatewayEvent,
     GuildCame,
     Interaction,
     Member,
@@ -36,9 +35,10 @@ from perdure.adapters.discord.payloads import (
     Ready,
     Unread,
 )
+from perdure.adapters.discord.send import Effects
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
-from perdure.ports.platform.adapter import ACCOUNT_WAIT, Inlet, Reading
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, ArrivalReading, Inlet
 
 _THREADS: Final = frozenset({10, 11, 12})
 
@@ -51,10 +51,10 @@ class Hearing:
 
     def __init__(
         self,
-        link: Link,
+        link: GatewaySession,
         effects: Effects,
-        archive: Archive,
-        memory: Memory,
+        archive: ChannelHistory,
+        memory: ConnectionMemory,
         *,
         account: str,
         needs_roles: bool,
@@ -67,7 +67,7 @@ class Hearing:
         self._account = account
         self._needs_roles = needs_roles
 
-    async def take(self, event: Event, inlet: Inlet) -> None:
+    async def take(self, event: GatewayEvent, inlet: Inlet) -> None:
         match event:
             case Ready():
                 await self._catch_up_direct(inlet)
@@ -132,7 +132,7 @@ class Hearing:
         async def whole() -> Arrival | None:
             return arrival_of(message, account=self._account, place=place)
 
-        await _hand_over(envelope, inlet, Reading(whole=whole, payload=payload))
+        await _hand_over(envelope, inlet, ArrivalReading(whole=whole, payload=payload))
         return envelope
 
     async def _take_change(self, changed: Changed, inlet: Inlet) -> None:
@@ -165,7 +165,9 @@ class Hearing:
 
         # Whoever has its token can answer in the bot's name for a while.
         kept = msgspec.structs.replace(interaction, token="")
-        await _hand_over(envelope, inlet, Reading(whole=whole, payload=msgspec.json.encode(kept)))
+        await _hand_over(
+            envelope, inlet, ArrivalReading(whole=whole, payload=msgspec.json.encode(kept))
+        )
         try:
             await self._effects.acknowledge(interaction)
         except PerdureError as error:
@@ -195,18 +197,18 @@ class Hearing:
 
     async def _place(
         self, channel: str, guild: str, member: Member | None, *, told: Channel | None = None
-    ) -> Place:
+    ) -> ChannelPlace:
         if not guild:
-            return Place(place=channel, kind=PlaceKind.PRIVATE)
+            return ChannelPlace(place=channel, kind=PlaceKind.PRIVATE)
         known = self._link.place_of(channel, member.roles if member else ())
         if known is not None:
             return known
         try:
             found = told or await self._archive.channel(channel)
         except (NotFound, Permanent):
-            return Place(place=channel)
+            return ChannelPlace(place=channel)
         is_thread = found.type in _THREADS and found.parent_id is not None
-        return Place(
+        return ChannelPlace(
             place=found.parent_id or channel if is_thread else channel,
             thread=channel if is_thread else "",
             label=f"#{found.name}" if found.name else "",
@@ -214,7 +216,7 @@ class Hearing:
         )
 
 
-async def _hand_over(arrival: Arrival, inlet: Inlet, reading: Reading | None = None) -> None:
+async def _hand_over(arrival: Arrival, inlet: Inlet, reading: ArrivalReading | None = None) -> None:
     try:
         await inlet.take(arrival, reading)
     except Rejected:

@@ -3,7 +3,7 @@ clock was set."""
 
 from typing import Final
 
-from perdure.engine.foundation.patience import ClockWatch, happens
+from perdure.engine.foundation.timed_waits import ClockWatch, happens_within
 from perdure.engine.foundation.wakes import Waiter
 from perdure.ports.system.clock import Clock
 
@@ -11,7 +11,7 @@ from perdure.ports.system.clock import Clock
 LEFT_S: Final = 1.0
 
 
-class Lookout:
+class PumpWaiter:
     def __init__(self, waiter: Waiter, *, clock: Clock) -> None:
         self._waiter = waiter
         self._clock = clock
@@ -32,7 +32,7 @@ class Lookout:
 
     async def wait(self, due_ms: int | None, *, at_most_s: float) -> None:
         if due_ms is None:
-            await happens(self._waiter, within_s=at_most_s)
+            await happens_within(self._waiter, within_s=at_most_s)
             return
         left_s = max(due_ms - self._clock.now_ms(), 0) / 1000
         wait_s = min(at_most_s, left_s if due_ms > self._looked_at else LEFT_S)

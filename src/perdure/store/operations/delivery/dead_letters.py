@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.journal.records import LETTER, PartView
 from perdure.ports.people.access import Letter
-from perdure.ports.records.history import Arrival
-from perdure.store.operations.setting import Stamp
+from perdure.ports.records.history import ArrivalRecord
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
 PAYLOAD_MAX = 100_000
@@ -68,15 +68,15 @@ def get(letter: str) -> Op[PartView]:
     return _view(found)
 
 
-def of(any_id: str) -> Op[tuple[Arrival, PartView] | None]:
+def of(any_id: str) -> Op[tuple[ArrivalRecord, PartView] | None]:
     """Return the letter with this id, or that came under it; and how it came."""
     return (yield from one(_arrived, _OF, any_id))
 
 
-def _arrived(kind: str, *columns: Any) -> tuple[Arrival, PartView]:
+def _arrived(kind: str, *columns: Any) -> tuple[ArrivalRecord, PartView]:
     """Return the letter that a row of `_OF` holds, and how it came."""
     found = _Row(*columns)
-    arrival = Arrival(
+    arrival = ArrivalRecord(
         adapter=found.adapter,
         account=found.account,
         external_id=found.external_id,

@@ -21,7 +21,14 @@ from perdure.adapters.discord.forums import Forums, name_of
 from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
 from perdure.adapters.discord.render import plain
-from perdure.adapters.discord.wire import NO_CHANNEL, NOT_FOR_MESSAGES, File, Request, Rest, path
+from perdure.adapters.discord.wire import (
+    NO_CHANNEL,
+    NOT_FOR_MESSAGES,
+    File,
+    Rest,
+    RestRequest,
+    path,
+)
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent
@@ -87,7 +94,7 @@ class Effects:
 
     async def typing(self, address: Address) -> None:
         where = path("channels", channel_of(address), "typing")
-        await self._rest.call(Request(verb="Discord, typing", method="POST", path=where))
+        await self._rest.call(RestRequest(verb="Discord, typing", method="POST", path=where))
 
     async def acknowledge(self, interaction: Interaction) -> None:
         """Say that a command or a click was taken. Discord gives us three seconds for the first of
@@ -95,18 +102,18 @@ class Effects:
         callback = path("interactions", interaction.id, interaction.token, "callback")
         body = CLICK_TAKEN if is_click(interaction) else COMMAND_TAKEN
         verb = "Discord, acknowledging an interaction"
-        await self._rest.call(Request(verb=verb, method="POST", path=callback, body=body))
+        await self._rest.call(RestRequest(verb=verb, method="POST", path=callback, body=body))
         if not is_click(interaction):
             token = (interaction.application_id, interaction.token)
             original = path("webhooks", *token, "messages", "@original")
-            await self._rest.call(Request(verb=verb, method="DELETE", path=original))
+            await self._rest.call(RestRequest(verb=verb, method="DELETE", path=original))
 
     async def offer_commands(self, application: str) -> None:
         """Put our commands on Discord's menu, in the place of all that were there."""
         where = path("applications", application, "commands")
         verb = "Discord, offering commands"
         body = offered_commands()
-        await self._rest.call(Request(verb=verb, method="PUT", path=where, body=body))
+        await self._rest.call(RestRequest(verb=verb, method="PUT", path=where, body=body))
 
     async def file(self, reference: str) -> AsyncIterator[bytes]:
         url = await self._url(reference)
@@ -180,7 +187,7 @@ class Effects:
         )
 
     async def _message_into(self, channel: str, body: NewMessage, file: File | None) -> Shown:
-        request = Request(
+        request = RestRequest(
             verb="Discord, sending a message",
             method="POST",
             path=path("channels", channel, "messages"),
@@ -193,14 +200,14 @@ class Effects:
     async def _change(self, receipt: str, body: ChangedMessage) -> None:
         where = path("channels", *_at(receipt, "messages"))
         await self._rest.call(
-            Request(verb="Discord, editing a message", method="PATCH", path=where, body=body)
+            RestRequest(verb="Discord, editing a message", method="PATCH", path=where, body=body)
         )
 
     async def _delete(self, receipt: str) -> None:
         where = path("channels", *_at(receipt, "messages"))
         try:
             await self._rest.call(
-                Request(verb="Discord, deleting a message", method="DELETE", path=where)
+                RestRequest(verb="Discord, deleting a message", method="DELETE", path=where)
             )
         except NotFound:
             return
@@ -229,11 +236,11 @@ class Effects:
 
     async def _mark(self, method: str, channel: str, message: str, emoji: str) -> None:
         where = path("channels", channel, "messages", message, "reactions", emoji, "@me")
-        await self._rest.call(Request(verb="Discord, reacting", method=method, path=where))
+        await self._rest.call(RestRequest(verb="Discord, reacting", method=method, path=where))
 
     async def _message(self, channel: str, message: str) -> Message:
         where = path("channels", channel, "messages", message)
-        request = Request(verb="Discord, reading a message", method="GET", path=where)
+        request = RestRequest(verb="Discord, reading a message", method="GET", path=where)
         return await self._rest.ask(request, Message)
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from perdure.engine.foundation.patience import happens
+from perdure.engine.foundation.timed_waits import happens_within
 from perdure.ports.system.clock import Clock
 
 QUIET_S: Final = 10.0
@@ -17,7 +17,7 @@ QUIET_S: Final = 10.0
 BUSY_S: Final = 600.0
 
 
-class Thrift:
+class MemoryTrim:
     """`shrink` empties the caches of the store; `give_back` then returns to the system what is
     free, and may block for a moment."""
 
@@ -49,7 +49,7 @@ class Thrift:
             await self._stirred.wait()
             since_s = self._clock.monotonic_s()
             while not self._over.is_set() and (left_s := self._left_s(since_s)) > 0:
-                await happens(self._over, within_s=left_s)
+                await happens_within(self._over, within_s=left_s)
             if self._over.is_set():
                 return
             # Whoever stirs from now on is looked after the next time.

@@ -28,7 +28,7 @@ class Fresh(NamedTuple):
     message: MessageId
 
 
-class Place(NamedTuple):
+class LiveSession(NamedTuple):
     """The live session of a conversation, whose row is locked, as it stood then. `is_successor`:
     it was just opened in the place of a suspended one. `via` is the conversation that the update
     came in, where that is linked to this one."""
@@ -49,7 +49,7 @@ class Place(NamedTuple):
     via: ConversationId | None = None
 
 
-class OpenTurn(NamedTuple):
+class LockedTurn(NamedTuple):
     """A turn of the live session that is not over, as it stood when the session was locked."""
 
     id: TurnId
@@ -62,7 +62,7 @@ class OpenTurn(NamedTuple):
     sender: PrincipalId
 
 
-class Setting(NamedTuple):
+class TurnContext(NamedTuple):
     """An update and where it has come to. `continues` is the cut answer that it goes on with,
     `quota` what a member may have."""
 
@@ -70,8 +70,8 @@ class Setting(NamedTuple):
     stamp: Stamp
     fresh: Fresh
     update: Update
-    place: Place
-    open_turns: Sequence[OpenTurn]
+    place: LiveSession
+    open_turns: Sequence[LockedTurn]
     menu: Menu
     queue_max: int
     may_begin: bool
@@ -86,6 +86,6 @@ class Setting(NamedTuple):
     def session(self) -> SessionId:
         return self.place.session
 
-    def saying(self, text: str, busy: Busy) -> "Setting":
+    def saying(self, text: str, busy: Busy) -> "TurnContext":
         """Return the same, with other words and another way to take them."""
         return self._replace(update=msgspec.structs.replace(self.update, text=text, busy=busy))

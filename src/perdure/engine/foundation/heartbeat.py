@@ -15,7 +15,7 @@ BEAT_AT_WORK_S: Final = HEARTBEAT_MS / 1000
 _NEAR_S: Final = 0.15
 
 
-class Pulse:
+class Heartbeat:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._said_s = clock.monotonic_s()

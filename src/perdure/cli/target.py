@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
 
 from perdure.app.config.environment import check_home, home_folder, process_environ
 from perdure.app.operate.client import NodeClient, node_client, store_trouble
-from perdure.app.operate.presence import hint, silent_node
+from perdure.app.operate.node_process import hint, silent_node
 from perdure.cli.exits import conduct
 from perdure.domain.errors import Rejected
 from perdure.web.endpoints import Endpoint, OperatorServices
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Answers(Protocol):
+class EndpointAnswerer(Protocol):
     """Whoever answers endpoints: the running node, or the store."""
 
     async def ask(
@@ -28,7 +28,7 @@ class Answers(Protocol):
     ) -> T: ...
 
 
-class Place(NamedTuple):
+class CommandTarget(NamedTuple):
     """Which Perdure is meant, and how to speak."""
 
     home: Path
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 def ask(
-    home: Path | None, *, is_json: bool, verb: Callable[[Place], Awaitable[int | None]]
+    home: Path | None, *, is_json: bool, verb: Callable[[CommandTarget], Awaitable[int | None]]
 ) -> NoReturn:
     """Run a verb on the Perdure that was meant, and leave with its code."""
 
@@ -47,36 +47,38 @@ def ask(
     conduct(lambda: asyncio.run(work()))
 
 
-def place_of(home: Path | None, *, is_json: bool) -> Place:
+def place_of(home: Path | None, *, is_json: bool) -> CommandTarget:
     """Raises `ConfigError` where no home can be."""
     environ = process_environ()
     folder = home_folder(home, environ)
     check_home(folder)
-    return Place(folder, environ, is_json)
+    return CommandTarget(folder, environ, is_json)
 
 
 @asynccontextmanager
-async def answering(place: Place, *, make: bool = False) -> AsyncIterator[Answers]:
-    node = await node_client(place.home, place.environ)
+async def answering(
+    target: CommandTarget, *, make: bool = False
+) -> AsyncIterator[EndpointAnswerer]:
+    node = await node_client(target.home, target.environ)
     if node is not None:
         yield node
         return
-    async with _store(place, make=make) as answers:
+    async with _store(target, make=make) as answers:
         yield answers
 
 
 @asynccontextmanager
-async def _store(place: Place, *, make: bool) -> AsyncIterator[Answers]:
+async def _store(target: CommandTarget, *, make: bool) -> AsyncIterator[EndpointAnswerer]:
     from perdure.app.config import loading as config  # noqa: PLC0415
     from perdure.app.operate.offline import opened_store, store_answers  # noqa: PLC0415
 
     try:
-        async with opened_store(place.home, place.environ, make=make) as store:
-            yield await store_answers(store, config.load(place.home, place.environ))
+        async with opened_store(target.home, target.environ, make=make) as store:
+            yield await store_answers(store, config.load(target.home, target.environ))
     except Rejected as error:
         if error.code != "in_use":
             raise
-        trouble = await store_trouble(place.home, place.environ)
+        trouble = await store_trouble(target.home, target.environ)
         why = (
             f"its store refuses writes: {trouble}"
             if trouble
@@ -86,40 +88,40 @@ async def _store(place: Place, *, make: bool) -> AsyncIterator[Answers]:
         raise Rejected(f"{error.message.partition(';')[0]}, but {why}", code="in_use") from error
 
 
-async def running(place: Place) -> NodeClient:
+async def running(target: CommandTarget) -> NodeClient:
     """Return the node, for verbs that make no sense without one."""
-    node = await node_client(place.home, place.environ)
+    node = await node_client(target.home, target.environ)
     if node is None:
-        raise await not_running(place)
+        raise await not_running(target)
     return node
 
 
-async def not_running(place: Place) -> Rejected:
+async def not_running(target: CommandTarget) -> Rejected:
     """Return why nobody answered: no node runs, or one does and cannot be asked."""
-    pid = silent_node(place.home, place.environ)
-    trouble = "" if pid is None else await store_trouble(place.home, place.environ)
-    return unanswered(place, pid, trouble)
+    pid = silent_node(target.home, target.environ)
+    trouble = "" if pid is None else await store_trouble(target.home, target.environ)
+    return unanswered(target, pid, trouble)
 
 
-def unanswered(place: Place, pid: int | None, trouble: str = "") -> Rejected:
+def unanswered(target: CommandTarget, pid: int | None, trouble: str = "") -> Rejected:
     """`trouble` is what the node says of its store, if it says anything."""
     if pid is None:
         return Rejected(
-            f"no node is running in {place.home}; start one with `perdure serve`",
+            f"no node is running in {target.home}; start one with `perdure serve`",
             code="not_running",
         )
-    found = hint(place.home)
+    found = hint(target.home)
     is_known = found is not None and found.pid == pid
     where = f"it does not answer at {found.url}" if found and is_known else "its address is unknown"
     process = f"process {pid}" if pid else "a process that cannot be seen from here"
     if trouble:
         return Rejected(
-            f"the node in {place.home} ({process}) is running, but its store refuses writes: "
+            f"the node in {target.home} ({process}) is running, but its store refuses writes: "
             f"{trouble}",
             code="store_trouble",
         )
     return Rejected(
-        f"a node runs in {place.home} ({process}), but {where}: it may be starting or stopping; "
+        f"a node runs in {target.home} ({process}), but {where}: it may be starting or stopping; "
         "see `perdure logs`. `perdure stop` ends it, `perdure serve --replace` takes over",
         code="unreachable",
     )

@@ -8,15 +8,15 @@ from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy
 from perdure.engine.foundation.leases import NodeLease
-from perdure.engine.foundation.thrift import Thrift
+from perdure.engine.foundation.memory_trim import MemoryTrim
 from perdure.engine.models.budget import Budgets
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Roster
 from perdure.engine.people.admission import Admission
 from perdure.engine.people.alarm import Alarm
+from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
-from perdure.engine.turns.giving import Files
 from perdure.engine.turns.scribe import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
@@ -41,12 +41,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     fetch_wait_s: float = 60
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
     turns: Turns
     admission: Admission
     conversations: Conversations
     prompts: Prompts
-    files: Files
+    files: AgentFiles
     roster: Roster
     reaching: Reaching
     flusher: Flusher
@@ -59,4 +59,4 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     lease: NodeLease
     afterwards: Afterwards
     alarm: Alarm
-    thrift: Thrift
+    trim: MemoryTrim

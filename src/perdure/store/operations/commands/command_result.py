@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import ConversationId, SessionId, TurnId
-from perdure.domain.inbound.updates import Effect
+from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.turns import Claimed
-from perdure.store.operations.setting import OpenTurn, Setting
+from perdure.store.operations.turn_context import LockedTurn, TurnContext
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
 from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op
@@ -19,7 +19,7 @@ REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
 STOPPED_TOO: Final = "What was running is stopped; /retry asks again."
 
 
-class Taken(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command did: the answer, what it appended, turns it ended, the turn it queued or spoke
     to, and where the conversation stands now if that has changed. `moved`: conversations that go on
     in another session now."""
@@ -29,24 +29,24 @@ class Taken(NamedTuple):
     ended: tuple[TurnId, ...] = ()
     turn: TurnId | None = None
     session: SessionId | None = None
-    effect: Effect = Effect.COMMANDED
+    effect: UpdateEffect = UpdateEffect.COMMANDED
     claimed: Claimed | None = None
     conversation: ConversationId | None = None
     moved: tuple[tuple[ConversationId, SessionId], ...] = ()
 
 
-def started(setting: Setting) -> tuple[TurnId, ...]:
+def started(context: TurnContext) -> tuple[TurnId, ...]:
     """Return the turn that has begun and is not over: it runs, or waits to be resumed. One at
     most."""
-    return ids([turn for turn in setting.open_turns if turn.attempts])[:1]
+    return ids([turn for turn in context.open_turns if turn.attempts])[:1]
 
 
-def ids(turns: Sequence[OpenTurn]) -> tuple[TurnId, ...]:
+def ids(turns: Sequence[LockedTurn]) -> tuple[TurnId, ...]:
     return tuple(turn.id for turn in turns)
 
 
 def end(
-    setting: Setting, turns: Sequence[TurnId], *, cut: Closing = REPLACED
+    context: TurnContext, turns: Sequence[TurnId], *, cut: Closing = REPLACED
 ) -> Op[list[Recorded]]:
     """Settle these turns, as stopped by the person or, where they only waited to go on, as `cut`
     says."""
@@ -57,18 +57,18 @@ def end(
             continue
         is_cut = found.attempts and found.state not in (State.RUNNING, State.WAITING)
         closing = cut if is_cut else STOPPED
-        recorded += yield from end_turn(turn, found, closing, setting.stamp)
+        recorded += yield from end_turn(turn, found, closing, context.stamp)
     return recorded
 
 
 def end_all(
-    setting: Setting, turns: Sequence[TurnId], *, cut: Closing = REPLACED
+    context: TurnContext, turns: Sequence[TurnId], *, cut: Closing = REPLACED
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
     """Settle these turns and those that begin to wait because of it. Returns what was appended, and
     every turn that was ended."""
-    recorded = yield from end(setting, turns, cut=cut)
+    recorded = yield from end(context, turns, cut=cut)
     freed = freed_in(recorded)
-    recorded += yield from end(setting, freed)
+    recorded += yield from end(context, freed)
     return recorded, (*turns, *freed)
 
 

@@ -15,7 +15,7 @@ import structlog
 from perdure import __version__
 from perdure.app.config.environment import DATABASE
 from perdure.app.config.loading import AgentConfig, Config
-from perdure.app.config.values import ChatAgent
+from perdure.app.config.values import ChatAgentSection
 from perdure.app.logs import START
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import (
@@ -37,7 +37,7 @@ log = structlog.get_logger("node")
 turn_log = structlog.get_logger("turn")
 
 
-class Chronicle:
+class LifeLog:
     """Writes down what becomes of turns; told by the engine's feed of every durable fact."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ def tell_of_start(
 
 
 def _agent(name: str, config: AgentConfig) -> str:
-    if not isinstance(config, ChatAgent):
+    if not isinstance(config, ChatAgentSection):
         return f"{name} ({config.__struct_config__.tag})"
     return f"{name} (chat, {config.model} at {shown_url(config.base_url)})"
 

@@ -17,7 +17,7 @@ from perdure.adapters.telegram import payloads
 from perdure.adapters.telegram.names import message_name
 from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
 from perdure.adapters.telegram.rich import is_rich
-from perdure.adapters.telegram.wire import Api, Attachment, Params
+from perdure.adapters.telegram.wire import Api, Params, UploadField
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Transient
@@ -201,7 +201,7 @@ class Sending:
         return _receipt(await self._send("sendDocument", params, document))
 
     async def _send(
-        self, method: str, params: Params, attachment: Attachment | None = None
+        self, method: str, params: Params, attachment: UploadField | None = None
     ) -> msgspec.Raw:
         """Show something new."""
         return await self._followed(

@@ -21,7 +21,7 @@ from perdure.ports.turns.wakes import Topic, Wakes
 log = structlog.get_logger("outbox")
 
 
-class Tries:
+class AttemptRecords:
     def __init__(self, outbox: Outbox, feed: Feed, *, clock: Clock, wakes: Wakes) -> None:
         self._outbox = outbox
         self._wakes = wakes

@@ -15,12 +15,12 @@ from perdure.adapters.telegram import payloads
 from perdure.adapters.telegram.inbound import arrival_of, envelope_of
 from perdure.adapters.telegram.manifest import TelegramSettings
 from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
-from perdure.adapters.telegram.updates import KINDS, Update, User
+from perdure.adapters.telegram.updates import KINDS, TelegramUpdate, User
 from perdure.adapters.telegram.wire import Api, Params
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.ports.platform.adapter import HookRequest, HookResponse, Inlet, Reading
-from perdure.ports.platform.manifest import Around
+from perdure.ports.platform.adapter import ArrivalReading, HookRequest, HookResponse, Inlet
+from perdure.ports.platform.manifest import AdapterContext
 
 log = structlog.get_logger("telegram")
 
@@ -35,7 +35,7 @@ _PATH: Final = "updates"
 _HEADER: Final = "x-telegram-bot-api-secret-token"
 
 _updates: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_update: Final = msgspec.json.Decoder(Update)
+_update: Final = msgspec.json.Decoder(TelegramUpdate)
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -48,11 +48,11 @@ class _Hook(msgspec.Struct, frozen=True):
 
 
 class Receiving:
-    def __init__(self, api: Api, settings: TelegramSettings, around: Around) -> None:
+    def __init__(self, api: Api, settings: TelegramSettings, context: AdapterContext) -> None:
         self._api = api
         self._settings = settings
-        self._clock = around.clock
-        self._hook_url = f"{around.hook_url.rstrip('/')}/{_PATH}" if around.hook_url else ""
+        self._clock = context.clock
+        self._hook_url = f"{context.hook_url.rstrip('/')}/{_PATH}" if context.hook_url else ""
         self._me: User | None = None
         self._has_offered = False
         self._offset = 0
@@ -138,7 +138,7 @@ class Receiving:
             params = {"callback_query_id": update.callback_query.id}
             await self._try("answerCallbackQuery", params, can_wait=is_polled)
 
-    async def _offer(self, update: Update, payload: bytes, inlet: Inlet) -> None:
+    async def _offer(self, update: TelegramUpdate, payload: bytes, inlet: Inlet) -> None:
         me = self._me
         assert me is not None, "connect comes first"
         envelope = envelope_of(update, me)
@@ -149,7 +149,7 @@ class Receiving:
             return arrival_of(update, me)
 
         try:
-            await inlet.take(envelope, Reading(whole=whole, payload=payload))
+            await inlet.take(envelope, ArrivalReading(whole=whole, payload=payload))
         except Rejected as error:
             log.info("an update was rejected", update=update.update_id, why=error.message)
         except Ambiguous as error:

@@ -17,7 +17,7 @@ from perdure.domain.journal.events import Attachment, Recorded
 from perdure.domain.people.quotas import OverQuota
 from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
 from perdure.domain.text import storable
-from perdure.domain.turn.stream import File
+from perdure.domain.turn.stream import AgentFile
 from perdure.engine.foundation.persist import persist
 from perdure.ports.records.media import NOT_WRITABLE, Media, MediaLibrary
 from perdure.ports.system.clock import Clock
@@ -26,14 +26,14 @@ FILES_MAX: Final = 20
 log = structlog.get_logger("media")
 
 
-class Files:
+class AgentFiles:
     def __init__(self, library: MediaLibrary, *, clock: Clock, bytes_max: int) -> None:
         self._library = library
         self._clock = clock
         self._bytes_max = bytes_max
 
     async def take(
-        self, file: File, principal: PrincipalId, *, so_far: Sequence[Recorded]
+        self, file: AgentFile, principal: PrincipalId, *, so_far: Sequence[Recorded]
     ) -> Attachment | str:
         """The file as an attachment, or words that say why it is none."""
         name = file_name(Attachment(name=storable(file.name)))[:NAME_MAX]

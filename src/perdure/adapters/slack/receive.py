@@ -21,17 +21,17 @@ from perdure.adapters.slack.inbound import (
     of_event,
     people_in,
 )
-from perdure.adapters.slack.payloads import Callback, Click, Command, Event, Typed
+from perdure.adapters.slack.payloads import Click, EventCallback, SlackEvent, SlashCommand, Typed
 from perdure.adapters.slack.people import People
 from perdure.adapters.slack.streams import Streams
 from perdure.domain.inbound.arrivals import Arrival
-from perdure.ports.platform.adapter import Reading
+from perdure.ports.platform.adapter import ArrivalReading
 
 _MESSAGES: Final = frozenset({"message", "app_mention"})
 _CLICKS: Final = "block_actions"
 
 
-class Unreadable(Exception):
+class UnreadablePayload(Exception):
     """`payload` is not shaped as Slack says."""
 
     def __init__(self, payload: bytes, why: str) -> None:
@@ -52,7 +52,7 @@ class Offer(msgspec.Struct, frozen=True):
     """Holds what the inlet is offered. Nobody's name is asked for before the inlet reads it."""
 
     envelope: Arrival
-    reading: Reading
+    reading: ArrivalReading
 
 
 class Hearing:
@@ -62,29 +62,29 @@ class Hearing:
 
     def callback(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
         try:
-            return self.event(msgspec.json.decode(raw, type=Callback).event, bot)
+            return self.event(msgspec.json.decode(raw, type=EventCallback).event, bot)
         except msgspec.DecodeError as error:
-            raise Unreadable(bytes(raw), str(error)) from error
+            raise UnreadablePayload(bytes(raw), str(error)) from error
 
     def event(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
         try:
             if msgspec.json.decode(raw, type=Typed).type not in _MESSAGES:
                 return None
-            event = msgspec.json.decode(raw, type=Event)
+            event = msgspec.json.decode(raw, type=SlackEvent)
         except msgspec.DecodeError as error:
-            raise Unreadable(bytes(raw), str(error)) from error
+            raise UnreadablePayload(bytes(raw), str(error)) from error
         envelope = envelope_of(event, bot)
         if envelope is None:
             return None
         self._streams.heard(event)
-        reading = Reading(
+        reading = ArrivalReading(
             whole=partial(self._whole, event, bot),
             name=partial(self._name, envelope),
             payload=bytes(raw),
         )
         return Offer(envelope, reading)
 
-    async def _whole(self, event: Event, bot: Bot) -> Arrival | None:
+    async def _whole(self, event: SlackEvent, bot: Bot) -> Arrival | None:
         others = [each for each in people_in(event) if each != bot.user]
         return of_event(event, bot, {bot.user: bot.name, **await self._people.names(others)})
 
@@ -94,14 +94,14 @@ class Hearing:
 
     def command(self, raw: msgspec.Raw | bytes) -> Offer:
         try:
-            command = msgspec.json.decode(raw, type=Command)
+            command = msgspec.json.decode(raw, type=SlashCommand)
         except msgspec.DecodeError as error:
-            raise Unreadable(bytes(raw), str(error)) from error
+            raise UnreadablePayload(bytes(raw), str(error)) from error
 
         async def whole() -> Arrival:
             return of_command(command)
 
-        return Offer(command_envelope(command), Reading(whole=whole, payload=bytes(raw)))
+        return Offer(command_envelope(command), ArrivalReading(whole=whole, payload=bytes(raw)))
 
     def interaction(self, raw: msgspec.Raw | bytes) -> Offer | None:
         try:
@@ -109,7 +109,7 @@ class Hearing:
                 return None
             click = msgspec.json.decode(raw, type=Click)
         except msgspec.DecodeError as error:
-            raise Unreadable(bytes(raw), str(error)) from error
+            raise UnreadablePayload(bytes(raw), str(error)) from error
         envelope = click_envelope(click)
         if envelope is None:
             return None
@@ -117,4 +117,4 @@ class Hearing:
         async def whole() -> Arrival | None:
             return of_click(click)
 
-        return Offer(envelope, Reading(whole=whole, payload=bytes(raw)))
+        return Offer(envelope, ArrivalReading(whole=whole, payload=bytes(raw)))

@@ -14,7 +14,7 @@ from perdure.domain.ids import MessageId, SessionId
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.store.operations import attaching, journal
-from perdure.store.operations.setting import Stamp
+from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.turn_rows import ALONE, Album
 from perdure.store.statement import Op, exists, quoted, run

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from perdure.adapters.matrix.events import ENCRYPTED, Event, JoinedRoom, Sync, decoded
+from perdure.adapters.matrix.events import ENCRYPTED, JoinedRoom, MatrixEvent, Sync, decoded
 from perdure.adapters.matrix.history import History, was_invited, was_there
 from perdure.adapters.matrix.inbound import is_malformed
 from perdure.adapters.matrix.invitations import welcome
-from perdure.adapters.matrix.keeping import WAITING_MAX, Cursor, Folder, Waiting
+from perdure.adapters.matrix.keeping import WAITING_MAX, Cursor, Folder, UndecryptedEvent
 from perdure.adapters.matrix.manifest import MatrixSettings
-from perdure.adapters.matrix.reading import Reader
+from perdure.adapters.matrix.reading import EventReader
 from perdure.adapters.matrix.rooms import DIRECT, Room, Rooms
 from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected
@@ -61,7 +61,7 @@ class Intake:
         self._nonce = nonce
         self._vault = vault
         self._history = History(wire, me=rooms.me)
-        self._reader = Reader(self._history, rooms, my_name=my_name, vault=vault)
+        self._reader = EventReader(self._history, rooms, my_name=my_name, vault=vault)
         self._unreadable: set[str] = set()
         self._cursor = Cursor(account=rooms.me, next_batch="")
         self._kept_at_s = clock.monotonic_s()
@@ -184,7 +184,7 @@ class Intake:
             if may_read:
                 await self._handle(room, event, payload, inlet)
 
-    async def _handle(self, room: Room, event: Event, payload: bytes, inlet: Inlet) -> None:
+    async def _handle(self, room: Room, event: MatrixEvent, payload: bytes, inlet: Inlet) -> None:
         offer = await self._reader.offer(room, event, payload)
         if offer is None:
             return
@@ -194,13 +194,17 @@ class Intake:
             _log.info("a message was refused", event_id=event.event_id, reason=error.code)
         self._read[room.id] = event.event_id
 
-    async def _set_aside(self, room: Room, raw: msgspec.Raw, event: Event, inlet: Inlet) -> None:
+    async def _set_aside(
+        self, room: Room, raw: msgspec.Raw, event: MatrixEvent, inlet: Inlet
+    ) -> None:
         """Keys travel by another way and may come later; then the message is still here."""
         if event.sender == self._rooms.me:
             return
         if self._vault is not None:
             _log.warning("a message waits for its key", room=room.id, event_id=event.event_id)
-            waiting = Waiting(room=room.id, since_ms=self._clock.now_ms(), event=raw.copy())
+            waiting = UndecryptedEvent(
+                room=room.id, since_ms=self._clock.now_ms(), event=raw.copy()
+            )
             await self._await_keys((*self._cursor.waiting, waiting), inlet)
         elif room.id not in self._unreadable:
             self._unreadable.add(room.id)
@@ -225,13 +229,13 @@ class Intake:
             else:
                 await self._give_up(each, inlet)
 
-    async def _await_keys(self, waiting: tuple[Waiting, ...], inlet: Inlet) -> None:
+    async def _await_keys(self, waiting: tuple[UndecryptedEvent, ...], inlet: Inlet) -> None:
         for oldest in waiting[:-WAITING_MAX]:
             await self._give_up(oldest, inlet)
         self._move(waiting=waiting[-WAITING_MAX:])
 
-    async def _give_up(self, waiting: Waiting, inlet: Inlet) -> None:
-        event = decoded(waiting.event, Event)
+    async def _give_up(self, waiting: UndecryptedEvent, inlet: Inlet) -> None:
+        event = decoded(waiting.event, MatrixEvent)
         event_id = event.event_id if event else ""
         _log.warning("a message was given up, its key never came", event_id=event_id)
         await inlet.spoil(event_id, bytes(waiting.event).decode(), "its key never came")
@@ -277,6 +281,6 @@ class Intake:
                 _log.debug("not marked as read", room=room, reason=error.code)
 
 
-def _those(raws: list[msgspec.Raw], test: Callable[[Event], bool]) -> list[msgspec.Raw]:
-    found = ((raw, decoded(raw, Event)) for raw in raws)
+def _those(raws: list[msgspec.Raw], test: Callable[[MatrixEvent], bool]) -> list[msgspec.Raw]:
+    found = ((raw, decoded(raw, MatrixEvent)) for raw in raws)
     return [raw for raw, event in found if event is not None and test(event)]

@@ -14,15 +14,15 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.turn.recovery import SUSPENDED
-from perdure.ports.people.places import Sending, Sent
+from perdure.ports.people.places import OutgoingMessage, SentMessage
 from perdure.store.operations.accepting import accept
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import principals
 from perdure.store.operations.sessions import destinations, places, recency
-from perdure.store.operations.setting import Fresh, Place, Stamp
-from perdure.store.operations.turns.line import queue_turn
+from perdure.store.operations.turn_context import Fresh, LiveSession, Stamp
 from perdure.store.operations.turns.queueing import queue_full
+from perdure.store.operations.turns.session_queue import queue_turn
 from perdure.store.statement import Op, one
 
 # Finds the address that a turn is answered at.
@@ -35,7 +35,9 @@ _WAITING = """
     SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL AND attempts = 0"""
 
 
-def send(sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int) -> Op[Sent]:
+def send(
+    sending: OutgoingMessage, fresh: Fresh, stamp: Stamp, *, queue_max: int
+) -> Op[SentMessage]:
     """Queue a text for a place, once: the sender's own id stands for the text and the place
     together."""
     key = Update(
@@ -48,7 +50,7 @@ def send(sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int) -> Op[
     )
     known = yield from accept.recalled(key)
     if known is not None:
-        return Sent(accepted=known, address=(yield from _sent_to(known)))
+        return SentMessage(accepted=known, address=(yield from _sent_to(known)))
     if not sending.by.is_operator and sending.to != destinations.HOME:
         raise Rejected(
             "only operators send to any place; you may send to `home`, your home conversation",
@@ -70,7 +72,7 @@ def send(sending: Sending, fresh: Fresh, stamp: Stamp, *, queue_max: int) -> Op[
     yield from accept.remember(key, accepted, stamp)
     conversation = place.via or place.conversation
     yield from recency.touch_conversation(conversation, at=stamp.at, is_listed=True)
-    return Sent(accepted=accepted, address=address.name)
+    return SentMessage(accepted=accepted, address=address.name)
 
 
 def _sent_to(accepted: Accepted) -> Op[str]:
@@ -89,14 +91,16 @@ def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
     return owner.id
 
 
-def _insist_on_room(place: Place, queue_max: int) -> Op[None]:
+def _insist_on_room(place: LiveSession, queue_max: int) -> Op[None]:
     waiting = yield from one(int, _WAITING, place.session)
     assert waiting is not None, "a count is always one row"
     if waiting >= queue_max:
         raise queue_full(waiting)
 
 
-def _queue(sending: Sending, place: Place, fresh: Fresh, stamp: Stamp) -> Op[list[Recorded]]:
+def _queue(
+    sending: OutgoingMessage, place: LiveSession, fresh: Fresh, stamp: Stamp
+) -> Op[list[Recorded]]:
     queued = TurnQueued(
         turn=fresh.turn,
         message=fresh.message,

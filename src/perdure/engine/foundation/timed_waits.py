@@ -12,13 +12,13 @@ GLANCE_S: Final = 1.0
 JUMP_MS: Final = 1_000
 
 
-class Happening(Protocol):
+class Waitable(Protocol):
     """Something that can be waited for: an event, or a waiter of the bus."""
 
     async def wait(self) -> bool: ...
 
 
-async def happens(event: Happening, *, within_s: float | None) -> bool:
+async def happens_within(event: Waitable, *, within_s: float | None) -> bool:
     """Whether it happened in time; without a time it is waited for as long as it takes."""
     try:
         async with asyncio.timeout(within_s):
@@ -39,10 +39,10 @@ class ClockWatch:
     def begin(self) -> None:
         self._apart_ms = self._apart()
 
-    async def wait(self, event: Happening, *, within_s: float) -> None:
+    async def wait(self, event: Waitable, *, within_s: float) -> None:
         """Wait for an event, but no longer than that, and until the clock was set since `begin`."""
         while within_s > 0 and abs(self._apart() - self._apart_ms) <= JUMP_MS:
-            if await happens(event, within_s=min(within_s, GLANCE_S)):
+            if await happens_within(event, within_s=min(within_s, GLANCE_S)):
                 return
             within_s -= GLANCE_S
 
@@ -57,4 +57,4 @@ async def step_by_step(
     that there is more to do, else after `every_s`."""
     while not over.is_set():
         has_more = await step()
-        await happens(over, within_s=pause_s if has_more else every_s)
+        await happens_within(over, within_s=pause_s if has_more else every_s)

@@ -4,22 +4,22 @@ from typing import Final
 
 from perdure.domain.ids import TurnId
 from perdure.domain.inbound.commands import Given
-from perdure.domain.inbound.updates import Effect
+from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.turn.endings import is_cut
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
-from perdure.store.operations.commands.given import (
-    Taken,
+from perdure.store.operations.commands.command_result import (
+    CommandResult,
     end,
     end_all,
     freed_in,
     ids,
 )
 from perdure.store.operations.people import quotas
-from perdure.store.operations.setting import Setting
+from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands, queueing
 from perdure.store.operations.turns.recovery import requeue
 from perdure.store.operations.turns.turns import STOPPED
@@ -40,46 +40,46 @@ SAYING: Final = ("queue", "steer")
 _RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.QUEUED: 2}
 
 
-def stop(setting: Setting, given: Given) -> Op[Taken]:
+def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Stop the turn at work, else the interrupted one, else the oldest that waits, else the newest
     errand; others stay."""
     if given.arguments and given.arguments.lower() != "all":
-        return Taken("/stop stops what is running here, /stop all also what waits.")
-    here = sorted(setting.open_turns, key=lambda turn: _RANK[State(turn.state)])
-    beside = yield from many(TurnId, _ERRANDS, setting.conversation)
+        return CommandResult("/stop stops what is running here, /stop all also what waits.")
+    here = sorted(context.open_turns, key=lambda turn: _RANK[State(turn.state)])
+    beside = yield from many(TurnId, _ERRANDS, context.conversation)
     turns = (*ids(here), *beside)
     if not turns:
-        return Taken("Nothing is running here.")
+        return CommandResult("Nothing is running here.")
     if given.arguments:
-        recorded, ended = yield from end_all(setting, turns, cut=STOPPED)
+        recorded, ended = yield from end_all(context, turns, cut=STOPPED)
         what = "Stopped." if len(ended) == 1 else f"Stopped {len(ended)} turns."
-        return Taken(what, recorded, ended)
-    recorded = yield from end(setting, turns[:1], cut=STOPPED)
+        return CommandResult(what, recorded, ended)
+    recorded = yield from end(context, turns[:1], cut=STOPPED)
     left = max(len(here) - 1, 0) + len(freed_in(recorded))
     waits = f" {left} more {'message waits' if left == 1 else 'messages wait'}." if left else ""
-    return Taken("Stopped." + waits, recorded, turns[:1])
+    return CommandResult("Stopped." + waits, recorded, turns[:1])
 
 
-def queue(setting: Setting, given: Given) -> Op[Taken]:
-    return (yield from _say(setting, given, Busy.QUEUE))
+def queue(context: TurnContext, given: Given) -> Op[CommandResult]:
+    return (yield from _say(context, given, Busy.QUEUE))
 
 
-def steer(setting: Setting, given: Given) -> Op[Taken]:
-    return (yield from _say(setting, given, Busy.STEER))
+def steer(context: TurnContext, given: Given) -> Op[CommandResult]:
+    return (yield from _say(context, given, Busy.STEER))
 
 
-def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
+def _say(context: TurnContext, given: Given, busy: Busy) -> Op[CommandResult]:
     """Take the words as a message, in the way that was asked for."""
-    said = setting.saying(given.arguments, busy)
+    said = context.saying(given.arguments, busy)
     received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
-    if accepted.effect is Effect.STEERED:
+    if accepted.effect is UpdateEffect.STEERED:
         reply = "Passed on."
     elif accepted.queue_position:
         reply = f"Queued; {accepted.queue_position} before it."
     else:
         reply = "Nothing is before it: answering now."
-    return Taken(
+    return CommandResult(
         reply,
         list(accepted.recorded),
         accepted.ended,
@@ -89,19 +89,19 @@ def _say(setting: Setting, given: Given, busy: Busy) -> Op[Taken]:
     )
 
 
-def go_on(setting: Setting, given: Given) -> Op[Taken]:
+def go_on(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Continue an answer that was cut: an interrupted turn itself, else by a turn of its own that
     asks the model to go on. That turn is like any other, and can be retried and undone."""
-    if setting.open_turns:
-        return (yield from _resume_first(setting))
-    head = setting.place.head
+    if context.open_turns:
+        return (yield from _resume_first(context))
+    head = context.place.head
     events = (yield from journal.of_turn(head)) if head else []
     if head is None or not is_cut(events):
-        return Taken(NOT_CUT)
-    asking = setting.saying(GO_ON, Busy.QUEUE)._replace(continues=head)
+        return CommandResult(NOT_CUT)
+    asking = context.saying(GO_ON, Busy.QUEUE)._replace(continues=head)
     received = yield from queueing.take(asking)
     accepted = received.accepted
-    return Taken(
+    return CommandResult(
         "Going on.",
         list(accepted.recorded),
         accepted.ended,
@@ -111,38 +111,40 @@ def go_on(setting: Setting, given: Given) -> Op[Taken]:
     )
 
 
-def _resume_first(setting: Setting) -> Op[Taken]:
-    first = setting.open_turns[0]
+def _resume_first(context: TurnContext) -> Op[CommandResult]:
+    first = context.open_turns[0]
     if first.state != State.INTERRUPTED:
-        return Taken("An answer is on its way here. Say /continue when it is there, and cut.")
-    recorded = yield from requeue(first.id, setting.stamp)
-    return Taken("Going on.", recorded, turn=first.id)
+        return CommandResult(
+            "An answer is on its way here. Say /continue when it is there, and cut."
+        )
+    recorded = yield from requeue(first.id, context.stamp)
+    return CommandResult("Going on.", recorded, turn=first.id)
 
 
-def background(setting: Setting, given: Given) -> Op[Taken]:
+def background(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Send an errand that knows the conversation up to here, and not what is being answered right
     now."""
-    update = setting.update
-    yield from quotas.insist_on_turn(setting.quota, update.principal, update)
-    place = setting.place
+    update = context.update
+    yield from quotas.insist_on_turn(context.quota, update.principal, update)
+    place = context.place
     order = errands.Order(
         TurnKind.BACKGROUND,
-        setting.session,
-        setting.conversation,
-        setting.update.principal,
+        context.session,
+        context.conversation,
+        context.update.principal,
         place.head,
-        setting.fresh.message,
+        context.fresh.message,
         text=given.arguments,
         agent=place.agent,
         persona=place.persona,
-        attachments=setting.update.attachments,
+        attachments=context.update.attachments,
         reason="command",
-        traits=setting.update.traits,
+        traits=context.update.traits,
     )
-    recorded = yield from errands.begin(order, setting.stamp)
+    recorded = yield from errands.begin(order, context.stamp)
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
-    is_running = any(turn.state == State.RUNNING for turn in setting.open_turns)
+    is_running = any(turn.state == State.RUNNING for turn in context.open_turns)
     beside = " beside what is running" if is_running else ""
     reply = f"Working on it in the background{beside}. The result comes here."
-    return Taken(reply, recorded, turn=queued.turn)
+    return CommandResult(reply, recorded, turn=queued.turn)

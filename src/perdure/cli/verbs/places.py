@@ -1,26 +1,26 @@
 """send, places: reaching people where they are."""
 
-from perdure.cli.asking import Place, answering
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
+from perdure.cli.target import CommandTarget, answering
 from perdure.web import wire
 from perdure.web.api import places
 
 
-async def send(place: Place, *, to: str, text: str, own_id: str | None) -> None:
-    async with answering(place) as answers:
+async def send(target: CommandTarget, *, to: str, text: str, own_id: str | None) -> None:
+    async with answering(target) as answers:
         sent = await answers.ask(places.send, body=wire.SendIn(to=to, text=text, id=own_id))
-    if place.is_json:
+    if target.is_json:
         print_json(sent)
     else:
         again = "had been sent already" if sent.duplicate else "is on its way"
         print(f"{sent.message} {again} to {clean(sent.conversation)}")
 
 
-async def list_places(place: Place, *, limit: int, after: str | None) -> None:
-    async with answering(place) as answers:
+async def list_places(target: CommandTarget, *, limit: int, after: str | None) -> None:
+    async with answering(target) as answers:
         found = await answers.ask(places.places, limit=limit, cursor=after)
-    if place.is_json:
+    if target.is_json:
         print_json(found)
     elif not found.places:
         print("no places yet; one is known once somebody has written there")
