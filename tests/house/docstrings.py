@@ -1,0 +1,71 @@
+"""Find docstrings that do not say what is done: `python tests/house/docstrings.py PATH...`
+
+A docstring is a sentence that begins with a verb ("Reserve room for one call."; a class or module
+may say "Holds ..."), so that a reader is told what happens and who does it. The verbs are listed in
+`verbs.txt`; add one when it is missing, and nothing that is no verb.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PORTS: Final = ROOT / "src" / "perdure" / "ports"
+# Verbs whose third person is not made by adding an "s".
+_IRREGULAR: Final = {"do": "does", "go": "goes", "have": "has", "undo": "undoes"}
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def verbs() -> frozenset[str]:
+    """Read the verbs, each in the imperative and in the third person."""
+    plain = (Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split()
+    return frozenset(plain) | {_third_person(verb) for verb in plain}
+
+
+def _third_person(verb: str) -> str:
+    if verb in _IRREGULAR:
+        return _IRREGULAR[verb]
+    if verb.endswith(("s", "x", "ch", "sh", "z")):
+        return f"{verb}es"
+    if verb.endswith("y") and verb[-2] not in "aeiou":
+        return f"{verb[:-1]}ies"
+    return f"{verb}s"
+
+
+def offences(path: Path, known: frozenset[str]) -> Iterator[str]:
+    """Yield where a docstring of a file does not begin with a verb, and where one is missing."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if not isinstance(node, _Documented):
+            continue
+        text = ast.get_docstring(node)
+        name = "the module" if isinstance(node, ast.Module) else node.name
+        line = 1 if isinstance(node, ast.Module) else node.lineno
+        where = f"{path.relative_to(ROOT)}:{line} {name}"
+        if text is None:
+            if _must_have_one(node, path):
+                yield f"{where}: has no docstring"
+        elif text.split()[0].lower() not in known:
+            yield f"{where}: begins with {text.split()[0]!r}"
+
+
+def _must_have_one(node: _Documented, path: Path) -> bool:
+    """Tell whether a reader cannot do without: each file needs a docstring, and each name of a port
+    does, since an editor shows it to whoever calls it."""
+    if isinstance(node, ast.Module):
+        return bool(node.body) and "tests" not in path.parts
+    return PORTS in path.parents and not node.name.startswith("_")
+
+
+if __name__ == "__main__":
+    known = verbs()
+    given = [Path(each).resolve() for each in sys.argv[1:]]
+    files = [
+        file for each in given for file in (sorted(each.rglob("*.py")) if each.is_dir() else [each])
+    ]
+    found = [offence for file in files for offence in offences(file, known)]
+    print("\n".join(found) or "every docstring begins with a verb")
+    sys.exit(bool(found))
