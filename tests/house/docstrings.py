@@ -67,5 +67,5 @@ if __name__ == "__main__":
         file for each in given for file in (sorted(each.rglob("*.py")) if each.is_dir() else [each])
     ]
     found = [offence for file in files for offence in offences(file, known)]
-    print("\n".join(found) or "every docstring begins with a verb")
+    sys.stdout.write("\n".join([*found, ""]) if found else "every docstring begins with a verb\n")
     sys.exit(bool(found))
