@@ -1,3 +1,3 @@
-"""Perdure keeps every conversation between people and AI agents whole."""
+"""Connects chat platforms with AI agents, and keeps every conversation between them complete."""
 
 __version__ = "0.19.0"

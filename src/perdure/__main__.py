@@ -1,8 +1,8 @@
-"""`python -m perdure` is the `perdure` command."""
+"""Runs the `perdure` command as `python -m perdure`."""
 
 
 def main() -> None:
-    """Import the command line only when it is run, so that importing this module stays free."""
+    """Run the command line. It is imported here, so that importing this module costs nothing."""
     from perdure.cli.main import main as command  # noqa: PLC0415
 
     command()

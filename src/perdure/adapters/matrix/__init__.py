@@ -1,1 +1,4 @@
-"""Matrix: rooms, threads, edits and files over the client-server API, encrypted where asked."""
+"""Connects a bot to Matrix: rooms, threads, edits and files over the client-server API.
+
+Encrypted rooms work with the extra that `manifest.py` names.
+"""

@@ -1,4 +1,5 @@
-"""One account on one homeserver: what goes out, and the life of the connection."""
+"""Implements the `Platform` port for one account on one homeserver: sending, and the life of the
+connection. `receive.py` holds the receiving side."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -51,8 +52,10 @@ from perdure.ports.platform.settings import AdapterSettings
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
 
+# How long a room shows the bot as typing after one signal. It is longer than `typing_s` below, so
+# that the next signal arrives before this one expires.
 TYPING_MS: Final = 30_000
-# How a server says that an event is not in a form that it takes.
+# Error codes with which a server refuses the form of an event, such as its HTML.
 _FORM_REFUSED: Final = frozenset({"M_BAD_JSON", "M_INVALID_PARAM"})
 CAPABILITIES: Final = Capabilities(
     takes_key=True,
@@ -73,7 +76,7 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """Of a deleted event the content is empty."""
+    """Holds the content of an event that was asked for. It is empty when the event was deleted."""
 
     content: dict[str, msgspec.Raw] = {}
 
@@ -83,12 +86,13 @@ class _Profile(msgspec.Struct, frozen=True):
 
 
 def make(settings: AdapterSettings, context: AdapterContext) -> "Matrix":
+    """Make the adapter from its settings. This is the factory that the manifest names."""
     assert isinstance(settings, MatrixSettings)
     return Matrix(settings, context)
 
 
 class Matrix:
-    """The `Platform` of one bot."""
+    """Implements the `Platform` port for one bot."""
 
     name = NAME
 
@@ -142,7 +146,7 @@ class Matrix:
             ) from error
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
-        """Homeservers are asked; they do not call."""
+        """Answer every hook request with 404: a homeserver is polled and never calls us."""
         return HookResponse(status=404)
 
     def fetch(self, reference: str) -> AsyncIterator[bytes]:
@@ -216,7 +220,7 @@ class Matrix:
         return await self._put_into(address, content, key)
 
     async def _put_into(self, address: Address, content: render.Words, key: PartId) -> str:
-        """Send something new. Where its thread is unknown, that has a name of its own."""
+        """Send a new event. Raises `ThreadGone` where the server does not know the thread."""
         try:
             return await self._put(address.place, content, key, is_repeatable=False)
         except NotFound as error:
@@ -228,7 +232,9 @@ class Matrix:
             ) from error
 
     async def _edit(self, edit: Edit) -> str:
-        """A server takes an edit of what was deleted, and shows it to nobody: so it is asked."""
+        """Replace the text of a message. Raises `NotFound` if the message was deleted: a server
+        accepts an edit of a deleted message and shows it to nobody, so we ask for the message
+        first."""
         path = room_path(edit.address.place, f"event/{segment(edit.receipt)}")
         if not (await self._wire.call("GET", path, answer=_Seen)).content:
             raise NotFound("The message was deleted.")
@@ -239,7 +245,8 @@ class Matrix:
     async def _replace(
         self, address: Address, receipt: str, text: str, *, is_plain: bool = False
     ) -> None:
-        # A name of its own: under the key of the message the server would take it for the message.
+        # The edit needs a key of its own. Under the key of the message, the server would take it
+        # for a repetition of that message and ignore it.
         content = render.edit(text, of=receipt, is_plain=is_plain)
         await self._put(address.place, content, self._nonce(), is_repeatable=True)
 
@@ -274,12 +281,13 @@ class Matrix:
         try:
             return await self._put_into(upload.address, content(is_plain=False), upload.key)
         except Unrenderable:
-            # Nothing was shown, so the same words may follow without their form.
+            # The server refused the event, so nothing was shown. It is safe to send the same words
+            # under the same key without formatting.
             return await self._put_into(upload.address, content(is_plain=True), upload.key)
 
     async def _put(self, room: str, words: render.Words, key: str, *, is_repeatable: bool) -> str:
-        """Send an event. The server keeps `key` with the device: the same one again is the same
-        event."""
+        """Send an event and return its id. The server remembers `key` for this device: the same key
+        sent again is the same event, so a repetition shows nothing twice."""
         kind = MESSAGE
         content: object = words
         if await self._is_encrypted(room):
@@ -297,7 +305,8 @@ class Matrix:
         return sent.event_id
 
     async def _is_encrypted(self, room: str) -> bool:
-        """Nothing is ever said in the open where people expect that only they can read it."""
+        """Tell whether a room is encrypted. Raises `Permanent` if it is and we cannot encrypt:
+        nothing is ever sent as plain text to people who expect encryption."""
         known = self._rooms.get(room)
         is_encrypted = known.is_encrypted if known else await self._asked_is_encrypted(room)
         if is_encrypted and self._vault is None:
@@ -308,6 +317,7 @@ class Matrix:
         return is_encrypted
 
     async def _asked_is_encrypted(self, room: str) -> bool:
+        """Ask the server whether a room is encrypted, for a room that no sync has told us about."""
         try:
             path = room_path(room, "state/m.room.encryption")
             await self._wire.call("GET", path, answer=msgspec.Raw)
@@ -316,8 +326,9 @@ class Matrix:
         return True
 
     async def _stop_typing(self, address: Address) -> None:
-        """A courtesy: without it people would see us typing for some seconds more. It comes before
-        the words, which a wait that the server names for this holds up as well."""
+        """Take back the typing signal, which would otherwise stay for some seconds. This comes
+        before the message: if the server names a wait here, the message must wait as well. Other
+        errors do not matter."""
         if address.place not in self._typing:
             return
         try:
@@ -332,6 +343,7 @@ class Matrix:
         await self._wire.call("PUT", path, body=state, answer=msgspec.Raw)
 
     async def _display_name(self, user: str) -> str:
+        """Return the bot's display name, or an empty string where the server does not tell it."""
         try:
             path = f"{CLIENT}/profile/{segment(user)}/displayname"
             profile = await self._wire.call("GET", path, answer=_Profile)
@@ -353,8 +365,9 @@ class Matrix:
 
     @contextlib.contextmanager
     def _waiting_for_sign_in(self, *, can_wait: bool = True) -> Iterator[None]:
-        """A lost sign-in is made again by the next connect, if need be once the configuration is
-        right. What is to be said until then can wait for that."""
+        """Turn a lost sign-in (`Permanent`) into `Transient`, if `can_wait`. The next `connect`
+        signs in again, perhaps after the configuration was corrected, and what is to be sent can
+        wait until then."""
         try:
             yield
         except Permanent as error:

@@ -1,4 +1,4 @@
-"""The files that an event brings. Pure."""
+"""Reads which file an event brings. Pure."""
 
 from hashlib import sha256
 from typing import Final
@@ -14,13 +14,13 @@ _FILES: Final = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 
 
 def has_file(event: MatrixEvent, content: MessageContent) -> bool:
-    """Say whether an event brings a file, without looking at what is told of it."""
+    """Tell whether an event brings a file, without reading the file's details."""
     is_of_files = content.msgtype in _FILES or event.type == STICKER
     return is_of_files and bool(content.url or content.file)
 
 
 def files_of(event: MatrixEvent, content: MessageContent) -> tuple[FileReference, ...]:
-    """Return the file of an event, or nothing."""
+    """Return the file of an event, or an empty tuple."""
     if not has_file(event, content):
         return ()
     reference = content.url or ""
@@ -41,12 +41,13 @@ def files_of(event: MatrixEvent, content: MessageContent) -> tuple[FileReference
 
 
 def _sticker(content: MessageContent, reference: str, facts: FileFacts) -> FileReference:
-    """A sticker is known by the address of its bytes, which never change there. What opens sealed
-    bytes is part of the id: who has only the address is not told what they show."""
+    """Return the file of a sticker. Its id is the address of its bytes, which never change. For an
+    encrypted one the id covers the key as well, so somebody who knows only the address learns
+    nothing about its content."""
     is_sealed = content.file is not None
     picture, mime = reference, facts.mimetype
     if mime and mime not in PICTURES:
-        # A sticker that moves may be of a kind that no model sees.
+        # An animated sticker may have a type that no model can see, so its thumbnail is used.
         picture, mime = facts.thumbnail_url, ""
     return FileReference(
         reference=picture,

@@ -1,11 +1,12 @@
-"""Encrypted rooms: the one part of Matrix that a library does for us.
+"""Encrypts and decrypts for encrypted rooms. This is the one part of Matrix for which a library is
+used.
 
-`nio` keeps the keys, tracks devices and turns events into ciphertext and back. It is given only
-what encryption needs of a sync, piece by piece, so that what it cannot stomach costs one event. It
-speaks to the server through our wire, which neither waits nor repeats.
+`nio` keeps the keys, tracks devices, and encrypts and decrypts events. It is given only the parts
+of a sync that concern encryption, piece by piece, so that input it cannot handle costs one event.
+It talks to the server through our wire, which neither waits nor repeats.
 
-Devices are trusted when they are first seen. Verifying them takes a person on both sides, and the
-one side here is a program.
+Devices are trusted when they are first seen. Verifying one takes a person on both sides, and on our
+side there is only a program.
 """
 
 import asyncio
@@ -40,9 +41,10 @@ from perdure.adapters.matrix.wire import Wire
 from perdure.domain.errors import PerdureError, Permanent, Transient
 
 KEYS: Final = "keys"
+# How many requests may be made to prepare one message for a room.
 PREPARE_MAX: Final = 10
 _log = structlog.get_logger("matrix")
-# What the library answers hostile or half-known input with, besides errors of its own.
+# What the library raises on hostile or incomplete input, besides errors of its own.
 _INDIGESTIBLE: Final = (
     nio.exceptions.EncryptionError,
     nio.exceptions.GroupEncryptionError,
@@ -57,8 +59,8 @@ _INDIGESTIBLE: Final = (
 
 
 class _Client(nio.AsyncClient):  # type: ignore[misc]
-    """The library's client on our wire. `failures` holds what its own requests met: it swallows
-    some of them."""
+    """Runs the library's client on our wire. `failures` collects the errors of its own requests,
+    because the library swallows some of them."""
 
     def __init__(self, wire: Wire, folder: Path, user: str, device: str) -> None:
         config = nio.AsyncClientConfig(
@@ -79,7 +81,8 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]
     ) -> aiohttp.ClientResponse:
         try:
             async with self._wire.request(method, path, data, headers) as response:
-                await response.read()  # kept, so that the library can read it after we let go
+                # aiohttp keeps the body, so the library can still read it after the request ended
+                await response.read()
                 return response
         except PerdureError as error:
             self.failures.append(error)
@@ -87,7 +90,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]
 
 
 class Vault:
-    """The keys of one device."""
+    """Holds the keys of one device, and encrypts and decrypts with them."""
 
     def __init__(self, wire: Wire, folder: Path, *, user: str, device: str) -> None:
         if not ENCRYPTION_ENABLED:
@@ -95,22 +98,24 @@ class Vault:
                 f"encryption = true needs more: pip install 'perdure[{ENCRYPTION_EXTRA}]', or "
                 "remove it from [adapters.matrix]."
             )
-        # It tells of every event that it sees.
+        # The library logs every event that it sees.
         logging.getLogger("nio").setLevel(logging.ERROR)
         keys = folder / KEYS
         keys.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._client = _Client(wire, keys, user, device)
         self._client.restore_login(user, device, wire.token)
-        # One at a time: the library refuses to share a room's key while it is sharing it, and what
-        # its requests meet belongs to whoever asked for them.
+        # One request at a time: the library refuses to share a room's key while it is already
+        # sharing it, and `failures` must belong to the caller whose request failed.
         self._asking = asyncio.Lock()
 
     def close(self) -> None:
+        """Close the database of keys."""
         if self._client.store is not None:
             self._client.store.database.close()
 
     async def absorb(self, sync: Sync, encrypted: Mapping[str, JoinedRoom]) -> None:
-        """Keys sent to us, devices that came or went, members of encrypted rooms."""
+        """Take in what a sync says about encryption: keys that were sent to us, changed devices,
+        and the members of encrypted rooms."""
         for raw in sync.to_device.events:
             with _digesting("a message between devices"):
                 parsed = nio.ToDeviceEvent.parse_event(msgspec.json.decode(raw))
@@ -125,7 +130,7 @@ class Vault:
             await self._receive(joined=joined, counts=counts, lists=lists)
         for room, update in encrypted.items():
             if update.timeline.limited and room in self._client.rooms:
-                # Members may have come or gone in what was left out.
+                # Members may have joined or left in the events that the server left out.
                 self._client.rooms[room].members_synced = False
 
     async def _receive(
@@ -136,7 +141,8 @@ class Vault:
         counts: Any = None,
         lists: Any = None,
     ) -> None:
-        self._client.next_batch = ""  # it passes over a batch whose name it has seen
+        """Give one piece of a sync to the library, in the form of a sync response of its own."""
+        self._client.next_batch = ""  # the library ignores a batch whose name it has seen
         await self._client.receive_response(
             nio.SyncResponse(
                 next_batch="absorbed",
@@ -149,7 +155,8 @@ class Vault:
         )
 
     async def keep_up(self) -> None:
-        """What a device owes to others: its keys, and looking up theirs."""
+        """Do what other devices expect from ours: send queued messages, publish our keys, and fetch
+        theirs."""
         client = self._client
         async with self._asking:
             await client.send_to_device_messages()
@@ -161,7 +168,7 @@ class Vault:
                 await client.keys_claim(client.get_users_for_key_claiming())
 
     def open(self, room: str, raw: msgspec.Raw) -> msgspec.Raw | None:
-        """The event inside an encrypted one, or None while we lack its key."""
+        """Return the decrypted event, or None while we lack its key."""
         try:
             parsed = nio.Event.parse_event(msgspec.json.decode(raw))
             if not isinstance(parsed, nio.MegolmEvent):
@@ -175,7 +182,8 @@ class Vault:
         return raw_of(inside.source)
 
     async def seal(self, room: str, kind: str, content: object) -> tuple[str, msgspec.Raw]:
-        """An event for everybody in the room: type and content as they are sent."""
+        """Encrypt an event for everybody in the room. Returns the type and the content to send.
+        Raises `Transient` if it cannot be encrypted now."""
         client = self._client
         async with self._asking:
             client.rooms.setdefault(room, nio.MatrixRoom(room, client.user_id)).encrypted = True
@@ -187,8 +195,8 @@ class Vault:
         return sealed_kind, raw_of(sealed)
 
     async def _prepare(self, room: str) -> None:
-        """Know everybody in the room and all their devices, and give them the room's key. While
-        the server is asked people come and go, so it ends when nothing is left to ask."""
+        """Learn all members of the room and all their devices, and give them the room's key. People
+        come and go during these requests, so this ends when nothing is left to ask."""
         client = self._client
         for _ in range(PREPARE_MAX):
             client.failures.clear()
@@ -202,13 +210,14 @@ class Vault:
                 return
 
     async def _share(self, room: str) -> None:
-        """Give the room's key to every device before anything is said with it. The library goes on
-        if some could not be reached, and they would never read the message."""
+        """Give the room's key to every device before it is used. The library goes on if some
+        devices could not be reached, and these could never read the message. So the key is
+        discarded and the error raised."""
         client = self._client
         try:
             await client.share_group_session(room, ignore_unverified_devices=True)
         finally:
-            # Left behind by a failure, it would hold up every later message of the room.
+            # An entry left behind by a failure would block every later message in the room.
             client.sharing_session.pop(room, None)
         if client.failures:
             client.invalidate_outbound_session(room)
@@ -216,12 +225,13 @@ class Vault:
 
 
 def seal_file(data: bytes) -> tuple[bytes, Mapping[str, object]]:
-    """The sealed bytes, and what opens them."""
+    """Encrypt a file. Returns the encrypted bytes, and the key with its parameters."""
     sealed, keys = encrypt_attachment(data)
     return sealed, keys
 
 
 def open_file(sealed: bytes, file: SealedFile) -> bytes:
+    """Decrypt a file. Raises `Permanent` if its key or its digest does not fit."""
     try:
         data: bytes = decrypt_attachment(sealed, file.key.k, file.hashes.sha256, file.iv)
     except _INDIGESTIBLE as error:
@@ -232,6 +242,8 @@ def open_file(sealed: bytes, file: SealedFile) -> bytes:
 
 
 def _members(update: JoinedRoom) -> Any:
+    """Return the state events about members and encryption, in the library's own types."""
+
     def parsed(events: tuple[msgspec.Raw, ...]) -> list[Any]:
         wanted = (raw for raw in events if _concerns_members(decoded(raw, MatrixEvent)))
         found = (nio.Event.parse_event(msgspec.json.decode(raw)) for raw in wanted)
@@ -247,6 +259,7 @@ def _concerns_members(event: MatrixEvent | None) -> bool:
 
 @contextlib.contextmanager
 def _digesting(what: str) -> Iterator[None]:
+    """Skip input that the library cannot handle, and log a warning."""
     try:
         yield
     except _INDIGESTIBLE as error:

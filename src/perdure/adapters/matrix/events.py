@@ -1,7 +1,7 @@
-"""What a homeserver sends, as far as we read it.
+"""Declares the part of a homeserver's answers that we read.
 
-Anybody can put anything into an event, so events stay raw inside a sync response and are decoded
-one by one: a malformed one is nobody's message, and never holds up the others.
+Anybody can put anything into an event. So events stay raw inside a sync response and are decoded
+one by one: a malformed event does not hold up the others.
 """
 
 import json
@@ -32,7 +32,8 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """`limited`: events between the last sync and these were left out."""
+    """Holds the newest events of a room. `limited`: the server left out events between the last
+    sync and these."""
 
     events: tuple[Raw, ...] = ()
     limited: bool = False
@@ -40,6 +41,9 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class RoomSummary(msgspec.Struct, frozen=True):
+    """Holds the number of members and those who stand for a room without a name. None means
+    unchanged."""
+
     heroes: tuple[str, ...] | None = field(default=None, name="m.heroes")
     joined: int | None = field(default=None, name="m.joined_member_count")
 
@@ -55,6 +59,8 @@ class InvitedRoom(msgspec.Struct, frozen=True):
 
 
 class RoomUpdates(msgspec.Struct, frozen=True):
+    """Holds the changes of a sync by room id: rooms we are in, are invited to, and have left."""
+
     join: dict[str, JoinedRoom] = {}
     invite: dict[str, InvitedRoom] = {}
     leave: dict[str, Raw] = {}
@@ -66,6 +72,8 @@ class DeviceLists(msgspec.Struct, frozen=True):
 
 
 class Sync(msgspec.Struct, frozen=True):
+    """Holds one answer of `/sync`. `next_batch` is the position from which to ask next."""
+
     next_batch: str
     rooms: RoomUpdates = RoomUpdates()
     account_data: EventList = EventList()
@@ -75,7 +83,7 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """Of a room's history. No `end`: there is nothing further back."""
+    """Holds one page of a room's history. Without `end` there is nothing older."""
 
     chunk: tuple[Raw, ...] = ()
     end: str = ""
@@ -86,7 +94,8 @@ class _Relations(msgspec.Struct, frozen=True):
 
 
 class Unsigned(msgspec.Struct, frozen=True):
-    """`membership` is what we were in the room when this was sent."""
+    """Holds what the server adds to an event. `membership` is what we were in the room when the
+    event was sent ("join", "invite")."""
 
     membership: str = ""
     redacted_because: Raw = _ABSENT
@@ -94,6 +103,8 @@ class Unsigned(msgspec.Struct, frozen=True):
 
 
 class MatrixEvent(msgspec.Struct, frozen=True):
+    """Holds an event, with its content still undecoded. Only state events have a `state_key`."""
+
     type: str
     sender: str = ""
     event_id: str = ""
@@ -105,12 +116,13 @@ class MatrixEvent(msgspec.Struct, frozen=True):
 
     @property
     def newest(self) -> Raw | None:
-        """The last edit of it, where the server tells."""
+        """Return the last edit of the event, if the server adds it."""
         relations = self.unsigned.relations
         return relations.replaced if relations and bytes(relations.replaced) else None
 
     @property
     def is_redacted(self) -> bool:
+        """Tell whether the event was deleted."""
         return bool(bytes(self.unsigned.redacted_because))
 
 
@@ -119,6 +131,9 @@ class InReplyTo(msgspec.Struct, frozen=True):
 
 
 class Relation(msgspec.Struct, frozen=True):
+    """Says how a message relates to an earlier one: it edits it, stands in its thread, or answers
+    it."""
+
     rel_type: str = ""
     event_id: str = ""
     key: str = ""
@@ -139,7 +154,7 @@ class _Hashes(msgspec.Struct, frozen=True):
 
 
 class SealedFile(msgspec.Struct, frozen=True):
-    """A file of an encrypted room: where its sealed bytes are, and what opens them."""
+    """Holds where the encrypted bytes of a file are, and the key that decrypts them."""
 
     url: str
     key: _Key
@@ -154,7 +169,7 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What an edit says now."""
+    """Holds the new text of an edit."""
 
     body: str = ""
     msgtype: str = ""
@@ -163,14 +178,15 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class ForwardedFacts(msgspec.Struct, frozen=True):
-    """What a client tells of a message that it passes on."""
+    """Holds what a client says about the origin of a forwarded message."""
 
     sender: str = ""
 
 
 class MessageContent(msgspec.Struct, frozen=True):
-    """`filename` beside another `body`: the body is a caption. Most clients copy what they pass on
-    and say nothing of it; those that do say so mark it with `m.forwarded` (MSC2723, MSC2730)."""
+    """Holds the content of a message. If `filename` differs from `body`, the body is a caption.
+    Most clients copy a forwarded message and do not mark it; the others use `m.forwarded` (MSC2723,
+    MSC2730)."""
 
     body: str = ""
     msgtype: str = ""
@@ -210,8 +226,8 @@ class AccountData(msgspec.Struct, frozen=True):
 
 
 def decoded(raw: Raw, shape: type[Decoded]) -> Decoded | None:
-    """None when it is not of that shape: somebody's mischief, or a client's bug. Numbers in quotes
-    pass."""
+    """Decode a raw value. Returns None when it does not have that shape, by intent or by a client's
+    bug. Numbers in quotes are accepted."""
     try:
         return msgspec.json.decode(raw, type=shape, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -219,10 +235,11 @@ def decoded(raw: Raw, shape: type[Decoded]) -> Decoded | None:
 
 
 def all_of(raws: Iterable[Raw]) -> tuple[MatrixEvent, ...]:
+    """Decode events, and leave out those that are malformed."""
     found = (decoded(raw, MatrixEvent) for raw in raws)
     return tuple(event for event in found if event is not None)
 
 
 def raw_of(value: object) -> Raw:
-    """A value of the library's, as it would have come over the wire."""
+    """Encode a value of the encryption library as it would have come over the wire."""
     return Raw(json.dumps(value).encode())

@@ -1,4 +1,4 @@
-"""Files, in the open or sealed."""
+"""Uploads and downloads files, encrypted or not."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -12,10 +12,10 @@ from perdure.adapters.matrix.wire import CONNECT_S, REQUEST_S, Wire, segment
 from perdure.domain.errors import NotFound, Permanent, Transient
 from perdure.ports.records.media import FOR_SENDER
 
-# A sealed file is opened as a whole: its digest stands for all of it.
+# An encrypted file is decrypted in memory as a whole, because its digest covers all of it.
 SEALED_BYTES_MAX: Final = 100_000_000
 UPLOAD_BYTES_MAX: Final = 50_000_000
-# What a slow line still manages.
+# The slowest upload that is still waited for.
 _BYTES_PER_S: Final = 20_000
 
 
@@ -28,16 +28,18 @@ class _MediaLimits(msgspec.Struct, frozen=True):
 
 
 async def upload_bytes_max(wire: Wire) -> int:
+    """Return the largest file that may be uploaded, by the server's own limit where it names
+    one."""
     try:
         limits = await wire.call("GET", "/_matrix/client/v1/media/config", answer=_MediaLimits)
     except (NotFound, Permanent):
-        return UPLOAD_BYTES_MAX  # an older server, which tells when it is too much
+        return UPLOAD_BYTES_MAX  # an older server, which refuses a file that is too large
     return min(limits.upload_size or UPLOAD_BYTES_MAX, SEALED_BYTES_MAX)
 
 
 async def store(wire: Wire, data: bytes, *, mime: str, name: str) -> str:
-    """Put bytes on the server; nobody sees them before a message speaks of them, so doing it twice
-    does no harm."""
+    """Upload bytes and return their address. Nobody sees them before a message names the address,
+    so a repetition does no harm."""
     total_s = REQUEST_S + len(data) / _BYTES_PER_S
     limits = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_S)
     async with wire.request(
@@ -56,7 +58,8 @@ async def store(wire: Wire, data: bytes, *, mime: str, name: str) -> str:
 
 
 async def fetch(wire: Wire, reference: str) -> AsyncIterator[bytes]:
-    """`reference` is the file's address, or all that opens it where it is sealed."""
+    """Yield the bytes of a file. `reference` is its address, or, for an encrypted file, its address
+    and key as JSON."""
     if not reference.startswith("{"):
         async for piece in _pieces(wire, reference):
             yield piece
@@ -88,6 +91,7 @@ async def _pieces(wire: Wire, url: str) -> AsyncIterator[bytes]:
 
 
 def _media_path(url: str) -> str:
+    """Return the download path of an `mxc` address. Raises `Permanent` if it is none."""
     parts = urlsplit(url)
     media = parts.path.removeprefix("/")
     if parts.scheme != "mxc" or not parts.netloc or not media or "/" in media:

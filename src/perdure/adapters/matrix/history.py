@@ -1,4 +1,4 @@
-"""What a room holds besides the newest: the part that a sync left out, and single events."""
+"""Reads older events of a room: the ones that a sync left out, and single events by id."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ from perdure.adapters.matrix.wire import FORBIDDEN, Wire, room_path, segment
 from perdure.domain.errors import NotFound, Permanent
 
 PAGE: Final = 100
-# Five thousand events are more than people say while a gateway restarts.
+# Fifty pages are 5,000 events: more than people write while a gateway restarts.
 GAP_PAGES_MAX: Final = 50
 INVITED_PAGES_MAX: Final = 5
 _READ: Final = (MESSAGE, ENCRYPTED, REDACTION, STICKER, MEMBER)
@@ -28,12 +28,15 @@ _log = structlog.get_logger("matrix")
 
 
 class History:
+    """Reads the history of rooms. Its pages leave out the events that the bot sent itself."""
+
     def __init__(self, wire: Wire, *, me: str) -> None:
         self._wire = wire
         self._filter = msgspec.json.encode({"types": _READ, "not_senders": [me]}).decode()
 
     async def between(self, room: Room, newer: str, older: str) -> list[msgspec.Raw]:
-        """Everything after the point `older` and before `newer`, oldest first."""
+        """Return all events after the position `older` and before `newer`, oldest first. Beyond
+        `GAP_PAGES_MAX` pages the oldest events are left out, and a warning is logged."""
         found: list[msgspec.Raw] = []
         for _ in range(GAP_PAGES_MAX):
             page = await self._page(room, newer, until=older)
@@ -48,7 +51,8 @@ class History:
         return found[::-1]
 
     async def since_invited(self, room: Room, newer: str) -> list[msgspec.Raw]:
-        """What was said before the point `newer`, back to our invitation, oldest first."""
+        """Return what was said before the position `newer`, back to our invitation, oldest
+        first."""
         found: list[msgspec.Raw] = []
         for _ in range(INVITED_PAGES_MAX):
             page = await self._page(room, newer)
@@ -60,7 +64,7 @@ class History:
         return found[::-1]
 
     async def event(self, room: str, event_id: str) -> msgspec.Raw | None:
-        """None when there is no such event, or it is not for us to see."""
+        """Return one event, or None if it does not exist or we are not allowed to see it."""
         path = room_path(room, f"event/{segment(event_id)}")
         try:
             return await self._wire.call("GET", path, answer=msgspec.Raw)
@@ -80,12 +84,13 @@ class History:
 
 
 def was_invited(event: MatrixEvent, room: Room) -> bool:
-    """Were we in the room, or asked to come, when this was said?"""
+    """Tell whether we were in the room, or invited to it, when this was sent."""
     return event.unsigned.membership == "invite" or was_there(event, room)
 
 
 def was_there(event: MatrixEvent, room: Room) -> bool:
-    """Servers that do not tell leave us the time at which we came."""
+    """Tell whether we were in the room when this was sent. Some servers do not say so; then the
+    time at which we joined decides."""
     if event.unsigned.membership:
         return event.unsigned.membership == "join"
     return event.origin_server_ts >= room.joined_at_ms

@@ -1,10 +1,11 @@
-"""From a room's event to what a person did. Pure: what must be known besides comes as arguments.
+"""Translates a room's event into an arrival. Pure: everything else that must be known comes as an
+argument.
 
-An edit says nothing of the thread it belongs to, a reply nothing of whom it answers; `asks_about`
-names the earlier event that has to be known first.
+An edit does not say which thread it belongs to, and a reply does not say whom it answers.
+`asks_about` names the earlier event that has to be known for this.
 
-Of every event there is an envelope, which reads none of the text but whom it speaks to, and what is
-`understood` of it once its sender may speak.
+For every event there is an envelope, for which only the bot's name is searched in the text.
+`understood` reads the rest, once it is decided that the sender may speak.
 """
 
 import re
@@ -35,15 +36,16 @@ from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
 _NOTICE: Final = "m.notice"
-# Requests of other machines that travel as messages.
+# Requests to verify a device travel as messages, but nobody wrote them.
 _NOT_SAID: Final = "m.key.verification."
 _QUOTED: Final = re.compile(r"\A> (?:\* )?(?:<(?P<author>@[^>\s]+)> ?)?")
 _PILL: Final = re.compile(r"https://matrix\.to/#/(@[^\"'?>]+)", re.IGNORECASE)
 
 
 class EarlierEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier event. Of one that was taken away only its author is left. `forward` says whose
-    words it passed on, if it did. `is_reply`: its text may begin with what it answers."""
+    """Holds what must be known about an earlier event that another one refers to. If it was
+    deleted, only its author is left. `forward` says whose words it passed on. `is_reply`: its text
+    may begin with a quote of the message that it answers."""
 
     author: str
     text: str = ""
@@ -54,11 +56,12 @@ class EarlierEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_words(self) -> str:
+        """Return the text without the quote at its beginning."""
         return _without_quote(self.text, is_reply=self.is_reply)[0]
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an event took place. `my_names` are what people call the bot there."""
+    """Describes where an event took place. `my_names` are the bot's names in that room."""
 
     place: str
     kind: PlaceKind
@@ -69,7 +72,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asks_about(event: MatrixEvent) -> str:
-    """The id of the event that must be known to understand this one; empty if none."""
+    """Return the id of the earlier event that must be known to understand this one, or an empty
+    string."""
     if event.type == REDACTION:
         return _redacted(event)
     relation = _relation(event)
@@ -81,8 +85,8 @@ def asks_about(event: MatrixEvent) -> str:
 
 
 def needs_known(event: MatrixEvent, scene: Scene) -> bool:
-    """Say whether the decision about an event depends on the one that it speaks of: who wrote what
-    was taken away, and in a group whether it is the bot who is answered."""
+    """Tell whether the decision who may speak depends on the earlier event. It does for a deletion
+    (who wrote the deleted message?), and for a reply in a group (does it answer the bot?)."""
     if event.type == REDACTION:
         return True
     relation = _relation(event)
@@ -92,8 +96,8 @@ def needs_known(event: MatrixEvent, scene: Scene) -> bool:
 
 
 def envelope_of(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
-    """Return what the decision about an event needs; None for what is no word to anybody:
-    reactions, joins, our own messages."""
+    """Return what the decision about an event needs. Returns None for an event that is no message
+    to anybody: a reaction, a join, a message of our own."""
     if event.sender == scene.me or not event.event_id:
         return None
     if event.type == REDACTION:
@@ -108,7 +112,8 @@ def envelope_of(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) ->
 
 
 def understood(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
-    """Return the whole arrival; None where there is no envelope, or an edit is not its author's."""
+    """Return the whole arrival. Returns None where there is no envelope, and for an edit whose
+    original message is unknown or was written by somebody else."""
     envelope = envelope_of(event, scene, known)
     if envelope is None:
         return None
@@ -126,14 +131,15 @@ def understood(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> 
 
 
 def is_malformed(event: MatrixEvent) -> bool:
-    """Is it meant as a message, and yet none that anybody could read?"""
+    """Tell whether an event has the type of a message but a content that cannot be decoded."""
     is_said = event.type in {MESSAGE, STICKER}
     return is_said and decoded(event.content, MessageContent) is None
 
 
 def remembered(event: MatrixEvent, newest: MatrixEvent | None = None) -> EarlierEvent:
-    """What is worth knowing of an event when a later one speaks of it; `newest` is its last edit.
-    Of one that was taken away before we saw it there is nothing to take away."""
+    """Return what to remember about an event, for later events that refer to it. `newest` is its
+    last edit. If the event was deleted before we saw it, it does not count as a message, so its
+    deletion has no effect."""
     content = _content(event)
     relation = (content and content.relates_to) or Relation()
     edited = _content(newest) if newest is not None else None
@@ -149,7 +155,8 @@ def remembered(event: MatrixEvent, newest: MatrixEvent | None = None) -> Earlier
 
 
 def looked_up(event: MatrixEvent, newest: MatrixEvent | None = None) -> EarlierEvent:
-    """The same of an event that we may have seen in an earlier life, when it still had words."""
+    """Return what to remember about an event that was fetched from the server. An earlier process
+    may have seen it before it was deleted, so it still counts as a message."""
     is_redacted = event.type in {MESSAGE, STICKER, ENCRYPTED} and event.is_redacted
     known = remembered(event, newest)
     return msgspec.structs.replace(known, is_message=known.is_message or is_redacted)
@@ -158,6 +165,7 @@ def looked_up(event: MatrixEvent, newest: MatrixEvent | None = None) -> EarlierE
 def _message(
     event: MatrixEvent, content: MessageContent, scene: Scene, known: EarlierEvent | None
 ) -> Arrival:
+    """Return the envelope of a message. It addresses the bot if it names it or answers it."""
     relation = content.relates_to or Relation()
     text, quoted = _words(event, content)
     answered = known.author if known is not None and _replied_to(relation) else quoted.author
@@ -175,8 +183,9 @@ def _message(
 def _edit(
     event: MatrixEvent, content: MessageContent, scene: Scene, known: EarlierEvent | None
 ) -> Arrival | None:
-    """Anybody can send an edit of anybody's message; only the author's counts. Where the message is
-    not known yet, its author and its thread are found when the edit is read."""
+    """Return the envelope of an edit, or None. Anybody can send an edit of any message, but only
+    the author's counts. If the message is not known yet, its author and thread are found when the
+    edit is read."""
     relation, words = content.relates_to, content.new_content
     if relation is None or words is None:
         return None
@@ -198,15 +207,17 @@ def _edit(
 def _edited(
     envelope: Arrival, content: MessageContent, scene: Scene, known: EarlierEvent | None
 ) -> Arrival | None:
-    """Return what an edit says now; None where nobody can tell whose message it changes."""
+    """Return the edit with its new text. Returns None if the edited message cannot be found,
+    because then its author is unknown."""
     if content.new_content is None or known is None:
         return None
     return _saying(envelope, content.new_content.body, content, scene, known.forward)
 
 
 def _deletion(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> Arrival | None:
-    """The server has checked who may take a message away: its author, or whoever keeps order in
-    the room. It is gone either way, so it counts as its author's doing."""
+    """Return the envelope of a deletion. The server has checked that the sender may delete the
+    message: its author, or a moderator. It is gone either way, so the author counts as the
+    sender."""
     if known is None or not known.is_message or known.author == scene.me:
         return None
     sender = _sender(event, scene)
@@ -224,6 +235,8 @@ def _deletion(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> A
 
 
 def _content(event: MatrixEvent) -> MessageContent | None:
+    """Return the content of a message or sticker. Returns None for other events, and if it is
+    empty."""
     if event.type not in {MESSAGE, STICKER}:
         return None
     content = decoded(event.content, MessageContent)
@@ -238,13 +251,15 @@ def _relation(event: MatrixEvent) -> Relation | None:
 
 
 def _redacted(event: MatrixEvent) -> str:
-    """Newer rooms keep it in the content, older ones beside it."""
+    """Return the id of the deleted event. Newer rooms have it in the content, older ones beside
+    it."""
     content = decoded(event.content, RedactionContent)
     return (content and content.redacts) or event.redacts
 
 
 def _replied_to(relation: Relation) -> str:
-    """A reply in a thread may be there only for clients that know no threads."""
+    """Return the id of the answered message. A thread's messages may name one only for clients that
+    cannot show threads; that does not count as an answer."""
     if relation.in_reply_to is None or (relation.rel_type == THREAD and relation.is_falling_back):
         return ""
     return relation.in_reply_to.event_id
@@ -255,12 +270,14 @@ def _thread(relation: Relation) -> str:
 
 
 def _sender(event: MatrixEvent, scene: Scene, *, is_bot: bool = False) -> Sender:
-    """A notice is what a bot says, and bots do not answer it: so they cannot talk in circles."""
+    """Return the sender. A notice (`m.notice`) is what bots send, and bots must not answer it, so
+    `is_bot` keeps two bots from answering each other forever."""
     return Sender(id=event.sender, name=scene.sender_name, is_bot=is_bot)
 
 
 def _words(event: MatrixEvent, content: MessageContent) -> tuple[str, EarlierEvent]:
-    """Return a person's own words as they came, and what they say that they answer."""
+    """Return the person's own words, and what the message itself quotes. The body of a file without
+    a caption is only the file's name, so it does not count as words."""
     relation = content.relates_to or Relation()
     body, quoted = _without_quote(content.body, is_reply=relation.in_reply_to is not None)
     is_only_name = content.filename is None or content.filename == content.body
@@ -268,7 +285,8 @@ def _words(event: MatrixEvent, content: MessageContent) -> tuple[str, EarlierEve
 
 
 def _without_quote(body: str, *, is_reply: bool) -> tuple[str, EarlierEvent]:
-    """Older clients put the message they answer before their own words, each line after `> `."""
+    """Split off a quote at the beginning of a text. Older clients put the message they answer
+    before their own words, each line after `> `."""
     opening = _QUOTED.match(body) if is_reply else None
     if opening is None:
         return body, EarlierEvent(author="")
@@ -287,8 +305,9 @@ def _saying(
     scene: Scene,
     forward: Forward | None,
 ) -> Arrival:
-    """Return an arrival with a person's own words, or with those that they passed on. A forward is
-    a copy, whose words speak to whomever they were first written to."""
+    """Return the arrival with the person's own words, or with the words that they passed on. A
+    forward was first written to somebody else, so no name is removed and no command is read from
+    it."""
     if forward is not None:
         passed_on = msgspec.structs.replace(forward, text=text)
         return msgspec.structs.replace(arrival, forwards=(passed_on,))
@@ -297,8 +316,8 @@ def _saying(
 
 
 def _forward(content: MessageContent) -> Forward | None:
-    """Whose message this one passes on, without its words; None where the client does not say that
-    it does."""
+    """Return whose message this one passes on, without its text. Returns None where the client does
+    not mark it as a forward."""
     facts = bytes(content.forwarded)
     if not facts or facts == b"null":
         return None
@@ -307,7 +326,7 @@ def _forward(content: MessageContent) -> Forward | None:
 
 
 def _without_mention(text: str, content: MessageContent, scene: Scene) -> str:
-    """Return the words without the bot's name at either end, if it is meant at all."""
+    """Return the text without the bot's name at its beginning or end, if it addresses the bot."""
     if not _is_named(text, content, scene):
         return text
     return unaddressed(text, _names(scene), is_pilled=_is_pilled(content, scene))
@@ -318,14 +337,16 @@ def _is_named(text: str, content: MessageContent, scene: Scene) -> bool:
 
 
 def _is_pilled(content: MessageContent, scene: Scene) -> bool:
-    """A pill leaves only the name in the text, with nothing around it."""
+    """Tell whether the client lists the bot among the people mentioned. The text then has the bare
+    name, without an `@` or a colon."""
     mentions = (content.new_content or content).mentions or content.mentions
     return mentions is not None and scene.me in mentions.user_ids
 
 
 def _is_mentioned(text: str, content: MessageContent, scene: Scene) -> bool:
-    """By a pill, by `@name`, or by its name before a colon. A client that tells of mentions has
-    told of none: then a name inside a sentence only speaks about the bot."""
+    """Tell whether the text mentions the bot: by a link to its user, by `@name`, or by its name
+    before a colon. A name inside a sentence counts only if the client sends no list of mentions; a
+    client that does send one has not listed the bot, so the sentence only talks about it."""
     html, names = (content.new_content or content).formatted_body or "", _names(scene)
     pilled = _PILL.findall(html[:SCANNED_MAX])
     if any(user.casefold() == scene.me.casefold() for user in pilled):
@@ -336,13 +357,15 @@ def _is_mentioned(text: str, content: MessageContent, scene: Scene) -> bool:
 
 
 def _names(scene: Scene) -> list[str]:
-    """The longest first, so that a name is not cut off inside another."""
+    """Return the bot's names, the longest first, so that a short name is not cut out of a longer
+    one."""
     names = {scene.me.removeprefix("@"), localpart(scene.me), *scene.my_names}
     return sorted((name for name in names if name), key=len, reverse=True)
 
 
 def _command(text: str) -> str:
-    """Clients keep the slash for themselves, so people here begin a command with `!`."""
+    """Turn `!` before a known command into `/`. Matrix clients handle slash commands themselves, so
+    people begin a command to the bot with `!`."""
     if text.startswith("!"):
         slashed = "/" + text[1:]
         found = given(slashed)

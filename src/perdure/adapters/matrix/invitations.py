@@ -1,4 +1,4 @@
-"""Which invitations the bot takes."""
+"""Decides which invitations to rooms the bot accepts."""
 
 from perdure.adapters.matrix.events import MEMBER, InvitedRoom, MemberContent, Sync, all_of, decoded
 from perdure.adapters.matrix.manifest import MatrixSettings
@@ -6,7 +6,8 @@ from perdure.domain.people.access import EVERYBODY
 
 
 def welcome(batch: Sync, settings: MatrixSettings, *, me: str) -> list[str]:
-    """Rooms that we are invited to and join; the others are left as they are."""
+    """Return the rooms whose invitation the bot accepts. The other invitations are left
+    unanswered."""
     if settings.invites == "never":
         return []
     invited = batch.rooms.invite.items()
@@ -14,8 +15,9 @@ def welcome(batch: Sync, settings: MatrixSettings, *, me: str) -> list[str]:
 
 
 def _is_taken(room: str, invitation: InvitedRoom, settings: MatrixSettings, me: str) -> bool:
-    """When somebody who may speak invites us, or anybody to a place where all may. With pairing
-    strangers may ask to be let in, and for that they need a room with us alone."""
+    """Tell whether the bot accepts an invitation: from a person who may speak, or to a place where
+    everybody may. With pairing, strangers may ask to be let in, and for that they need a direct
+    chat with the bot."""
     for event in all_of(invitation.invite_state.events):
         if event.type != MEMBER or event.state_key != me:
             continue

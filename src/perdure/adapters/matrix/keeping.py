@@ -1,8 +1,9 @@
-"""The two small files of the adapter's folder: how far we have read, and who we signed in as.
+"""Keeps the two small files of the adapter's folder: the position in the sync, and the login.
 
-Both are replaced whole: written beside, synced, renamed. So a crash leaves the old one or the new
-one. The cursor is only ever behind what was handed over, never ahead; what is read twice is known
-by its event id.
+Both are replaced as a whole: a new file is written, synced to disk, and renamed over the old one.
+So after a crash there is the old file or the new one, never half of one. The stored position may be
+behind what was handed over, but is never ahead of it. What is then read twice is recognized by its
+event id.
 """
 
 import asyncio
@@ -17,13 +18,14 @@ from perdure.domain.errors import Permanent, Transient
 
 CURSOR: Final = "sync.json"
 LOGIN: Final = "login.json"
+# How many events may wait for their keys. Beyond that the oldest are given up.
 WAITING_MAX: Final = 200
 
 _KeptT = TypeVar("_KeptT", "Cursor", "Login")
 
 
 class UndecryptedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An encrypted event whose key has not come yet."""
+    """Holds an encrypted event whose key has not arrived yet."""
 
     room: str
     since_ms: int
@@ -31,8 +33,8 @@ class UndecryptedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """`joining` are rooms whose invitation we take: what was said there since it is still to be
-    read."""
+    """Holds how far the rooms were read. `joining` are rooms whose invitation we accept and whose
+    messages since then are still to be read. `waiting` are events whose keys are missing."""
 
     v: int = 1
     account: str
@@ -42,8 +44,8 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """`token` is empty while the sign-in is under way: if we die there, the next one is of the
-    same device."""
+    """Holds the account, its device and its access token. `token` is empty while the sign-in runs:
+    if the process dies then, the next one signs in as the same device."""
 
     v: int = 1
     homeserver: str
@@ -53,22 +55,29 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder:
-    """Where both are kept; nobody else may read it. Whoever is cancelled while a file is being
-    replaced does not stop that, so the next one waits for it: two at once would spoil it."""
+    """Reads and replaces both files; only the gateway's user may read them. A cancelled caller does
+    not stop a replacement that has begun, so the next access waits for it: two writers at once
+    would spoil the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writing: asyncio.Future[None] | None = None
 
     async def cursor(self) -> Cursor | None:
+        """Return the stored position, or None if there is none. Raises `Permanent` if it is
+        unreadable."""
         await self.settled()
         return await asyncio.to_thread(self._read, CURSOR, Cursor)
 
     async def login(self) -> Login | None:
+        """Return the stored login, or None if there is none. Raises `Permanent` if it is
+        unreadable."""
         await self.settled()
         return await asyncio.to_thread(self._read, LOGIN, Login)
 
     async def keep(self, value: Cursor | Login) -> None:
+        """Replace the file of the value. It is on disk when this returns. Raises `Transient` if the
+        disk is full or refuses."""
         await self.settled()
         name = CURSOR if isinstance(value, Cursor) else LOGIN
         data = msgspec.json.encode(value)
@@ -77,7 +86,7 @@ class Folder:
         await asyncio.shield(self._writing)
 
     async def settled(self) -> None:
-        """Nothing is being written any more."""
+        """Wait until no file is being written."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait({self._writing})
 
@@ -113,7 +122,7 @@ class Folder:
             ) from error
 
     def _sync_folder(self) -> None:
-        """Without it the rename itself may be lost with the power."""
+        """Sync the folder to disk. Without this, a power failure may undo the rename."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What the gateway knows of Matrix before anything of it is imported."""
+"""Declares the name, the settings and the addresses of Matrix, without importing the adapter."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
@@ -11,7 +11,8 @@ from perdure.ports.platform.manifest import Manifest, Quality
 from perdure.ports.platform.settings import AdapterSettings, NonEmptyText, SettingKey, Url
 
 NAME: Final = "matrix"
-# What `encryption = true` takes on top: nothing else of Matrix needs a library of its own.
+# The extra to install for `encryption = true`. Without encryption, Matrix needs no library of its
+# own.
 ENCRYPTION_EXTRA: Final = "matrix-e2e"
 _SERVER: Final = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 
@@ -22,9 +23,13 @@ UserId = Annotated[
 
 
 class MatrixSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`user` is the bot's id (`@bot:example.org`). It signs in with `token`, or with `password`:
-    then the access token is kept in the adapter's folder, so that the device stays the same.
-    `invites`: join where somebody who may speak invites the bot, or never."""
+    """Holds the settings of `[adapters.matrix]`.
+
+    `user` is the bot's full id (`@bot:example.org`). The bot signs in with `token` or with
+    `password`. After a sign-in by password the access token is kept in the adapter's folder, so
+    that the device stays the same. `invites` says whether the bot joins a room when a person who
+    may speak invites it ("allowed"), or never.
+    """
 
     homeserver: Url
     user: UserId
@@ -44,7 +49,7 @@ MANIFEST: Final = Manifest(
     settings=MatrixSettings,
     factory="perdure.adapters.matrix.adapter:make",
     address=AddressForm(
-        # The ids of newer rooms and events name no server.
+        # Ids of newer rooms and events contain no server name, so that part is optional.
         pattern=rf"![^\s:]+(?::{_SERVER})?",
         thread=rf"\$[^\s:]+(?::{_SERVER})?",
         person=rf"@[^\s:]*:{_SERVER}",

@@ -1,5 +1,8 @@
-"""Our reactions to people's messages. The server is asked which there are, so that a mark can be
-taken away by another life than the one that put it there."""
+"""Adds and removes the bot's reactions on people's messages.
+
+The server is asked which reactions there are, so another process can remove one than the process
+that added it.
+"""
 
 import msgspec
 
@@ -18,12 +21,15 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class Marks:
+    """Sets the bot's reactions in the rooms of one account."""
+
     def __init__(self, wire: Wire, rooms: Rooms) -> None:
         self._wire = wire
         self._rooms = rooms
 
     async def put(self, room: str, event: str, emoji: str, nonce: str) -> str:
-        """Make `emoji` our only mark; an empty one leaves none."""
+        """Make `emoji` the bot's only reaction on a message, and remove the others. An empty one
+        removes all. Returns the id of the reaction, or `GONE` if there is none."""
         try:
             standing = await self._standing(room, event)
         except NotFound:
@@ -39,6 +45,7 @@ class Marks:
         return await self._add(room, event, emoji, nonce)
 
     async def _add(self, room: str, event: str, emoji: str, nonce: str) -> str:
+        """Add a reaction. If the server has it already, that counts as success."""
         relation = Relates(rel_type=_ANNOTATION, event_id=event, key=emoji)
         path = room_path(room, f"send/{REACTION}/{segment(nonce)}")
         content = ReactionContent(relates_to=relation)
@@ -50,7 +57,7 @@ class Marks:
             return event
 
     async def _standing(self, room: str, event: str) -> dict[str, str]:
-        """Our marks on the message: their emoji by their event id."""
+        """Return the bot's reactions on the message: emoji by event id."""
         path = room_path(room, f"relations/{segment(event)}/{_ANNOTATION}/{REACTION}")
         page = await self._wire.call(
             "GET", path.replace("/v3/", "/v1/", 1), answer=HistoryPage, query={"limit": "100"}

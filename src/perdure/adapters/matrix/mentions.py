@@ -1,8 +1,8 @@
-"""Where a text calls the bot by one of its names. Pure.
+"""Finds the bot's names in a text. Pure.
 
-The texts are strangers', of any length and shape, so they are walked from their two ends and never
-tried again from the next character on: the time taken grows with the text and no faster. Names are
-compared without regard to case, and are tried in the order given.
+Anybody can write these texts, of any length and shape. So they are read from both ends without
+going back, and the time taken is linear in the length of the text. Names are compared without
+regard to case, in the order given.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,26 +10,28 @@ from operator import itemgetter
 
 
 def is_spoken_of(text: str, names: Sequence[str]) -> bool:
-    """Whether one of the names stands anywhere in a text, as a word of its own."""
+    """Tell whether one of the names occurs anywhere in a text, as a word of its own."""
     folded = text.casefold()
     return any(_is_word_in(folded, name.casefold()) for name in names)
 
 
 def is_called(text: str, names: Sequence[str]) -> bool:
-    """Whether a text begins with a name and a colon or comma, as if speaking to somebody."""
+    """Tell whether a text begins with a name and a colon or comma, as when speaking to somebody."""
     start = _skip_space(text, 0)
     return any(_sign(text, end) for end in _ends(text, start, names))
 
 
 def unaddressed(text: str, names: Sequence[str], *, is_pilled: bool) -> str:
-    """Leave out the name at either end of a text. It counts only behind an `@` or before a colon,
-    unless the client says that it `is_pilled`: then nothing need stand around it."""
+    """Remove the name at the beginning and at the end of a text. It is removed only after an `@` or
+    before a colon or comma, unless the client says that it `is_pilled`: then the bare name is
+    enough."""
     behind = _behind_opening(text, names, is_pilled=is_pilled)
     return _without_closing(text[behind:], names, is_pilled=is_pilled)
 
 
 def _behind_opening(text: str, names: Sequence[str], *, is_pilled: bool) -> int:
-    """Return where the words begin, behind the name; 0 if no name stands before them."""
+    """Return the position of the first word after the name, or 0 if the text does not begin with a
+    name."""
     start = _skip_space(text, 0)
     is_marked = text.startswith("@", start)
     starts = (start + 1, start) if is_marked else (start,)
@@ -45,12 +47,12 @@ def _behind_opening(text: str, names: Sequence[str], *, is_pilled: bool) -> int:
 
 
 def _without_closing(text: str, names: Sequence[str], *, is_pilled: bool) -> str:
-    """Leave out a name behind the words; a full stop, or the like, that follows it stays."""
+    """Remove a name at the end of a text. A full stop, or the like, that follows the name stays."""
     least = len(text.rstrip().rstrip(".!?").rstrip())
     found = [
         (begin, end)
         for name in names
-        # A name may itself end with such a sign.
+        # A name may itself end with a full stop or the like, so several ends are tried.
         for end in range(least, min(least + len(name), len(text)) + 1)
         if (begin := _closing_at(text, end, name, is_pilled=is_pilled)) >= 0
     ]
@@ -61,7 +63,8 @@ def _without_closing(text: str, names: Sequence[str], *, is_pilled: bool) -> str
 
 
 def _closing_at(text: str, end: int, name: str, *, is_pilled: bool) -> int:
-    """Return where a name that ends here begins, with its `@`; -1 if it does not stand here."""
+    """Return where a name that ends at `end` begins, including its `@`. Returns -1 if there is
+    none."""
     begin = end - len(name)
     if begin < 0 or text[begin:end].casefold() != name.casefold():
         return -1
@@ -73,14 +76,15 @@ def _closing_at(text: str, end: int, name: str, *, is_pilled: bool) -> int:
 
 
 def _ends(text: str, start: int, names: Sequence[str]) -> Iterator[int]:
-    """Yield where each name that stands here ends."""
+    """Yield the end of each name that begins at `start`."""
     for name in names:
         if text[start : start + len(name)].casefold() == name.casefold():
             yield start + len(name)
 
 
 def _sign(text: str, at: int) -> int:
-    """Return where the colon or comma ends that stands here, perhaps behind space; 0 if none."""
+    """Return the position after a colon or comma at `at`, perhaps after space. Returns 0 if there
+    is none."""
     at = _skip_space(text, at)
     return at + 1 if text[at : at + 1] in (":", ",") else 0
 
@@ -90,6 +94,7 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def _is_word_in(text: str, name: str) -> bool:
+    """Tell whether a name occurs in a text without letters, digits or `_` directly around it."""
     at = text.find(name)
     while at >= 0:
         behind = at + len(name)

@@ -1,4 +1,4 @@
-"""Understanding single events: opening encrypted ones, and knowing what they speak of."""
+"""Reads single events: decrypts them, and finds the earlier event that they refer to."""
 
 from collections import OrderedDict
 from functools import partial
@@ -25,6 +25,7 @@ from perdure.ports.platform.adapter import ArrivalReading
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
 
+# How many events are remembered. An older one costs a request to the server.
 KNOWN_MAX: Final = 2_000
 
 
@@ -41,7 +42,8 @@ class EventReader:
         self._known: OrderedDict[str, EarlierEvent] = OrderedDict()
 
     def opened(self, room: str, raw: msgspec.Raw) -> MatrixEvent | None:
-        """The event, or what is inside it where it is encrypted and we have the key."""
+        """Return the event, decrypted if it is encrypted and we have the key. Without the key the
+        encrypted event itself is returned."""
         event = decoded(raw, MatrixEvent)
         if event is None or event.type != ENCRYPTED or self._vault is None:
             return event
@@ -51,8 +53,9 @@ class EventReader:
     async def offer(
         self, room: Room, event: MatrixEvent, payload: bytes
     ) -> tuple[Arrival, ArrivalReading] | None:
-        """Return an event's envelope and how it is read; None for what is no word to anybody. The
-        server is asked about an earlier event only where the decision depends on it."""
+        """Return an event's envelope and how to read the rest. Returns None for an event that is no
+        message to anybody. The server is asked about an earlier event only if the decision who may
+        speak depends on it."""
         scene = self._scene(room, event)
         about = asks_about(event)
         known = self._known.get(about)
@@ -79,6 +82,8 @@ class EventReader:
         )
 
     async def _about(self, room: str, event_id: str) -> EarlierEvent | None:
+        """Return what is known about an earlier event, and ask the server if it is not
+        remembered."""
         if not event_id:
             return None
         if event_id not in self._known:
@@ -98,8 +103,9 @@ class EventReader:
 
 
 def _unsealed(outside: MatrixEvent, inside: MatrixEvent | None) -> MatrixEvent | None:
-    """What was sealed may only be something said: the server has checked who may take messages
-    away, and could not have checked it in there. The rest is as the server tells it."""
+    """Return the event with its decrypted type and content. Only messages and stickers are
+    accepted: the server checks who may delete messages, and it cannot check a deletion inside an
+    encrypted event. All other fields are the server's."""
     if inside is None or inside.type not in {MESSAGE, STICKER}:
         return None
     return msgspec.structs.replace(outside, type=inside.type, content=inside.content)

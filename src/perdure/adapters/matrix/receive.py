@@ -1,8 +1,9 @@
-"""Reading the rooms: one long poll after another, everything handed over before the next.
+"""Reads the rooms by long polling. Everything of one batch is handed over before the next is asked
+for.
 
-The server is acknowledged by asking from a later point, so that point moves only once all that came
-before it was taken. If we die anywhere, the next life asks from the point it finds in the folder,
-and gets again what was not taken.
+A sync from a later position acknowledges everything before it, so the position moves only when all
+of a batch was taken. If the process dies anywhere, the next one continues from the position in the
+adapter's folder, and is offered again what was not taken.
 """
 
 from collections.abc import Callable
@@ -27,19 +28,24 @@ from perdure.ports.system.clock import Clock
 if TYPE_CHECKING:
     from perdure.adapters.matrix.encryption import Vault
 
-# All rooms at once: that may take a while for a bot that is in many.
+# The time limit of the first sync. It returns all rooms at once, which takes long for a bot that is
+# in many.
 FIRST_S: Final = 300.0
 POLL_S: Final = 30.0
+# How much longer than the long poll we wait for its answer.
 GRACE_S: Final = 15.0
 TIMELINE_MAX: Final = 50
-# How long batches that held nothing for us may be read again after a crash.
+# How often the position is stored while nothing is taken. After a crash, at most the empty batches
+# of this time are read again.
 KEEP_EVERY_S: Final = 20.0
+# How long an encrypted message waits for its key before it is given up.
 WAITING_MS_MAX: Final = 24 * 3600 * 1000
 _log = structlog.get_logger("matrix")
 
 
 class Intake:
-    """One reading of all rooms, from where the last one ended. `nonce` is this reading's own."""
+    """Reads all rooms, from where the last reading ended, until it is cancelled or fails. `nonce`
+    is unique to this reading."""
 
     def __init__(  # noqa: PLR0913 - it joins what the adapter holds
         self,
@@ -68,6 +74,8 @@ class Intake:
         self._read: dict[str, str] = {}
 
     async def run(self, inlet: Inlet) -> None:
+        """Hand over everything that people write, until the connection fails. Raises what the wire
+        raises."""
         await self._begin(inlet)
         while True:
             batch = await self._sync(self._cursor.next_batch)
@@ -77,6 +85,9 @@ class Intake:
             invitations = welcome(batch, self._settings, me=self._rooms.me)
             joining = (*self._still_joining(batch), *invitations)
             self._move(next_batch=batch.next_batch, joining=tuple(dict.fromkeys(joining)))
+            # The order matters. The invitations are stored before the rooms are joined: if the
+            # process dies in between, the next one knows that it must read these rooms from the
+            # invitation on. Read receipts come last: losing them loses no message.
             await self._keep(before)
             await self._join(invitations)
             await self._mark_read()
@@ -84,8 +95,8 @@ class Intake:
                 await self._vault.keep_up()
 
     async def _begin(self, inlet: Inlet) -> None:
-        """Learn the rooms as they are now. What was said in them is read from the kept point; the
-        very first time there is none, and it all begins here."""
+        """Learn the rooms as they are now. Messages are read from the stored position. On the very
+        first start there is none, and reading begins at this moment."""
         start = await self._sync("")
         inlet.alive()
         kept = await self._folder.cursor()
@@ -100,8 +111,8 @@ class Intake:
         if self._vault is not None:
             await self._vault.keep_up()
         invitations = welcome(start, self._settings, me=self._rooms.me)
-        # If we die between these two, the next life knows that it has to read these rooms from the
-        # invitation on, whether it had joined them or not.
+        # Store first, then join. If the process dies in between, the next one knows that it must
+        # read these rooms from the invitation on, whether it had joined them or not.
         self._move(joining=tuple(dict.fromkeys((*self._cursor.joining, *invitations))))
         await self._folder.keep(self._cursor)
         await self._join(invitations)
@@ -115,8 +126,9 @@ class Intake:
         return await self._wire.call("GET", path, answer=Sync, query=query, timeout_s=timeout_s)
 
     def _filter(self, *, is_first: bool) -> str:
-        """Servers answer a first sync from a cache for some minutes; a filter that nobody has used
-        before gets the rooms as they are."""
+        """Return the filter of a sync. The first sync uses a filter that was never used before:
+        servers answer a repeated first sync from a cache for some minutes, and we need the rooms as
+        they are now."""
         fresh = {"not_senders": [f"@{self._nonce}:fresh"]} if is_first else {}
         timeline = {"limit": 0 if is_first else TIMELINE_MAX, "not_senders": [self._rooms.me]}
         wanted = {
@@ -132,6 +144,8 @@ class Intake:
         return msgspec.json.encode(wanted).decode()
 
     async def _take_batch(self, batch: Sync, inlet: Inlet) -> None:
+        """Hand over all messages of one batch, in order. Messages that waited for keys come
+        first."""
         self._rooms.fold_account(batch.account_data)
         self._rooms.forget(batch.rooms.leave)
         new = {room for room in batch.rooms.join if self._rooms.get(room) is None}
@@ -145,6 +159,7 @@ class Intake:
                 await self._take(room, raw, inlet)
 
     async def _absorb(self, batch: Sync) -> None:
+        """Give the encryption library what this batch contains for it."""
         if self._vault is None:
             return
         rooms = ((room, self._rooms.get(room)) for room in batch.rooms.join)
@@ -154,8 +169,9 @@ class Intake:
         await self._vault.absorb(batch, encrypted)
 
     async def _said(self, room: Room, update: JoinedRoom, *, is_new: bool) -> list[msgspec.Raw]:
-        """The events of this batch, with those that it left out. Where we are new it is what was
-        said since we came, or were asked to come: people write before the bot has joined."""
+        """Return the events of a room in this batch, with those that the server left out, oldest
+        first. For a room that is new to us these begin when we joined or were invited, because
+        people write before the bot has joined."""
         timeline = update.timeline
         events = list(timeline.events)
         if room.id in self._cursor.joining:
@@ -170,6 +186,8 @@ class Intake:
         return events
 
     async def _take(self, room: Room, raw: msgspec.Raw, inlet: Inlet) -> None:
+        """Hand over one event. Malformed events are kept for a person to look at, and encrypted
+        events whose key is missing wait for it."""
         event = self._reader.opened(room.id, raw)
         if event is None or event.state_key is not None:
             return
@@ -197,7 +215,7 @@ class Intake:
     async def _set_aside(
         self, room: Room, raw: msgspec.Raw, event: MatrixEvent, inlet: Inlet
     ) -> None:
-        """Keys travel by another way and may come later; then the message is still here."""
+        """Keep an event whose key is missing. Keys arrive separately, and may arrive later."""
         if event.sender == self._rooms.me:
             return
         if self._vault is not None:
@@ -215,6 +233,8 @@ class Intake:
             )
 
     async def _take_waiting(self, inlet: Inlet) -> None:
+        """Try again to decrypt the events that wait for keys. Called when new keys may have
+        come."""
         waiting = self._cursor.waiting
         self._move(waiting=())
         for each in waiting:
@@ -230,17 +250,21 @@ class Intake:
                 await self._give_up(each, inlet)
 
     async def _await_keys(self, waiting: tuple[UndecryptedEvent, ...], inlet: Inlet) -> None:
+        """Set the list of events that wait for keys. The oldest are given up when there are too
+        many."""
         for oldest in waiting[:-WAITING_MAX]:
             await self._give_up(oldest, inlet)
         self._move(waiting=waiting[-WAITING_MAX:])
 
     async def _give_up(self, waiting: UndecryptedEvent, inlet: Inlet) -> None:
+        """Put an event that could not be decrypted aside, for a person to look at."""
         event = decoded(waiting.event, MatrixEvent)
         event_id = event.event_id if event else ""
         _log.warning("a message was given up, its key never came", event_id=event_id)
         await inlet.spoil(event_id, bytes(waiting.event).decode(), "its key never came")
 
     async def _join(self, rooms: list[str]) -> None:
+        """Accept the invitations. One that cannot be accepted is logged and forgotten."""
         for room in rooms:
             try:
                 path = f"{CLIENT}/join/{segment(room)}"
@@ -252,6 +276,7 @@ class Intake:
                 self._move(joining=tuple(each for each in self._cursor.joining if each != room))
 
     def _still_joining(self, batch: Sync) -> list[str]:
+        """Return the rooms whose invitation we accepted and whose messages are still to come."""
         ended = {*batch.rooms.join, *batch.rooms.leave}
         return [room for room in self._cursor.joining if room not in ended]
 
@@ -259,7 +284,8 @@ class Intake:
         self._cursor = msgspec.structs.replace(self._cursor, **changes)
 
     async def _keep(self, before: Cursor) -> None:
-        """At once when something was taken, else now and then: reading twice costs little."""
+        """Store the position: at once when something was taken or changed, else every
+        `KEEP_EVERY_S`. Reading an empty batch twice costs little."""
         now_s = self._clock.monotonic_s()
         was, now = before, self._cursor
         is_changed = (was.joining, was.waiting) != (now.joining, now.waiting)
@@ -268,8 +294,8 @@ class Intake:
             self._kept_at_s = now_s
 
     async def _mark_read(self) -> None:
-        """So that people see that it arrived. Nothing hangs on it but the wait that a server may
-        name, which is the caller's to keep."""
+        """Show people that their messages arrived. Failures do not matter, except a wait that the
+        server names for the account: the caller must keep it, so it is raised."""
         read, self._read = self._read, {}
         for room, event in read.items():
             path = room_path(room, f"receipt/m.read/{segment(event)}")
@@ -282,5 +308,6 @@ class Intake:
 
 
 def _those(raws: list[msgspec.Raw], test: Callable[[MatrixEvent], bool]) -> list[msgspec.Raw]:
+    """Return the raw events that pass the test, without those that cannot be decoded."""
     found = ((raw, decoded(raw, MatrixEvent)) for raw in raws)
     return [raw for raw, event in found if event is not None and test(event)]

@@ -1,7 +1,7 @@
-"""From markdown to what a room shows. Pure.
+"""Renders markdown as the content of Matrix messages. Pure.
 
-Every message carries plain words for clients that show nothing else, and HTML beside them. It also
-says, always, that it mentions nobody: then no name and no `@room` in an answer rings a bell.
+Every message has plain text, for clients that show nothing else, and HTML beside it. It also
+carries an empty list of mentions, so no name and no `@room` in an answer notifies anybody.
 """
 
 import json
@@ -17,13 +17,14 @@ from perdure.domain.markdown.parse import parse
 from perdure.domain.markdown.plain import to_plain
 
 HTML: Final = "org.matrix.custom.html"
-# An event may have 65,536 bytes. An edit holds the plain words twice, and encryption adds a third.
+# An event may have 65,536 bytes. An edit contains the plain text twice, and encryption adds a
+# third.
 TEXT_BYTES_MAX: Final = 16_000
 _KINDS: Final = ("image", "audio", "video")
 
 
 class Nobody(msgspec.Struct, frozen=True):
-    """An explicit list of mentions that is empty."""
+    """Represents an explicit, empty list of mentions."""
 
 
 class ReplyRelation(msgspec.Struct, frozen=True):
@@ -31,6 +32,8 @@ class ReplyRelation(msgspec.Struct, frozen=True):
 
 
 class Relates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Holds the relation of a message to an earlier one, as it is sent."""
+
     rel_type: str = ""
     event_id: str = ""
     key: str = ""
@@ -39,28 +42,33 @@ class Relates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The words of a message, as posted or as they now read."""
+    """Holds the text of a message, as posted or as edited."""
 
     msgtype: str
     body: str
     format: str = ""
     formatted_body: str = ""
-    # Never left out: no field at all would mean that the server looks for names itself.
+    # Always sent. Without this field, servers search the text for names and notify people.
     mentions: Nobody | None = field(default=None, name="m.mentions")
 
 
 class Message(Words, frozen=True, kw_only=True, omit_defaults=True):
+    """Holds a text message. With `new_content` it is an edit of the message in `relates_to`."""
+
     relates_to: Relates | None = field(default=None, name="m.relates_to")
     new_content: Words | None = field(default=None, name="m.new_content")
 
 
 class Facts(msgspec.Struct, frozen=True):
+    """Holds the type and the size of a file."""
+
     mimetype: str
     size: int
 
 
 class FileMessage(Words, frozen=True, kw_only=True, omit_defaults=True):
-    """`url` in the open, `file` with its key where the room is encrypted."""
+    """Holds a message with a file: `url` where it is not encrypted, else `file` with its address
+    and key."""
 
     filename: str
     info: Facts
@@ -74,6 +82,7 @@ class ReactionContent(msgspec.Struct, frozen=True):
 
 
 def message(text: str, *, thread: str = "", reply_to: str = "", is_plain: bool = False) -> Message:
+    """Return a new text message. `is_plain` sends the text without formatting."""
     body, html = (text, "") if is_plain else _rendered(text)
     return Message(
         msgtype="m.text",
@@ -86,7 +95,8 @@ def message(text: str, *, thread: str = "", reply_to: str = "", is_plain: bool =
 
 
 def edit(text: str, *, of: str, is_plain: bool = False) -> Message:
-    """The star tells clients without edits what this is."""
+    """Return an edit of the message `of`. Clients that do not know edits show the text after a
+    star."""
     body, html = (text, "") if is_plain else _rendered(text)
     words = Words(
         msgtype="m.text",
@@ -105,13 +115,13 @@ def edit(text: str, *, of: str, is_plain: bool = False) -> Message:
 
 
 def has_form(words: Words) -> bool:
-    """Whether it carries HTML, in itself or in what it changes a message to."""
+    """Tell whether a message carries HTML, in itself or in its edited text."""
     inner = words.new_content if isinstance(words, Message) else None
     return bool(words.formatted_body or (inner and inner.formatted_body))
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is on the server already."""
+    """Describes a file that was uploaded to the server."""
 
     name: str
     mime: str
@@ -127,7 +137,8 @@ def file_message(
     relates_to: Relates | None,
     is_plain: bool = False,
 ) -> FileMessage:
-    """`keys` open the file where it is sealed. Without a caption its name stands there alone."""
+    """Return a message that shows a file. `keys` decrypt the file where it is encrypted. Without a
+    caption the text is the file's name."""
     plain = (caption if caption.strip() else file.name, "")
     body, html = plain if is_plain or not caption.strip() else _rendered(caption)
     return FileMessage(
@@ -150,9 +161,11 @@ def _file_kind(mime: str) -> str:
 
 
 def relation(*, thread: str, reply_to: str) -> Relates | None:
+    """Return how a message relates to its thread and to the message that it answers, or None."""
     if not thread:
         return Relates(in_reply_to=ReplyRelation(reply_to)) if reply_to else None
-    # Clients without threads show it as a reply; those with them must not.
+    # Clients that cannot show threads show a reply instead. `is_falling_back` keeps the other
+    # clients from showing it as a reply as well.
     return Relates(
         rel_type=THREAD,
         event_id=thread,
@@ -162,7 +175,9 @@ def relation(*, thread: str, reply_to: str) -> Relates | None:
 
 
 def size(text: str, *, is_escaped: bool = False) -> int:
-    """In bytes as encoded. `is_escaped`: what is encrypted is written in ASCII first."""
+    """Return the size of a text's plain and HTML forms together, in bytes of encoded JSON. With
+    `is_escaped`, characters outside ASCII count as escape sequences, because the encryption library
+    encodes them so."""
     return sum(
         len(json.dumps(part)) if is_escaped else len(msgspec.json.encode(part))
         for part in _rendered(text)
@@ -170,6 +185,7 @@ def size(text: str, *, is_escaped: bool = False) -> int:
 
 
 def _rendered(text: str) -> tuple[str, str]:
+    """Return the plain text and the HTML of a markdown text."""
     blocks = parse(text)
-    # What renders to nothing, such as a lone definition of a link, is shown as it was written.
+    # A text that renders to nothing, such as a lone link definition, is shown as written.
     return to_plain(blocks) or text, to_html(blocks)

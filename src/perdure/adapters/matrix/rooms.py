@@ -1,4 +1,4 @@
-"""The rooms that the bot is in, folded from what the server tells of them."""
+"""Keeps the rooms that the bot is in, built from the state events that the server sends."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,9 @@ DIRECT: Final = "m.direct"
 
 @dataclass(slots=True)
 class Room:
-    """`names` are those of members that the server has told of: not all of a large room's."""
+    """Holds what is known about one room. `names` has only the members that the server has named,
+    which is not everybody in a large room. `heroes` are the members who stand for a room that has
+    no name."""
 
     id: str
     name: str = ""
@@ -36,13 +38,15 @@ class Room:
     joined_at_ms: int = 0
 
     def label(self) -> str:
-        """What people call it: its name, else who is there."""
+        """Return what people call the room: its name, its alias, or the names of its members."""
         return self.name or self.alias or ", ".join(self.name_of(hero) for hero in self.heroes)
 
     def name_of(self, user: str) -> str:
+        """Return the display name of a member, or the first part of the id where it is unknown."""
         return self.names.get(user) or localpart(user)
 
     def fold(self, event: MatrixEvent, *, me: str) -> None:
+        """Apply one state event to the room. `me` is the bot's user id."""
         match event.type:
             case "m.room.name":
                 content = decoded(event.content, RoomNameContent)
@@ -51,7 +55,7 @@ class Room:
                 alias = decoded(event.content, AliasContent)
                 self.alias = (alias and alias.alias) or ""
             case _ if event.type == ENCRYPTION:
-                self.is_encrypted = True  # there is no way back
+                self.is_encrypted = True  # encryption can never be turned off
             case _ if event.type == MEMBER:
                 self._fold_member(event, me)
             case _:
@@ -70,7 +74,8 @@ class Room:
 
 
 class Rooms:
-    """By id. A room that is missing is one we are not in, or have not heard of yet."""
+    """Holds the rooms by id. A missing room is one that the bot is not in, or that no sync has
+    named yet."""
 
     def __init__(self) -> None:
         self._rooms: dict[str, Room] = {}
@@ -81,11 +86,13 @@ class Rooms:
         return self._rooms.get(room)
 
     def kind(self, room: Room) -> PlaceKind:
-        """Two people, or marked as a direct chat by whoever runs the bot's account."""
+        """Return whether a room is private: it has at most two members, or the bot's account has
+        marked it as a direct chat."""
         is_private = 1 <= room.joined <= 2 or room.id in self._direct
         return PlaceKind.PRIVATE if is_private else PlaceKind.GROUP
 
     def fold(self, room_id: str, update: JoinedRoom) -> Room:
+        """Apply what a sync says about one room, and return the room."""
         room = self._rooms.setdefault(room_id, Room(room_id))
         for event in (*all_of(update.state.events), *all_of(update.timeline.events)):
             if event.state_key is not None:
@@ -101,6 +108,7 @@ class Rooms:
             self._rooms.pop(room, None)
 
     def fold_account(self, account: EventList) -> None:
+        """Read from the account data which rooms are marked as direct chats."""
         for raw in account.events:
             found = decoded(raw, AccountData)
             if found is None or found.type != DIRECT:
@@ -110,4 +118,5 @@ class Rooms:
 
 
 def localpart(user: str) -> str:
+    """Return the part of a user id between `@` and `:`."""
     return user.removeprefix("@").partition(":")[0]

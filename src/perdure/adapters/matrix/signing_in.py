@@ -1,8 +1,8 @@
-"""Who the bot is: by an access token, or by a password that is used once.
+"""Signs the bot in, with an access token or with a password.
 
-The device must stay the same through restarts: the server knows a message that is sent twice by
-its device and key, and encrypted rooms trust devices. So the device's name is kept before the first
-sign-in, and its token after it.
+The device must stay the same through restarts: the server recognizes a repeated message by its
+device and key, and encrypted rooms trust devices. So the device's name is stored before the
+sign-in, and its access token after it.
 """
 
 import msgspec
@@ -15,6 +15,8 @@ from perdure.ports.system.entropy import Entropy
 
 
 class WhoAmI(msgspec.Struct, frozen=True):
+    """Holds the server's answer to the question whose access token this is."""
+
     user_id: str
     device_id: str = ""
 
@@ -24,7 +26,8 @@ class _SignedIn(msgspec.Struct, frozen=True):
 
 
 async def sign_in(settings: MatrixSettings, wire: Wire, folder: Folder, entropy: Entropy) -> WhoAmI:
-    """Leave the wire with a token that the server takes."""
+    """Give the wire an access token that the server accepts, and return whose it is. Raises
+    `Permanent` with what to correct, where the server does not let the bot in."""
     if settings.token is not None:
         wire.token = settings.token.reveal()
         return _checked(await _who_am_i(wire), settings)
@@ -40,13 +43,16 @@ async def sign_in(settings: MatrixSettings, wire: Wire, folder: Folder, entropy:
                 raise
     await folder.keep(msgspec.structs.replace(login, token=""))
     token = await _by_password(settings, wire, login.device_id)
-    # If we die before this is kept, the next life signs in again, as the same device.
+    # If the process dies before the token is stored, the next one signs in again, as the same
+    # device.
     await folder.keep(msgspec.structs.replace(login, token=token))
     wire.token = token
     return _checked(await _who_am_i(wire), settings)
 
 
 async def _login(settings: MatrixSettings, folder: Folder, entropy: Entropy) -> Login:
+    """Return the stored login, or a new one with a new device if the stored one is for another
+    account."""
     kept = await folder.login()
     is_same = kept is not None and (kept.homeserver, kept.user) == (
         settings.homeserver,
@@ -59,6 +65,7 @@ async def _login(settings: MatrixSettings, folder: Folder, entropy: Entropy) -> 
 
 
 async def _by_password(settings: MatrixSettings, wire: Wire, device: str) -> str:
+    """Sign in with the password, and return the access token."""
     assert settings.password is not None
     wire.token = ""
     body = {
@@ -99,7 +106,8 @@ def _no_homeserver(what: str, error: NotFound) -> Permanent:
 
 
 def _checked(found: WhoAmI, settings: MatrixSettings) -> WhoAmI:
-    """A token of somebody else would make another account of the same conversations."""
+    """Refuse the access token of another user. Its account id would differ, so the same people
+    would get new conversations."""
     if settings.user == found.user_id:
         return found
     raise Permanent(

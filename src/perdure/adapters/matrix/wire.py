@@ -1,7 +1,9 @@
-"""HTTP to the homeserver, and what its refusals and our broken connections mean.
+"""Makes HTTP requests to the homeserver, and translates refusals and broken connections into our
+errors.
 
-One request, one answer: nothing is tried again here. A 429 says how long to wait and is passed on
-with it. Whether an unanswered request may be repeated is known to the caller alone, who says so.
+Nothing is repeated here: one request, one answer. A 429 is raised together with the wait that it
+names. Only the caller knows whether an unanswered request may be repeated, and says so with
+`is_repeatable`.
 """
 
 import contextlib
@@ -18,7 +20,7 @@ from perdure.ports.system.time_limits import time_limit
 
 CONNECT_S: Final = 10.0
 REQUEST_S: Final = 30.0
-# Files take as long as they take, while bytes move.
+# A download has no total time limit, only this limit on a pause between bytes.
 SILENCE_S: Final = 60.0
 CHUNK_BYTES: Final = 64 * 1024
 CLIENT: Final = "/_matrix/client/v3"
@@ -27,7 +29,7 @@ SIGNED_OUT: Final = "signed_out"
 TOO_LARGE: Final = "too_large"
 FORBIDDEN: Final = "forbidden"
 UNKNOWN_RELATION: Final = "unknown_relation"
-# What servers say where there is nothing that an edit, a mark or a thread could be of.
+# Error texts that say that the event to edit, to react to or to answer does not exist.
 _NO_RELATION: Final = (
     "Can't send relation to unknown event",
     "Relations must be in the same room",
@@ -39,13 +41,15 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Refusal(msgspec.Struct, frozen=True):
+    """Holds the body of a refusal."""
+
     errcode: str = ""
     error: str = ""
     retry_after_ms: float | None = None
 
 
 class Wire:
-    """The connections of one account. `token` is set once it has signed in."""
+    """Holds the connections of one account. `token` is set once the account has signed in."""
 
     def __init__(self, homeserver: str) -> None:
         self._base = homeserver.rstrip("/")
@@ -72,8 +76,8 @@ class Wire:
         is_repeatable: bool = True,
         timeout_s: float = REQUEST_S,
     ) -> _AnswerT:
-        """JSON both ways. `is_repeatable`: doing it twice is no worse than once, so that no answer
-        means only that it is to be done later."""
+        """Send and receive JSON. `is_repeatable`: doing it twice is no worse than once, so a lost
+        answer raises `Transient`; otherwise it raises `Ambiguous`."""
         data = None if body is None else msgspec.json.encode(body)
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         headers = {} if data is None else {"Content-Type": "application/json"}
@@ -99,7 +103,8 @@ class Wire:
         is_repeatable: bool = True,
         limits: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response that the server meant as success, its body still to be read."""
+        """Yield a successful response, with its body still to be read. Raises our errors for
+        refusals and broken connections."""
         if self._http is None or self._http.closed:
             raise Transient("The connection to the homeserver is closed; it is opened again soon.")
         limits = limits or aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
@@ -127,7 +132,7 @@ class Wire:
             raise translated(error, is_repeatable=is_repeatable) from error
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        """A file, piece by piece."""
+        """Yield the bytes of a file, piece by piece."""
         limits = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=SILENCE_S)
         async with self.request("GET", path, limits=limits) as response:
             async for piece in response.content.iter_chunked(CHUNK_BYTES):
@@ -138,7 +143,7 @@ class Wire:
 
 
 def translated(error: aiohttp.ClientError | OSError, *, is_repeatable: bool) -> PerdureError:
-    """What a broken connection means. Time-outs are `OSError`s."""
+    """Return the error of ours for a broken connection. Time-outs are `OSError`s."""
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     match error:
         case aiohttp.InvalidURL():
@@ -154,7 +159,8 @@ def translated(error: aiohttp.ClientError | OSError, *, is_repeatable: bool) -> 
 def refused(
     status: int, body: bytes, headers: Mapping[str, str], *, is_repeatable: bool
 ) -> PerdureError:
-    """What a homeserver's "no" means. A proxy in front of it speaks no JSON."""
+    """Return the error of ours for a refusal. A proxy in front of the server may answer without
+    JSON."""
     try:
         refusal = msgspec.json.decode(body, type=Refusal, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -163,7 +169,7 @@ def refused(
     if status == 429 or refusal.errcode == "M_LIMIT_EXCEEDED":
         return Transient(
             "The homeserver wants fewer requests.",
-            code=ACCOUNT_WAIT,  # it counts what an account sends, wherever that goes
+            code=ACCOUNT_WAIT,  # the server counts all requests of an account, in whatever room
             retry_after_s=_wait_s(refusal, headers),
         )
     if status == 503:
@@ -176,6 +182,7 @@ def refused(
 
 
 def _never(status: int, errcode: str, words: str) -> PerdureError:
+    """Return the error for a refusal that a repetition would not change."""
     if errcode in _NOT_SIGNED_IN or status == 401:
         return Permanent(
             f"The homeserver does not know this access token ({words}). Set a valid token, or user "
@@ -198,12 +205,14 @@ def _never(status: int, errcode: str, words: str) -> PerdureError:
 
 
 def _no_answer(words: str, *, is_repeatable: bool) -> PerdureError:
+    """Return the error for a lost answer: `Ambiguous` unless the request may be repeated."""
     if is_repeatable:
         return Transient(f"The homeserver gave no answer ({words}).")
     return Ambiguous(f"The homeserver gave no answer, and may have done it ({words}).")
 
 
 def _wait_s(refusal: Refusal, headers: Mapping[str, str]) -> float | None:
+    """Return the wait that the server names, in seconds, or None."""
     if refusal.retry_after_ms is not None:
         return refusal.retry_after_ms / 1000
     after = headers.get("Retry-After", "")
@@ -211,9 +220,10 @@ def _wait_s(refusal: Refusal, headers: Mapping[str, str]) -> float | None:
 
 
 def segment(text: str) -> str:
-    """One part of a path: ids hold `/`, `#`, `$`, `!` and `:`."""
+    """Quote one segment of a path: ids contain `/`, `#`, `$`, `!` and `:`."""
     return quote(text, safe="")
 
 
 def room_path(room: str, rest: str) -> str:
+    """Return the path of an endpoint below a room."""
     return f"{CLIENT}/rooms/{segment(room)}/{rest}"
