@@ -1,1 +1,1 @@
-"""The adapters: one package per chat platform."""
+"""Holds the packages that connect Perdure to chat platforms, one package for each platform."""

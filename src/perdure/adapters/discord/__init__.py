@@ -1,1 +1,1 @@
-"""Discord: one bot in servers, threads and direct messages."""
+"""Connects Perdure to Discord: one bot account in servers, threads and direct messages."""

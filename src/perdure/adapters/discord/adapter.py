@@ -1,7 +1,9 @@
-"""Discord as a platform: a bot account in servers, threads and direct messages.
+"""Implements the `Platform` port for Discord: a bot account in servers, threads and direct
+messages.
 
-Requests go out by REST, events come in by the websocket. The two share a session and nothing else:
-answers are delivered while the websocket is away, and the other way round.
+Requests go out over REST and events come in over the websocket. Both use the same HTTP session but
+do not depend on each other: replies are delivered while the websocket is down, and events are
+received while REST fails.
 """
 
 import asyncio
@@ -53,17 +55,19 @@ CAPABILITIES: Final = Capabilities(
     unit=TextUnit.CHARS,
     typing_s=9,
     choices_max=CHOICES_MAX,
-    # What a server without boosts takes.
+    # The limit of a server without boosts. Servers with boosts allow larger files.
     upload_bytes_max=10_000_000,
     pace=Pace(account=Rate(45, 1), place=Rate(5, 5), preview_s=1.2),
 )
+# The least time between two writes of the cursor file. A cursor that is a second old only means
+# that a second of messages is offered again after a crash.
 SAVE_S: Final = 1.0
 
 log = structlog.get_logger("discord")
 
 
 class Discord:
-    """The `Platform` port."""
+    """Implements the `Platform` port for one bot account."""
 
     name = NAME
 
@@ -107,6 +111,7 @@ class Discord:
         return self._effects.file(reference)
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """Refuse every web hook request: Discord sends us its events over the websocket."""
         return HookResponse(status=404)
 
     async def connect(self) -> str:
@@ -122,6 +127,8 @@ class Discord:
         return self._account
 
     async def _gateway(self) -> str:
+        """Return the websocket's URL. Raises `Transient` if the bot has no connections left
+        today."""
         ask = RestRequest(verb="Discord, signing in", method="GET", path=path("gateway", "bot"))
         gateway = await self._rest.ask(ask, GatewayLocation)
         starts = gateway.session_start_limit
@@ -140,12 +147,18 @@ class Discord:
                 tasks.create_task(self._take(inlet))
                 tasks.create_task(self._save())
         except ExceptionGroup as group:
-            # One is enough: the others failed for the same reason, or are told next time.
+            # The caller expects one error. The other tasks failed for the same reason, or their
+            # error appears again at the next connection.
             raise group.exceptions[0] from group
         finally:
             await self._memory.cursors.save()
 
     async def _take(self, inlet: Inlet) -> None:
+        """Take events from the queue, one after another.
+
+        An event leaves the queue only after it was taken. If the store refuses it, the event stays
+        at the head, and the next connection begins with it.
+        """
         hearing = Hearing(
             self._joined,
             self._effects,
@@ -162,12 +175,14 @@ class Discord:
             self._memory.line.drop_head()
 
     async def _save(self) -> None:
+        """Write the cursor file after changes, at most once every `SAVE_S` seconds."""
         while True:
             await self._memory.cursors.changed()
             await self._memory.cursors.save()
             await self._clock.sleep(SAVE_S)
 
     async def _offer(self, application: str) -> None:
+        """Register our commands in Discord's menu, once in the life of the process."""
         if self._has_offered:
             return
         try:
@@ -175,12 +190,13 @@ class Discord:
         except PerdureError as error:
             if error.code == ACCOUNT_WAIT:
                 raise
-            # Commands work as plain text all the same.
+            # Commands also work as plain text, so a failure here must not hold up messages.
             log.warning("commands_not_offered", error=str(error))
         else:
             self._has_offered = True
 
     def _hear(self, frame: str) -> None:
+        """Decode one websocket frame and put its event into the queue."""
         self._alive()
         try:
             event = event_of(frame)
@@ -198,15 +214,17 @@ class Discord:
 
     @property
     def _joined(self) -> GatewaySession:
+        """Return the websocket session. Raises `Transient` before `connect`."""
         if self._link is None:
             raise Transient("Discord is not connected yet; connect comes first")
         return self._link
 
 
 def _nobody() -> None:
-    """Nobody listens yet."""
+    """Ignore the signal that the connection is alive; used until `receive` has an inlet."""
 
 
 def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
+    """Create the adapter. `MANIFEST.factory` names this function."""
     assert isinstance(settings, DiscordSettings)
     return Discord(settings, context)

@@ -1,7 +1,7 @@
-"""What Discord can be asked about the time before a session: messages, members, channels.
+"""Reads from Discord what no event carries: older messages, members, channels.
 
-Nobody waits for these answers but the line behind them, so a rate limit is waited out here. One
-that holds for the whole account is raised: all else has to keep it too.
+Only the events in the queue wait for these answers, so a rate limit is waited out here. A limit of
+the whole account is raised instead, because everything else has to keep it too.
 """
 
 from typing import Final, TypeVar
@@ -12,20 +12,26 @@ from perdure.domain.errors import NotFound, Transient
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
 from perdure.ports.system.clock import Clock
 
+# When this many missed messages of a channel were read, older ones are left out.
 MISSED_MAX: Final = 200
+# The most messages that Discord returns for one request.
 PAGE: Final = 100
+# How many rate limits are waited out for one request before the next one is raised.
 WAITS_MAX: Final = 5
 
 _T = TypeVar("_T")
 
 
 class ChannelHistory:
+    """Asks Discord about the past of channels, and about members."""
+
     def __init__(self, rest: Rest, clock: Clock) -> None:
         self._rest = rest
         self._clock = clock
 
     async def since(self, channel: str, last: int) -> list[Message]:
-        """The messages after `last`, oldest first; of too many, the newest."""
+        """Return the messages after `last`, oldest first. If there are too many, the newest
+        ones."""
         found: list[Message] = []
         query = {"limit": str(PAGE)}
         while len(found) < MISSED_MAX:
@@ -41,7 +47,7 @@ class ChannelHistory:
         return found[::-1]
 
     async def member(self, guild: str, user: str) -> Member:
-        """Somebody's membership; an empty one if they have left."""
+        """Return a person's membership of a server, or an empty one if they have left."""
         try:
             return await self._ask("a member", path("guilds", guild, "members", user), Member)
         except NotFound:
@@ -53,6 +59,7 @@ class ChannelHistory:
     async def _ask(
         self, what: str, where: str, kind: type[_T], query: dict[str, str] | None = None
     ) -> _T:
+        """Send a read request, and wait out up to `WAITS_MAX` rate limits."""
         request = RestRequest(
             verb=f"Discord, reading {what}", method="GET", path=where, query=query or {}
         )

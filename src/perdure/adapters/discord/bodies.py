@@ -1,4 +1,4 @@
-"""What Discord is asked to show and to offer, as the bodies of requests. Pure."""
+"""Builds the bodies of requests that show messages and offer commands. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,25 +11,29 @@ from perdure.adapters.discord.inbound import button_id
 from perdure.adapters.discord.render import plain, render
 from perdure.domain.inbound.commands import Command, Takes, open_to
 
+# Discord's limits for buttons and command descriptions: characters of a label, buttons in a row,
+# five rows, characters of a description.
 LABEL_MAX: Final = 80
 ROW_MAX: Final = 5
 CHOICES_MAX: Final = ROW_MAX * 5
 DESCRIPTION_MAX: Final = 100
+# The flag of a response that only the person who gave the command sees.
 EPHEMERAL: Final = 1 << 6
 
+# Discord's types of command options.
 _STRING: Final = 3
 _INTEGER: Final = 4
 
 
 class Mentions(msgspec.Struct, frozen=True):
-    """Nobody is called by what an agent writes, not even the person who is answered."""
+    """Allows no mentions: an agent's text notifies nobody, not even the person it replies to."""
 
     parse: tuple[str, ...] = ()
     replied_user: bool = False
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message answers. If that was deleted, the answer is shown all the same."""
+    """Names the message that is replied to. If it was deleted, the reply is shown all the same."""
 
     message_id: str
     fail_if_not_exists: bool = False
@@ -48,6 +52,8 @@ class ButtonRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a new message. `enforce_nonce` makes Discord show messages with one nonce only once."""
+
     content: str
     nonce: str
     enforce_nonce: bool = True
@@ -57,13 +63,15 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds an edit. Empty `components` remove the buttons that the message had."""
+
     content: str
     components: tuple[ButtonRow, ...] = ()
     allowed_mentions: Mentions = Mentions()
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """How Discord answers: the message as it now stands."""
+    """Holds Discord's response to a new message: the message as it is now shown."""
 
     id: str
     channel_id: str
@@ -75,12 +83,14 @@ class Flags(msgspec.Struct, frozen=True):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the first response to an interaction."""
+
     type: int
     data: Flags | UnsetType = UNSET
 
 
-# A click changes nothing by itself; a command gets an answer that only its giver sees, and that is
-# taken away again: the real one is a message.
+# A click is acknowledged without any visible change. A command gets a placeholder that only its
+# sender sees and that is deleted again, because the real answer is a message.
 CLICK_TAKEN: Final = Acknowledgement(type=6)
 COMMAND_TAKEN: Final = Acknowledgement(type=5, data=Flags(EPHEMERAL))
 
@@ -93,7 +103,8 @@ class OfferedOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """Offered in servers and in private with the bot, not where it could not answer."""
+    """Describes a command on the menu. It is offered in servers (0) and in direct messages with the
+    bot (1), but not in private channels between people, where the bot could not answer."""
 
     name: str
     description: str
@@ -104,12 +115,13 @@ class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nonce_of(key: str) -> str:
-    """Discord takes 25 characters at most; 20 digits tell keys apart well enough."""
+    """Return the nonce of a part's key. Discord takes 25 characters at most; the 20 digits of a
+    64-bit number are enough to keep keys apart."""
     return str(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]))
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """Every content that stands for a text: rendered, and letter by letter."""
+    """Return every content that a text may be sent as: rendered and as plain text."""
     return (render(text), plain(text)) if text.strip() else ("",)
 
 
@@ -121,6 +133,7 @@ def new_message(
     choices: tuple[str, ...] = (),
     is_plain: bool = False,
 ) -> NewMessage:
+    """Return the body of a new message."""
     return NewMessage(
         content=_content(text, is_plain=is_plain) if text.strip() else "",
         nonce=nonce_of(key),
@@ -132,6 +145,7 @@ def new_message(
 def changed_message(
     text: str, *, choices: tuple[str, ...] = (), is_plain: bool = False
 ) -> ChangedMessage:
+    """Return the body of an edit."""
     return ChangedMessage(content=_content(text, is_plain=is_plain), components=_rows(choices))
 
 
@@ -140,6 +154,7 @@ def _content(text: str, *, is_plain: bool) -> str:
 
 
 def _rows(choices: tuple[str, ...]) -> tuple[ButtonRow, ...]:
+    """Arrange the choices in rows of buttons. Choices beyond `CHOICES_MAX` are dropped."""
     buttons = [
         Button(label=word[:LABEL_MAX], custom_id=button_id(index, word))
         for index, word in enumerate(choices[:CHOICES_MAX])
@@ -149,10 +164,11 @@ def _rows(choices: tuple[str, ...]) -> tuple[ButtonRow, ...]:
 
 
 def offered_commands() -> tuple[OfferedCommand, ...]:
-    """Our commands as Discord's menu shows them. What only operators may say is not advertised."""
+    """Return our commands for Discord's menu, without those that only operators may use."""
     return tuple(_offered(command) for command in open_to(is_operator=False))
 
 
+# The options of a command on the menu, by what the command takes.
 _OPTIONS: Final[Mapping[Takes, tuple[OfferedOption, ...]]] = {
     Takes.NOTHING: (),
     Takes.WORDS: (

@@ -1,9 +1,9 @@
-"""How far each channel has been heard, kept over restarts.
+"""Remembers the last message taken of each channel, in a file that survives restarts.
 
-Discord tells a new session nothing of what it missed, so the last message taken of each channel is
-written down and the rest is asked for. The file may lag behind: a cursor that is too old only
-offers again what was taken already, and that changes nothing. It is written whole beside itself and
-moved into place, so a crash leaves the old one or the new one.
+Discord does not tell a new session what it missed, so the messages after each cursor are asked for.
+The file may be older than the truth: an old cursor only causes messages to be offered again, which
+changes nothing. The file is written under another name, synced, and then renamed, so a crash leaves
+either the old file or the new one, never a damaged one.
 """
 
 import asyncio
@@ -16,13 +16,18 @@ from typing import Final
 import msgspec
 import structlog
 
+# Bounds the file. The channel that was written in least recently is forgotten first.
 CHANNELS_MAX: Final = 1_000
 
 log = structlog.get_logger("discord")
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """`last` is the id of a message. Discord lists the channels of servers, but no direct ones."""
+    """Says how far one channel was read. `last` is the id of the last message taken.
+
+    `is_direct` marks direct channels: Discord lists the channels of servers but not these, so only
+    the cursors know them.
+    """
 
     last: int
     is_direct: bool = False
@@ -34,7 +39,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursors:
-    """The newest channels, the last spoken in at the end."""
+    """Keeps the cursors of the channels, ordered from the least to the most recently used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,18 +50,20 @@ class Cursors:
         self._version = self._written = 0
 
     async def load(self) -> None:
+        """Read the file. A missing or damaged file counts as empty."""
         try:
             raw = await asyncio.to_thread(self._path.read_bytes)
             found = msgspec.json.decode(raw, type=_File)
         except FileNotFoundError:
             return
         except (msgspec.DecodeError, OSError) as error:
-            # Without it nothing is lost but what was written while we were away.
+            # Without cursors only the messages written while the process was down are missed.
             log.warning("cursors_unreadable", path=str(self._path), error=str(error))
             return
         self._channels = OrderedDict(sorted(found.channels.items(), key=lambda each: each[1].last))
 
     def advance(self, channel: str, message: str, *, is_direct: bool) -> None:
+        """Move a channel's cursor to `message`; it never moves back."""
         known = self._channels.pop(channel, None)
         last = max(int(message), known.last if known else 0)
         self._channels[channel] = Cursor(last=last, is_direct=is_direct)
@@ -65,26 +72,32 @@ class Cursors:
         self._changed.set()
 
     def begin(self) -> None:
-        """A session begins: what was heard until now is all there is of the time before."""
+        """Note that a new session begins: channels without a cursor are read from the newest cursor
+        on."""
         self._newest = max((cursor.last for cursor in self._channels.values()), default=0)
 
     def knows(self, channel: str) -> bool:
         return channel in self._channels
 
     def last(self, channel: str) -> int:
-        """The last message heard there; of a channel not heard yet, the last one of all when the
-        session began. 0 if there was none, for then this is the beginning."""
+        """Return the id of the last message taken in a channel.
+
+        For a channel without a cursor, return the newest cursor of all channels when the session
+        began; 0 if there was none, which means that the bot starts for the first time.
+        """
         known = self._channels.get(channel)
         return known.last if known else self._newest
 
     def direct(self) -> list[str]:
+        """Return the direct channels that are known."""
         return [channel for channel, cursor in self._channels.items() if cursor.is_direct]
 
     async def changed(self) -> None:
+        """Wait until a cursor has moved since the last save."""
         await self._changed.wait()
 
     async def save(self) -> None:
-        """Returns once all that was taken until now is on the disk, if that can be written to."""
+        """Write all cursors to the disk. A failure is logged, and the next change tries again."""
         if not self._changed.is_set() and self._written == self._version:
             return
         self._changed.clear()
@@ -93,12 +106,12 @@ class Cursors:
         try:
             await asyncio.to_thread(self._write, self._version, body)
         except OSError as error:
-            # Talk goes on without it, and the next change tries again.
+            # Messages do not depend on the file, and the next change writes it again.
             log.warning("cursors_not_saved", path=str(self._path), error=str(error))
 
     def _write(self, version: int, body: bytes) -> None:
-        # A write goes on in its thread when the one who asked for it is cancelled; the next one
-        # waits for it, and an older state never replaces a newer.
+        # A cancelled caller does not stop its thread, so two writes can overlap. The lock puts them
+        # in order, and the version keeps an older state from replacing a newer one.
         with self._lock:
             if version > self._written:
                 _replace(self._path, body)
@@ -106,6 +119,7 @@ class Cursors:
 
 
 def _replace(path: Path, body: bytes) -> None:
+    """Replace the file in one step, after its new content has reached the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     with beside.open("wb") as file:

@@ -1,8 +1,8 @@
-"""Posts in forums and media channels.
+"""Opens posts in forums and media channels.
 
-Nothing can be sent into such a channel itself: what is said there opens a post, a thread with a
-name and a first message, and what follows goes into that thread. Discord takes no nonce for a post.
-So before one is tried a second time, it is looked for among the newest ones that we have opened.
+Nothing can be sent into such a channel directly. A message to it opens a post: a thread with a name
+and a first message. What follows goes into that thread. Discord takes no nonce for a post, so
+before a post is tried a second time, it is looked for among the newest active threads.
 """
 
 from typing import Final
@@ -16,15 +16,17 @@ from perdure.adapters.discord.wire import File, Rest, RestRequest, made_ms, path
 from perdure.domain.errors import NotFound
 from perdure.ports.system.clock import Clock
 
+# Discord's limit for the name of a thread.
 NAME_MAX: Final = 100
-# A post of ours with the same words that is younger than this is the one that was tried before.
+# A post with the same name and text that is younger than this is taken for the earlier attempt.
 TRIED_S: Final = 3_600
 _KINDS: Final = frozenset({15, 16})  # forum, media
+# Characters of markdown that are cut from both ends of a post's name.
 _MARKS: Final = "#>*_~`-|= \t"
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of a post."""
+    """Holds the first message of a post."""
 
     content: str
     allowed_mentions: Mentions = Mentions()
@@ -45,16 +47,19 @@ class _Threads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forums:
+    """Knows which channels are forums, and opens posts in them."""
+
     def __init__(self, rest: Rest, clock: Clock) -> None:
         self._rest = rest
         self._clock = clock
         self._known: dict[str, Channel] = {}
 
     def is_known(self, channel: str) -> bool:
+        """Tell whether the channel is known to be a forum."""
         return channel in self._known
 
     async def finds(self, channel: str) -> bool:
-        """Ask whether a channel that takes no messages is a forum."""
+        """Ask Discord whether a channel is a forum, and remember it if it is one."""
         where = path("channels", channel)
         ask = RestRequest(verb="Discord, reading a channel", method="GET", path=where)
         found = await self._rest.ask(ask, Channel)
@@ -65,7 +70,7 @@ class Forums:
     async def open(
         self, channel: str, body: NewMessage, *, name: str, file: File | None, is_repeat: bool
     ) -> Shown:
-        """Open a post, unless an earlier try has. Returns its first message."""
+        """Open a post, unless an earlier attempt opened it. Returns its first message."""
         post = NewPost(name=name, message=Starter(content=body.content, components=body.components))
         if is_repeat and (before := await self._tried(channel, post)) is not None:
             return before
@@ -80,6 +85,7 @@ class Forums:
         return (await self._rest.ask(request, _Opened)).message
 
     async def _tried(self, channel: str, post: NewPost) -> Shown | None:
+        """Return the first message of a post that an earlier attempt opened, or None."""
         forum = self._known[channel]
         where = path("guilds", forum.guild_id, "threads", "active")
         ask = RestRequest(verb="Discord, looking for a post", method="GET", path=where)
@@ -94,7 +100,7 @@ class Forums:
         return None
 
     async def _first(self, thread: str, starter: Starter) -> Shown | None:
-        """The first message of a post, if it says what we would say, and a bot has said it."""
+        """Return the first message of a post if it has the same text and a bot wrote it."""
         ask = RestRequest(
             verb="Discord, looking for a post",
             method="GET",
@@ -113,7 +119,7 @@ class Forums:
 
 
 def name_of(text: str, otherwise: str = "") -> str:
-    """What to call a post: the first line of its text that has words, without markdown's marks."""
+    """Return a post's name: the first line of the text that has words, without markdown marks."""
     lines = (" ".join(line.strip(_MARKS).split()) for line in text.splitlines())
     name = next(filter(None, lines), "") or " ".join(otherwise.split()) or "Post"
     return name if len(name) <= NAME_MAX else name[: NAME_MAX - 1].rstrip() + "…"

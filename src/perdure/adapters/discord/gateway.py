@@ -1,9 +1,11 @@
-"""The bot's websocket: discord.py identifies, beats the heart, resumes and keeps channels' names.
+"""Keeps the bot's websocket session, with discord.py for the protocol.
 
-Two things are done here rather than there. Every frame is handed over as it came, at once and in
-order, where discord.py would start a task for each. And a lost connection is the caller's to wait
-out: only what Discord asks to be resumed is resumed here, at once, and never twice in a row without
-a word between. The session outlives a lost connection, so the next one hears what it missed.
+discord.py identifies the bot, sends heartbeats, resumes sessions, and keeps the names of channels.
+Two things are done here instead. First, every frame is handed over at once and in order, where
+discord.py would start a task for each. Second, a lost connection is raised to the caller, who
+decides when to connect again. Only if Discord itself asks for a resume does `listen` connect again
+at once, and it raises if the next connection closes without a welcome. The session outlives a lost
+connection: the next connection resumes it and receives the events that were missed.
 """
 
 import asyncio
@@ -25,14 +27,16 @@ from perdure.ports.system.time_limits import time_limit
 
 HANDSHAKE_TIMEOUT_S: Final = 30
 CLOSE_TIMEOUT_S: Final = 2
+# After this many failures in a row to resume a session, a new session is begun.
 MISSES_MAX: Final = 3
 _VERB: Final = "Discord's gateway"
-# What discord.py keeps for us: the session, and the names of servers, channels and roles.
+# The events that discord.py still parses: the session itself, and the names of servers, channels
+# and roles.
 _KEPT: Final = ("READY", "RESUMED", "GUILD_", "CHANNEL_", "THREAD_")
 
-# Below this it logs what people write, frame by frame.
+# At lower levels discord.py logs every frame, with what people write.
 logging.getLogger("discord").setLevel(logging.WARNING)
-# We never speak, and it would say so at every start.
+# The adapter uses no voice, and discord.py would warn about missing voice libraries at every start.
 discord.VoiceClient.warn_nacl = False
 discord.VoiceClient.warn_dave = False
 
@@ -42,7 +46,8 @@ def _intents() -> discord.Intents:
 
 
 class _Sockets(HTTPClient):
-    """Opens websockets with the session of our own requests; discord.py's REST is not used."""
+    """Opens websockets with the HTTP session of our own requests. REST of discord.py is not
+    used."""
 
     def __init__(self, session: aiohttp.ClientSession, token: Secret) -> None:
         super().__init__(asyncio.get_running_loop())
@@ -63,7 +68,7 @@ class _Sockets(HTTPClient):
 
 
 class GatewaySession(discord.Client):
-    """One session with Discord's gateway. `hear` gets every frame."""
+    """Holds one session with Discord's gateway. `hear` is called with every frame."""
 
     def __init__(
         self, session: aiohttp.ClientSession, *, token: Secret, hear: Callable[[str], None]
@@ -77,8 +82,8 @@ class GatewaySession(discord.Client):
             enable_debug_events=True,
         )
         self._sockets = self.http = _Sockets(session, token)
-        # Messages are read by ourselves, so one of a shape that discord.py does not expect cannot
-        # end the connection.
+        # Messages are decoded by `payloads.py`, so a message of a shape that discord.py does not
+        # expect cannot end the connection.
         parsers = self._connection.parsers
         for event in [name for name in parsers if not name.startswith(_KEPT)]:
             del parsers[event]
@@ -88,14 +93,14 @@ class GatewaySession(discord.Client):
         self._misses = 0
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
-        """discord.py tells everything here; the frames themselves are all that we take."""
+        """Receive every event of discord.py. Only raw frames and the session's start are used."""
         if event == "socket_raw_receive":
             self._hear(args[0])
         elif event in {"connect", "resumed"}:
             self._is_welcome = True
 
     async def listen(self, url: str) -> None:
-        """Hear until the connection is lost, which is raised."""
+        """Receive frames until the connection is lost, and raise the error that ended it."""
         await self._async_setup_hook()
         while True:
             past, self._is_welcome = self._past, False
@@ -104,8 +109,9 @@ class GatewaySession(discord.Client):
             except ReconnectWebSocket as asked:
                 if not asked.resume:
                     self._past = {}
-                # A session that is over is begun anew at once; whoever turns away a new one, or
-                # says nothing between two requests to come again, will do so again.
+                # If a resumed session was declared over, a new one is begun at once. A server that
+                # refuses a new session, or asks for another reconnect without a welcome in between,
+                # would do the same again at once: the caller has to wait.
                 is_over = bool(past) and not self._past
                 if not self._is_welcome and not is_over:
                     raise Transient(f"{_VERB}: closed without a welcome") from asked
@@ -114,8 +120,11 @@ class GatewaySession(discord.Client):
                 raise translated(error, _VERB) from error
 
     def _judge_past(self, error: Exception) -> None:
-        """A session is given up when the server heard us and did not take us back, or when the
-        address it gave us for coming back does not answer any more."""
+        """Forget the session if it cannot be resumed any more.
+
+        That is so when the server was reached but did not welcome us back, or when the resume
+        address failed `MISSES_MAX` times in a row.
+        """
         self._misses = 0 if self._is_welcome else self._misses + 1
         is_ignored = not self._is_welcome and isinstance(
             error, TimeoutError | discord.DiscordException
@@ -124,6 +133,7 @@ class GatewaySession(discord.Client):
             self._past = {}
 
     async def _converse(self, url: yarl.URL) -> None:
+        """Open a connection, wait for the welcome, and read frames until the connection ends."""
         try:
             async with time_limit(HANDSHAKE_TIMEOUT_S):
                 self.ws = await DiscordWebSocket.from_client(
@@ -137,7 +147,7 @@ class GatewaySession(discord.Client):
             await self._hang_up()
 
     def channels(self, guild: str) -> list[tuple[str, int]]:
-        """The channels and threads of a server, each with its newest message."""
+        """Return the channels and threads of a server, each with the id of its newest message."""
         found = self.get_guild(int(guild))
         if found is None:
             return []
@@ -152,7 +162,8 @@ class GatewaySession(discord.Client):
         return [(str(each.id), each.last_message_id or 0) for each in heard]
 
     def place_of(self, channel: str, roles: tuple[str, ...]) -> ChannelPlace | None:
-        """Where a channel of a server stands, if it is known. `roles` are the sender's."""
+        """Return the place of a server's channel, or None if the channel is not known. `roles` are
+        the sender's."""
         found = self.get_channel(int(channel))
         if found is None or isinstance(found, discord.abc.PrivateChannel):
             return None
@@ -168,8 +179,10 @@ class GatewaySession(discord.Client):
         )
 
     async def _hang_up(self) -> None:
-        # `ws` is None until the first handshake is done, and then the last one that was done; the
-        # socket of the one under way may be open.
+        """Close the socket, and remember how to resume the session if it had begun."""
+        # `ws` is None until the first handshake is done, and after that the result of the last
+        # successful handshake. The socket of a handshake that failed halfway is only in
+        # `_sockets.last`, so both are closed.
         if self.ws is not None:
             if self._is_welcome and self.ws.session_id is not None:
                 self._past = {

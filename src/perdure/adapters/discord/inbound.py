@@ -1,11 +1,11 @@
-"""What a person did on Discord, in the words that all platforms share. Pure.
+"""Translates Discord's messages and interactions into arrivals. Pure.
 
-Threads and forum posts are channels of their own on Discord: their parent is the place, they are
-the thread. Ids of messages are unique everywhere, but acting on one takes its channel as well, so
-an external id is `channel/message`.
+On Discord, threads and forum posts are channels of their own: here their parent channel is the
+place, and they are the thread. Message ids are unique in all of Discord, but every request about a
+message also needs its channel, so an external id is `channel/message`.
 
-Of everything there is an envelope, which reads none of the text but whom it mentions, and the whole
-arrival, which is made once its sender may speak.
+Each event is translated in two steps. The envelope reads nothing of the text except whom it
+mentions. The whole arrival is made only after it is decided that the sender may speak.
 """
 
 import re
@@ -29,23 +29,29 @@ from perdure.domain.content.forwards import Forward
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
 
-# Of the many types of messages only these were written by somebody; the rest tell of joins, pins
-# and boosts.
+# Only messages of these types are written by somebody. The other types tell of joins, pins and
+# boosts.
 _WRITTEN: Final = frozenset({0, 19})  # plain, reply
+# The message flag that marks a voice message, and the two interaction types that are read.
 _VOICE_MESSAGE: Final = 1 << 13
 _COMMAND: Final = 2
 _CLICK: Final = 3
-# Before the name of a sticker's picture, in the place of the message that a file came with.
+# Begins the file reference of a sticker's image. For other files a reference begins with the
+# channel and message that they came with.
 STICKER: Final = "sticker/"
+# The image format of each sticker type. Lottie (3) is missing: it is no image.
 _PICTURES: Final = {1: "png", 2: "png", 4: "gif"}
 _CUSTOM_EMOJI: Final = re.compile(r"<a?(:\w+:)\d+>")
 _MENTION: Final = re.compile(r"<@!?([^<>]+)>")
 
 
 class ChannelPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a channel's messages belong. `own_role` is the role that Discord made for the bot: to
-    mention it is to mention the bot. `role_names` are those of the sender. `opener` has opened the
-    thread: what is said in a post that the bot has opened answers the bot."""
+    """Says where a channel's messages belong.
+
+    `own_role` is the role that Discord made for the bot: a mention of it is a mention of the bot.
+    `role_names` are the names of the sender's roles. `opener` is who opened the thread: messages in
+    a post that the bot opened count as answers to the bot.
+    """
 
     place: str
     thread: str = ""
@@ -61,14 +67,17 @@ def external_id(channel: str, message: str) -> str:
 
 
 def message_at(external: str) -> tuple[str, str] | None:
-    """The channel and message of an external id, or None if it is not a message's: a command from
-    the menu, or a click, is nothing that could be answered or marked."""
+    """Return the channel and message of an external id, or None if it is no message.
+
+    Commands from the menu and clicks have external ids too, but cannot be replied to or reacted to.
+    """
     channel, _, message = external.partition("/")
     is_message = channel.isdecimal() and message.isdecimal()
     return (channel, message) if is_message else None
 
 
 def sender_of(user: User, member: Member | None, place: ChannelPlace, *, is_bot: bool) -> Sender:
+    """Return the sender, with the name that the server shows, and with roles by id and by name."""
     nick = member.nick if member else None
     return Sender(
         id=user.id,
@@ -79,8 +88,7 @@ def sender_of(user: User, member: Member | None, place: ChannelPlace, *, is_bot:
 
 
 def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arrival | None:
-    """Return what the decision about a message, or its edit, needs; None if nobody wrote it, or we
-    did."""
+    """Return the envelope of a message or an edit, or None if nobody wrote it or the bot did."""
     if message.author.id == account or message.type not in _WRITTEN:
         return None
     is_edit = isinstance(message, Changed)
@@ -98,7 +106,8 @@ def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arriv
     )
     if not is_edit:
         return envelope
-    # A later change that is no edit repeats the timestamp, and so the id: it is the same event.
+    # A change that is not an edit, such as a link preview, repeats the last edit's timestamp. So
+    # its external id is the same, and the inbox takes it for the same event.
     return msgspec.structs.replace(
         envelope,
         kind=UpdateKind.EDIT,
@@ -108,7 +117,7 @@ def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arriv
 
 
 def arrival_of(message: Message, *, account: str, place: ChannelPlace) -> Arrival | None:
-    """Return the whole arrival; None where there is no envelope."""
+    """Return the whole arrival of a message or an edit, or None where it has no envelope."""
     envelope = envelope_of(message, account=account, place=place)
     if envelope is None:
         return None
@@ -124,6 +133,7 @@ def arrival_of(message: Message, *, account: str, place: ChannelPlace) -> Arriva
 
 
 def deletion_of(deleted: Deleted, *, place: ChannelPlace, sender: Sender) -> Arrival:
+    """Return the arrival that tells of a deletion."""
     target = external_id(deleted.channel_id, deleted.id)
     return Arrival(
         kind=UpdateKind.DELETE,
@@ -138,13 +148,13 @@ def deletion_of(deleted: Deleted, *, place: ChannelPlace, sender: Sender) -> Arr
 
 
 def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
-    """Return what the decision about a command from the menu, or about a click, needs."""
+    """Return the envelope of a command from the menu or a click, or None for anything else."""
     user = interaction.user or (interaction.member.user if interaction.member else None)
     is_said = interaction.data is not None and interaction.type in {_COMMAND, _CLICK}
     if user is None or not is_said:
         return None
     return Arrival(
-        # The letter keeps it apart from messages, which can be replied to.
+        # The letter `i` keeps it apart from messages: `message_at` refuses it.
         external_id=external_id(interaction.channel_id, f"i{interaction.id}"),
         place=place.place,
         place_kind=place.kind,
@@ -155,7 +165,8 @@ def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Ar
 
 
 def interaction_of(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
-    """A command from the menu, or a click on a button, as what it says."""
+    """Return the whole arrival: a command as the text `/name words`, a click as the button's
+    text."""
     envelope, text = interaction_envelope(interaction, place=place), _said(interaction)
     if envelope is None or not text:
         return None
@@ -167,11 +178,13 @@ def is_click(interaction: Interaction) -> bool:
 
 
 def button_id(index: int, word: str) -> str:
-    """Discord's id of a button, at most 100 characters; it carries the word that a click says."""
+    """Return the id of a button. It carries the word that a click says, and Discord allows it 100
+    characters."""
     return f"{index}:{word}"[:100]
 
 
 def _said(interaction: Interaction) -> str:
+    """Return the text that an interaction stands for, or an empty string."""
     chosen = interaction.data
     if chosen is None:
         return ""
@@ -184,6 +197,7 @@ def _said(interaction: Interaction) -> str:
 
 
 def _is_addressed(message: Message, *, account: str, place: ChannelPlace) -> bool:
+    """Tell whether a message mentions the bot or its role, replies to it, or is in its thread."""
     quoted = message.referenced_message
     return (
         account in _MENTION.findall(message.content[:SCANNED_MAX])
@@ -194,7 +208,7 @@ def _is_addressed(message: Message, *, account: str, place: ChannelPlace) -> boo
 
 
 def _text(message: Message, *, account: str, place: ChannelPlace) -> str:
-    """What was written, without the mention of the bot, and with people and emoji by name."""
+    """Return the text without the mention of the bot, and with people and emoji by their names."""
     text = message.content.replace(f"<@{account}>", "").replace(f"<@!{account}>", "")
     if place.own_role:
         text = text.replace(f"<@&{place.own_role}>", "")
@@ -202,6 +216,7 @@ def _text(message: Message, *, account: str, place: ChannelPlace) -> str:
 
 
 def _words(text: str, message: Message | Forwarded) -> str:
+    """Replace mentions of people and custom emoji by their names."""
     names = {user.id: f"@{user.global_name or user.username}" for user in message.mentions}
     text = _MENTION.sub(lambda found: names.get(found[1], found[0]), text)
     return _CUSTOM_EMOJI.sub(r"\1", text).strip()
@@ -212,6 +227,7 @@ def _forward(snapshot: Forwarded) -> Forward:
 
 
 def _files(message: Message) -> tuple[FileReference, ...]:
+    """Return the files and stickers of a message, and of the messages that it forwards."""
     snapshots = [each.message for each in message.message_snapshots]
     sources: list[Message | Forwarded] = [message, *snapshots]
     files = [
@@ -224,7 +240,7 @@ def _files(message: Message) -> tuple[FileReference, ...]:
 
 
 def _sticker(sticker: DiscordSticker) -> FileReference:
-    """Of a sticker in Lottie's format there is no picture."""
+    """Return the reference to a sticker's image. A Lottie sticker has none, so it is empty."""
     ending = _PICTURES.get(sticker.format_type, "")
     return FileReference(
         reference=f"{STICKER}{sticker.id}.{ending}" if ending and sticker.id.isdecimal() else "",
@@ -235,7 +251,7 @@ def _sticker(sticker: DiscordSticker) -> FileReference:
 
 
 def _file(attachment: DiscordAttachment, message: Message, *, is_voice: bool) -> FileReference:
-    # Discord's addresses of files run out within a day, so they are asked for when needed.
+    # Discord's file URLs expire within a day, so the URL is asked for when the file is fetched.
     return FileReference(
         reference=f"{message.channel_id}/{message.id}/{attachment.id}",
         mime=(attachment.content_type or "").partition(";")[0],

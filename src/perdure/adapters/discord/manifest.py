@@ -1,4 +1,7 @@
-"""Discord, as the gateway knows it before anything of it is imported."""
+"""Describes the Discord adapter: its settings, its address form, and where its factory is.
+
+The gateway reads this file at start-up, so it imports nothing of Discord's library.
+"""
 
 from typing import Final
 
@@ -8,13 +11,17 @@ from perdure.ports.platform.manifest import Manifest, Quality
 from perdure.ports.platform.settings import AdapterSettings, NonEmptyText, Url
 
 NAME: Final = "discord"
+# A snowflake is the decimal id that Discord gives to users, channels and messages.
 _SNOWFLAKE: Final = r"[1-9][0-9]{16,19}"
 
 
 class DiscordSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`api_url`, `gateway_url` and `cdn_url` are for servers other than Discord's own: where REST
-    is, without its version, the websocket, and the pictures of stickers. `slash_commands` puts our
-    commands on Discord's menu."""
+    """Holds the settings of `[adapters.discord]`.
+
+    `api_url` (REST, without the version), `gateway_url` (websocket) and `cdn_url` (sticker images)
+    are changed only to reach a server other than Discord's own. `slash_commands` tells whether our
+    commands are registered in Discord's command menu.
+    """
 
     token: Secret
     api_url: Url = "https://discord.com/api"

@@ -1,7 +1,7 @@
-"""What Discord says, as far as we listen: shapes that are read at the edge and nothing else.
+"""Declares the shapes of what Discord sends, as far as it is read.
 
-Every field that Discord may leave out has a default, and unknown fields are passed over, so that a
-new version of its objects is no failure of ours.
+Every field that Discord may leave out has a default, and unknown fields are ignored, so that
+additions to Discord's objects do not break the adapter.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """`user` stands in interactions and where a member is asked for, not beside a message."""
+    """Describes a person in a server. `user` is set in interactions and when a member is asked for,
+    but not beside a message."""
 
     nick: str | None = None
     roles: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class DiscordAttachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscordSticker(msgspec.Struct, frozen=True, kw_only=True):
-    """`format_type`: PNG, APNG, Lottie, GIF, counted from 1."""
+    """Describes a sticker. `format_type` is 1 for PNG, 2 for APNG, 3 for Lottie, 4 for GIF."""
 
     id: str = ""
     name: str = ""
@@ -43,14 +44,14 @@ class DiscordSticker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quoted(msgspec.Struct, frozen=True, kw_only=True):
-    """The message that a reply answers."""
+    """Holds the message that a reply answers."""
 
     author: User
     content: str = ""
 
 
 class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood in a message when it was forwarded. Discord leaves out who wrote it."""
+    """Holds a forwarded message's content at the time it was forwarded, without its author."""
 
     content: str = ""
     flags: int = 0
@@ -74,7 +75,7 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """`guild_id` and `member` come with the gateway's events only."""
+    """Holds a message. `guild_id` and `member` are set only in events of the gateway."""
 
     id: str
     channel_id: str
@@ -96,17 +97,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def every_attachment(self) -> tuple[DiscordAttachment, ...]:
-        """Its own and those of what it forwards."""
+        """Return the message's own attachments and those of the messages that it forwards."""
         forwarded = (each.message.attachments for each in self.message_snapshots)
         return sum(forwarded, self.attachments)
 
 
 class Changed(Message, frozen=True, kw_only=True):
-    """A message as it stands after a change, which may be nobody's edit: a link was unfurled."""
+    """Holds a message after a change. It is not always an edit: Discord also adds link previews."""
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """Discord does not say who deleted it, nor whose it was."""
+    """Names a deleted message. Discord says neither who deleted it nor who wrote it."""
 
     id: str
     channel_id: str
@@ -114,12 +115,15 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """Names the messages of one channel that were deleted together."""
+
     ids: tuple[str, ...]
     channel_id: str
     guild_id: str = ""
 
     @property
     def each(self) -> list[Deleted]:
+        """Return one deletion for each message."""
         where = {"channel_id": self.channel_id, "guild_id": self.guild_id}
         return [Deleted(id=message, **where) for message in self.ids]
 
@@ -142,7 +146,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen from the menu of commands (`name`) or among buttons (`custom_id`)."""
+    """Holds a choice: a command with `name` and `options`, or a button with `custom_id`."""
 
     name: str = ""
     options: tuple[Option, ...] = ()
@@ -150,6 +154,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a command from the menu or a click. `token` allows answers in the bot's name."""
+
     id: str
     token: str
     application_id: str
@@ -167,30 +173,32 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A session has begun anew: what happened before it is not told."""
+    """Tells that a new session began. Discord does not deliver what happened before it."""
 
     application: Application
 
 
 class GuildCame(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and its channels are known from here on."""
+    """Tells that a server and its channels are known from now on."""
 
     id: str
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """A frame that is not shaped as Discord says. Sent again it is the same, and so is its name."""
+    """Holds a frame that could not be decoded."""
 
     frame: str
     why: str
 
     @property
     def name(self) -> str:
+        """Return an id made from the content, so that the same frame sent again has the same id."""
         return f"frame/{hashlib.sha256(self.frame.encode()).hexdigest()[:32]}"
 
 
 GatewayEvent = Ready | GuildCame | Message | Changed | Deleted | BulkDeleted | Interaction | Unread
 
+# The events that are read, by their name in a frame. All others are ignored.
 _EVENTS: Final[Mapping[str, type[GatewayEvent]]] = {
     "READY": Ready,
     "GUILD_CREATE": GuildCame,
@@ -203,20 +211,22 @@ _EVENTS: Final[Mapping[str, type[GatewayEvent]]] = {
 
 
 class _Frame(msgspec.Struct, frozen=True):
+    """Holds a frame of the gateway: `t` names the event, and `d` is its content."""
+
     t: str | None = None
     d: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def event_of(frame: str) -> GatewayEvent | None:
-    """What one frame of the gateway tells, or None where we do not listen. Raises
-    `msgspec.DecodeError` for what is not shaped as Discord says."""
+    """Decode one frame of the gateway. Returns None for an event that is not read. Raises
+    `msgspec.DecodeError` if the frame does not have the documented shape."""
     head = msgspec.json.decode(frame, type=_Frame)
     kind = _EVENTS.get(head.t or "")
     return None if kind is None else msgspec.json.decode(head.d, type=kind)
 
 
 class GatewayLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect, and how often that may still be done."""
+    """Holds the websocket's URL, and how many new sessions may still be started."""
 
     class Starts(msgspec.Struct, frozen=True, kw_only=True):
         remaining: int = 1
@@ -227,7 +237,7 @@ class GatewayLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of an answer that is no success; `is_foreign` if it is none of Discord's."""
+    """Holds the body of a response that is no success. `is_foreign` if Discord did not write it."""
 
     code: int = 0
     message: str = ""

@@ -1,8 +1,9 @@
-"""From what Discord tells to what the gateway takes, one event at a time and in order.
+"""Turns Discord's events into arrivals and hands them to the inlet, one at a time and in order.
 
-An event stays at the head of the line until it is taken. If the store cannot take it, the line
-waits as it is for the next connection. Discord has no acknowledgement for messages; ours is the
-cursor, which moves past a message once that is taken, so the next process asks for the rest.
+An event stays at the head of the queue until it is taken. If the store cannot take it, the queue
+waits unchanged for the next connection. Discord has no acknowledgement for messages, so a cursor
+takes its place: it moves past a message after that message was taken. After a crash the next
+process asks Discord for the messages that are newer than the cursor.
 """
 
 from typing import Final, assert_never
@@ -40,14 +41,19 @@ from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, 
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, ArrivalReading, Inlet
 
+# The channel types of threads: announcement thread, public thread, private thread.
 _THREADS: Final = frozenset({10, 11, 12})
 
 log = structlog.get_logger("discord")
 
 
 class Hearing:
-    """Hands over what `link` heard. `needs_roles`: who may speak depends on roles, which messages
-    from before the session do not carry."""
+    """Hands events to the inlet.
+
+    `link` knows servers and channels. `needs_roles` tells whether the decision who may speak
+    depends on roles. Messages that are read from a channel's history come without roles, so these
+    are then asked for separately.
+    """
 
     def __init__(
         self,
@@ -68,6 +74,7 @@ class Hearing:
         self._needs_roles = needs_roles
 
     async def take(self, event: GatewayEvent, inlet: Inlet) -> None:
+        """Handle one event. Raises `Transient` if the store cannot take it; offer it again then."""
         match event:
             case Ready():
                 await self._catch_up_direct(inlet)
@@ -85,17 +92,20 @@ class Hearing:
             case Interaction():
                 await self._take_interaction(event, inlet)
             case Unread():
-                # Kept for a person to look at, so that it holds up nobody.
+                # It is stored for a person to look at, so that it does not block the events behind
+                # it.
                 await inlet.spoil(event.name, event.frame, event.why)
             case _:
                 assert_never(event)
 
     async def _catch_up_direct(self, inlet: Inlet) -> None:
+        """Read what was written in direct messages before this session began."""
         self._cursors.begin()
         for channel in self._cursors.direct():
             await self._catch_up(channel, "", inlet)
 
     async def _catch_up_guild(self, guild: GuildCame, inlet: Inlet) -> None:
+        """Read what was written in the channels of a server before this session began."""
         for channel, newest in self._link.channels(guild.id):
             if newest > self._cursors.last(channel):
                 await self._catch_up(channel, guild.id, inlet)
@@ -103,17 +113,23 @@ class Hearing:
     async def _take_message(
         self, message: Message, inlet: Inlet, *, only_addressed: bool = False
     ) -> None:
+        """Take one message, and move the channel's cursor past it.
+
+        With `only_addressed`, a message that does not address the bot is skipped.
+        """
         name = external_id(message.channel_id, message.id)
         payload = msgspec.json.encode(message)
         async with inlet.handling(name, payload) as may_read:
             if may_read:
                 await self._handle(message, payload, inlet, only_addressed=only_addressed)
-        # If we die before this is written, the message is offered again, which changes nothing.
+        # If the process dies before the cursor is saved, the message is offered again. The inlet
+        # takes the same arrival twice without effect.
         self._cursors.advance(message.channel_id, message.id, is_direct=not message.guild_id)
 
     async def _handle(
         self, message: Message, payload: bytes, inlet: Inlet, *, only_addressed: bool
     ) -> None:
+        """Hand over one message, and remember who wrote it in case it is deleted later."""
         if message.author.id == self._account:
             self._senders.add(external_id(message.channel_id, message.id), Sender(id=self._account))
         envelope = await self._offer(message, payload, inlet, only_addressed=only_addressed)
@@ -123,7 +139,7 @@ class Hearing:
     async def _offer(
         self, message: Message, payload: bytes, inlet: Inlet, *, only_addressed: bool = False
     ) -> Arrival | None:
-        """Hand over a message or its edit. Returns its envelope; None if it is not for us."""
+        """Hand over a message or an edit. Returns its envelope, or None if it is not for us."""
         place = await self._place(message.channel_id, message.guild_id, message.member)
         envelope = envelope_of(message, account=self._account, place=place)
         if envelope is None or (only_addressed and not envelope.is_addressed):
@@ -143,6 +159,7 @@ class Hearing:
                 await self._offer(changed, payload, inlet)
 
     async def _take_deletion(self, deleted: Deleted, inlet: Inlet) -> None:
+        """Hand over a deletion. Deletions of the bot's own messages are ignored."""
         sender = self._senders.of(external_id(deleted.channel_id, deleted.id))
         if sender.id == self._account:
             return
@@ -150,6 +167,7 @@ class Hearing:
         await _hand_over(deletion_of(deleted, place=place, sender=sender), inlet)
 
     async def _take_interaction(self, interaction: Interaction, inlet: Inlet) -> None:
+        """Hand over a command from the menu or a click on a button, then acknowledge it."""
         place = await self._place(
             interaction.channel_id,
             interaction.guild_id,
@@ -163,7 +181,7 @@ class Hearing:
         async def whole() -> Arrival | None:
             return interaction_of(interaction, place=place)
 
-        # Whoever has its token can answer in the bot's name for a while.
+        # The token allows anyone to answer in the bot's name for a while, so it is not stored.
         kept = msgspec.structs.replace(interaction, token="")
         await _hand_over(
             envelope, inlet, ArrivalReading(whole=whole, payload=msgspec.json.encode(kept))
@@ -172,18 +190,21 @@ class Hearing:
             await self._effects.acknowledge(interaction)
         except PerdureError as error:
             if error.code == ACCOUNT_WAIT:
-                raise  # it is offered again, once the wait is over
-            # It is taken all the same; the person only sees that Discord heard nothing from us.
+                # The event stays in the queue and is offered again after the wait.
+                raise
+            # The interaction is stored already. The person only sees Discord's notice that the
+            # bot did not respond.
             log.warning("interaction_not_acknowledged", error=str(error))
 
     async def _catch_up(self, channel: str, guild: str, inlet: Inlet) -> None:
+        """Take the messages of a channel that are newer than its cursor."""
         last, is_known = self._cursors.last(channel), self._cursors.knows(channel)
         if not last:
             return
         try:
             missed = await self._archive.since(channel, last)
         except (NotFound, Permanent) as error:
-            # The channel is gone, or its past is not ours to read.
+            # The channel was deleted, or the bot may not read its history.
             log.info("channel_not_caught_up", channel=channel, error=str(error))
             return
         members: dict[str, Member] = {}
@@ -192,12 +213,18 @@ class Hearing:
             if guild and self._needs_roles and author not in members:
                 members[author] = await self._archive.member(guild, author)
             whole = msgspec.structs.replace(message, guild_id=guild, member=members.get(author))
-            # Of a channel never heard before, old talk among people is not ours to answer.
+            # In a channel without a cursor, old messages between people are not for the bot: only
+            # those that address it are taken.
             await self._take_message(whole, inlet, only_addressed=not is_known)
 
     async def _place(
         self, channel: str, guild: str, member: Member | None, *, told: Channel | None = None
     ) -> ChannelPlace:
+        """Find out which place and thread a channel belongs to.
+
+        `told` is the channel as it came with the event, which saves a request. A channel that
+        cannot be read counts as a place of its own.
+        """
         if not guild:
             return ChannelPlace(place=channel, kind=PlaceKind.PRIVATE)
         known = self._link.place_of(channel, member.roles if member else ())
@@ -217,10 +244,11 @@ class Hearing:
 
 
 async def _hand_over(arrival: Arrival, inlet: Inlet, reading: ArrivalReading | None = None) -> None:
+    """Hand over an arrival. Returns once it is stored, or will never be."""
     try:
         await inlet.take(arrival, reading)
     except Rejected:
-        # It can never be taken, and the person was told.
+        # It can never be stored, and the inlet has told the person so.
         return
     except Ambiguous as error:
         raise Transient(f"Discord: {error}; it is offered again") from error

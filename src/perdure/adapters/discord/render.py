@@ -1,9 +1,8 @@
-"""Markdown as Discord reads it. Pure.
+"""Writes markdown in Discord's dialect. Pure.
 
-Its dialect knows three headings, no tables, no rules and no nested quotes, and turns some plain
-text into mentions, spoilers and timestamps. So everything that is only text is escaped, tables
-become code, and what has no form there is written out. The length that counts is that of the
-result, in code points.
+Discord knows three levels of headings, but no tables, no horizontal rules and no nested quotes, and
+it turns some plain text into mentions, spoilers and timestamps. So plain text is escaped, tables
+become code blocks, and the rest is written out. Lengths are those of the result, in code points.
 """
 
 import re
@@ -33,13 +32,15 @@ from perdure.domain.markdown.tree import (
     Text,
 )
 
+# Discord's limit for one message.
 TEXT_MAX: Final = 2000
-# Breaks up what would otherwise mean something; nobody sees it.
+# A zero-width space. It separates characters that together would mean something to Discord.
 _GAP: Final = "\u200b"
 _FENCE: Final = "```"
 _RULE: Final = "\u2014\u2014\u2014"
 
 _ADDRESS: Final = re.compile(r"https?://[^\s<>]+")
+# Characters that mean something to Discord inside a line, and so get a backslash.
 _MARKS: Final = re.compile(
     r"[\\*_`~]"
     r"|\|(?=\|)|(?<=\|)\|"  # spoilers
@@ -47,24 +48,28 @@ _MARKS: Final = re.compile(
     r"|(?<=\])\("  # links
 )
 _GROUP: Final = re.compile(r"@(?=everyone|here)")
+# What begins a heading, a list, small text or a quote at the start of a line.
 _LINE_START: Final = re.compile(r"^([ \t]*)(#{1,3}[ \t]|-#?[ \t]|>)", re.MULTILINE)
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+.#-]{1,30}\Z")
 _LINKABLE: Final = re.compile(r"https?://\S", re.IGNORECASE)
 
 
 def render(text: str) -> str:
-    """What Discord is given for a text."""
+    """Return a markdown text in Discord's dialect."""
     return _blocks(parse(text)) or _text(text.strip())
 
 
 def plain(text: str) -> str:
-    """The text letter by letter, every sign that means something there made a mere sign. One that
-    has no room for that is given as it was written."""
+    """Return the text with everything escaped, so that it is shown letter by letter.
+
+    If that makes it too long for one message, only mentions of groups are broken up.
+    """
     shown = _lines(_text(text))
     return shown if len(shown) <= TEXT_MAX else _GROUP.sub(f"@{_GAP}", text)
 
 
 def size(text: str) -> int:
+    """Return the length of the rendered text, in code points."""
     return len(render(text))
 
 
@@ -75,7 +80,7 @@ def _blocks(blocks: tuple[Block, ...]) -> str:
         piece = _block(block)
         if not piece:
             continue
-        # A heading has a margin of its own.
+        # Discord draws space below a heading, so one line break is enough.
         gap = "" if before is None else "\n" if isinstance(before, Heading) else "\n\n"
         shown, before = shown + gap + piece, block
     return shown
@@ -105,12 +110,12 @@ def _block(block: Block) -> str:
 
 
 def _lines(text: str) -> str:
-    """A paragraph, none of whose lines begins something else."""
+    """Escape the line starts of a paragraph that would begin a heading, a list or a quote."""
     return _LINE_START.sub(r"\1\\\2", text)
 
 
 def _code(text: str, language: str) -> str:
-    # There is no longer fence than this one, so the text may not hold it.
+    # Discord knows no longer fence, so three backquotes inside the code are separated.
     body = text.replace(_FENCE, f"`{_GAP}``").rstrip("\n")
     known = language if _LANGUAGE.match(language) else ""
     return f"{_FENCE}{known}\n{body or _GAP}\n{_FENCE}"
@@ -122,7 +127,7 @@ def _quote(quote: Quote) -> str:
 
 
 def _flat(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """A quote in a quote would show its mark, so all of them stand at one depth."""
+    """Move quotes inside quotes to the outer level: Discord would show the inner mark as text."""
     flat: list[Block] = []
     for block in blocks:
         flat += _flat(block.blocks) if isinstance(block, Quote) else (block,)
@@ -146,7 +151,7 @@ def _item(item: ListItem, mark: str) -> str:
 
 
 def _indented(text: str) -> str:
-    """Later lines two to the right, except those of code, which would show the two spaces."""
+    """Indent all lines but the first by two spaces, except code, which would show them."""
     head, *tail = text.split("\n")
     shown, is_code = [head], False
     for line in tail:
@@ -160,7 +165,7 @@ def _inlines(children: tuple[Inline, ...]) -> str:
     shown = ""
     for child in children:
         piece = _inline(child)
-        # Two marks side by side would be read as one.
+        # Without a gap, two marks side by side would be read as one.
         is_joined = shown.endswith("*") and piece.startswith("*")
         shown += _GAP + piece if is_joined else piece
     return shown
@@ -205,14 +210,15 @@ def _link(words: str, target: str) -> str:
         return address
     if not address or _text(address) == f"mailto:{words}":
         return words
-    # Discord shows no link whose words are an address: they could lie about where it leads.
+    # Discord does not render a link whose words look like a URL, since they could lie about the
+    # target.
     if not _LINKABLE.match(address) or "://" in words:
         return f"{words} ({address})"
     return f"[{words}]({address.replace('(', '%28').replace(')', '%29')})"
 
 
 def _text(text: str) -> str:
-    """Plain text, addresses as they are: a backslash inside one would lead elsewhere."""
+    """Escape plain text but leave URLs alone: a backslash inside a URL would change it."""
     shown, end = "", 0
     for address in _ADDRESS.finditer(text):
         shown += _escaped(text[end : address.start()]) + address.group()

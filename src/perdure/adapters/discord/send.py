@@ -1,4 +1,9 @@
-"""What is done on Discord, one effect at a time."""
+"""Performs effects on Discord, one at a time: posts, edits, deletions, uploads, reactions.
+
+A new message would show twice if its request were repeated, so it carries a nonce made from the
+part's key: Discord shows a message with a repeated nonce only once. A forum post takes no nonce;
+see `forums.py`.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -48,10 +53,13 @@ from perdure.ports.system.clock import Clock
 
 
 def channel_of(address: Address) -> str:
+    """Return the channel of an address: a thread is a channel of its own."""
     return address.thread or address.place
 
 
 class Effects:
+    """Performs effects, shows previews, acknowledges interactions, and fetches files."""
+
     def __init__(self, rest: Rest, clock: Clock, *, cdn_url: str) -> None:
         self._rest = rest
         self._cdn_url = cdn_url.rstrip("/")
@@ -80,6 +88,7 @@ class Effects:
                 assert_never(effect)
 
     async def preview(self, preview: Preview) -> str:
+        """Show a growing answer. Returns the receipt of its message."""
         if preview.receipt:
             await self._change(preview.receipt, changed_message(preview.text))
             return preview.receipt
@@ -97,30 +106,34 @@ class Effects:
         await self._rest.call(RestRequest(verb="Discord, typing", method="POST", path=where))
 
     async def acknowledge(self, interaction: Interaction) -> None:
-        """Say that a command or a click was taken. Discord gives us three seconds for the first of
-        these requests."""
+        """Tell Discord that a command or a click was taken. Discord allows three seconds for the
+        first request."""
         callback = path("interactions", interaction.id, interaction.token, "callback")
         body = CLICK_TAKEN if is_click(interaction) else COMMAND_TAKEN
         verb = "Discord, acknowledging an interaction"
         await self._rest.call(RestRequest(verb=verb, method="POST", path=callback, body=body))
+        # A command gets a placeholder that only its sender sees. It is deleted at once, because the
+        # real answer is a message.
         if not is_click(interaction):
             token = (interaction.application_id, interaction.token)
             original = path("webhooks", *token, "messages", "@original")
             await self._rest.call(RestRequest(verb=verb, method="DELETE", path=original))
 
     async def offer_commands(self, application: str) -> None:
-        """Put our commands on Discord's menu, in the place of all that were there."""
+        """Put our commands on Discord's menu. This replaces all commands that were there."""
         where = path("applications", application, "commands")
         verb = "Discord, offering commands"
         body = offered_commands()
         await self._rest.call(RestRequest(verb=verb, method="PUT", path=where, body=body))
 
     async def file(self, reference: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file or of a sticker's image."""
         url = await self._url(reference)
         async for chunk in self._rest.download(url):
             yield chunk
 
     async def _url(self, reference: str) -> str:
+        """Return a file's current URL. Raises `Permanent` if the file or its message is gone."""
         if reference.startswith(STICKER):
             return f"{self._cdn_url}/stickers/{quote(reference.removeprefix(STICKER))}"
         channel, _, rest = reference.partition("/")
@@ -148,7 +161,8 @@ class Effects:
             shown = await self._send(post, body, name=name_of(post.text))
         receipt = external_id(shown.channel_id, shown.id)
         if _words(shown.content) != _words(body.content):
-            # The key was used before, for less text: Discord shows that and took nothing new.
+            # Discord answers a known nonce with the message that it already shows. If that holds
+            # other text (a preview posted it with less), it is brought up to date with an edit.
             whole = changed_message(post.text, choices=post.choices, is_plain=post.is_plain)
             await self._change(receipt, whole)
         return receipt
@@ -162,7 +176,8 @@ class Effects:
         try:
             shown = await self._send(upload, body, file, name=name)
         except Unrenderable:
-            # Nothing was shown, so the same words may follow letter by letter.
+            # Discord refused the formatting and showed nothing, so the caption is sent as plain
+            # text.
             content = plain(upload.caption)
             body = msgspec.structs.replace(body, content=content)
             shown = await self._send(upload, body, file, name=name)
@@ -171,6 +186,11 @@ class Effects:
     async def _send(
         self, effect: Post | Upload, body: NewMessage, file: File | None = None, *, name: str
     ) -> Shown:
+        """Send a message, or open a post if the channel is a forum. Returns the shown message.
+
+        Raises `ThreadGone` if the thread is deleted or closed, `Permanent` if the channel is
+        deleted.
+        """
         channel = _goes_to(effect)
         try:
             if not self._forums.is_known(channel):
@@ -204,6 +224,7 @@ class Effects:
         )
 
     async def _delete(self, receipt: str) -> None:
+        """Delete a message; one that is gone already is no failure."""
         where = path("channels", *_at(receipt, "messages"))
         try:
             await self._rest.call(
@@ -213,9 +234,12 @@ class Effects:
             return
 
     async def _react(self, external: str, emoji: str) -> None:
-        """One mark at most: what else the bot had put there is taken away, so that any repeat, in
-        this process or the next, ends the same. A command from the menu is no message and bears no
-        mark, and neither does what is gone."""
+        """Leave exactly one reaction of the bot on a message, or none if `emoji` is empty.
+
+        The bot's other reactions are removed, so every repetition ends the same, also in another
+        process. Nothing is done if the message is gone, or if it is a command from the menu, which
+        is no message.
+        """
         at = message_at(external)
         if at is None:
             return
@@ -246,7 +270,7 @@ class Effects:
 
 @contextmanager
 def _telling_of_rendering(*, is_plain: bool) -> Iterator[None]:
-    """What is plain already has no simpler form."""
+    """Turn a refusal of plain text into `Permanent`: there is no simpler form to try."""
     try:
         yield
     except Unrenderable as error:
@@ -256,12 +280,13 @@ def _telling_of_rendering(*, is_plain: bool) -> Iterator[None]:
 
 
 def _goes_to(effect: Post | Upload) -> str:
-    """The channel for a part. Where the part before it has opened a post, it goes there too."""
+    """Return the channel for a part. If the part before it opened a forum post, that post."""
     before = message_at(effect.after) if not effect.address.thread else None
     return before[0] if before else channel_of(effect.address)
 
 
 def _at(external: str, between: str) -> tuple[str, str, str]:
+    """Return the path parts of a message. Raises `NotFound` if the id is no message's."""
     found = message_at(external)
     if found is None:
         raise NotFound(f"Discord has no message {external}; it cannot be changed or marked")
@@ -269,7 +294,8 @@ def _at(external: str, between: str) -> tuple[str, str, str]:
 
 
 def _answered(reply_to: str, address: Address) -> str:
-    """The message to answer, if there is one in that very channel: Discord allows no other."""
+    """Return the message to reply to, or an empty string if it is in another channel: Discord
+    allows replies only within one channel."""
     found = message_at(reply_to)
     return found[1] if found and found[0] == channel_of(address) else ""
 

@@ -1,8 +1,9 @@
-"""Discord's REST, one request at a time, and the one place where foreign failures get our names.
+"""Sends requests to Discord's REST API, and translates foreign errors into those of the domain.
 
-Nothing is retried and nothing is waited for: a rate limit is raised with the time that Discord
-asks for, and the outbox waits. A request whose answer is lost may have been obeyed; it is a riddle
-only if obeying it twice would show.
+Nothing is retried here and no wait is slept out: a rate limit is raised with the wait that Discord
+names, and the outbox waits. If the answer to a request is lost, Discord may have carried it out.
+Such a loss is `Ambiguous` only for requests whose repetition would show, such as a new message; all
+others are `Transient`.
 """
 
 import re
@@ -24,7 +25,9 @@ CONNECT_TIMEOUT_S: Final = 10
 CALL_TIMEOUT_S: Final = 30
 FILE_TIMEOUT_S: Final = 300
 CHUNK_BYTES: Final = 64 * 1024
+# Characters of a file's name that are sent.
 NAME_MAX: Final = 200
+# The version of Discord's API.
 VERSION: Final = "v10"
 
 _SIGN_IN_ADVICE: Final = (
@@ -38,6 +41,7 @@ _INTENT_ADVICE: Final = (
 _SHARD_ADVICE: Final = (
     "the bot is in too many servers for one connection; take it out of some, or use several bots"
 )
+# Close codes of the websocket after which connecting again is useless until somebody acts.
 _CLOSED_FOR_GOOD: Final[Mapping[int, str]] = {
     4004: _SIGN_IN_ADVICE,
     4010: _SHARD_ADVICE,
@@ -45,6 +49,7 @@ _CLOSED_FOR_GOOD: Final[Mapping[int, str]] = {
     4013: _INTENT_ADVICE,
     4014: _INTENT_ADVICE,
 }
+# What to do about a refusal, by Discord's error code.
 _ADVICE: Final[Mapping[int, str]] = {
     40005: "send a smaller file",
     50001: "let the bot see the channel",
@@ -53,18 +58,23 @@ _ADVICE: Final[Mapping[int, str]] = {
     50083: "the thread is archived and locked; unlock it",
     40067: "this forum wants a tag on every post; turn that off in the forum's settings",
 }
-# The codes of a refusal to put a message into a channel of this kind, and what we call it.
+# Error codes for channels of a type that takes no messages, such as forums, and the code that our
+# own error carries for them.
 _NOT_FOR_MESSAGES: Final = frozenset({50008, 50024})
 NOT_FOR_MESSAGES: Final = "not_for_messages"
-# The codes of a refusal because a channel or thread is deleted, or a thread is closed for good.
+# Error codes for a deleted channel or thread, or a thread that is archived and locked, and the code
+# that our own error carries for them.
 _NO_CHANNEL: Final = frozenset({10003, 50083})
 NO_CHANNEL: Final = "no_channel"
+# Error codes: a field of the body is invalid; the message is empty.
 _INVALID_FORM: Final = 50035
 _EMPTY: Final = 50006
+# The fields of a message that hold rendered text.
 _RENDERED: Final = frozenset({"content", "embeds"})
+# The time from which Discord's ids count, the start of 2015.
 _EPOCH_MS: Final = 1_420_070_400_000
 
-# A name goes into a header as it is.
+# File names go into a header without any quoting, so these characters are replaced.
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f"\\/]')
 
 _T = TypeVar("_T")
@@ -77,8 +87,11 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`verb` names it in complaints, since a path may hold a token. `is_repeatable`: obeying it
-    twice shows no more than obeying it once."""
+    """Describes one request.
+
+    `verb` names the request in error texts, because the path may hold a token. `is_repeatable` says
+    that carrying it out twice shows no more than carrying it out once.
+    """
 
     verb: str
     method: str
@@ -90,27 +103,28 @@ class RestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path(*parts: str) -> str:
+    """Join quoted parts to the path of a URL."""
     return "/" + "/".join(quote(part, safe="@") for part in parts)
 
 
 def made_ms(snowflake: str) -> int:
-    """When Discord made an id."""
+    """Return the time at which Discord made an id, in milliseconds since 1970."""
     return (int(snowflake) >> 22) + _EPOCH_MS
 
 
 def safe_name(name: str) -> str:
-    """What a file is called on its way."""
+    """Return a file name that is safe to send in a header."""
     return _UNSAFE.sub("_", name)[:NAME_MAX] or "file"
 
 
 def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> PerdureError:
-    """What a failure of aiohttp or discord.py means to us."""
+    """Translate an error of aiohttp or discord.py into one of the domain's errors."""
     if isinstance(error, discord.ConnectionClosed):
         advice = _CLOSED_FOR_GOOD.get(error.code)
         return Permanent(advice) if advice else Transient(f"{verb}: closed with {error.code}")
     if isinstance(error, aiohttp.InvalidURL):
         return Permanent(f"{verb}: {error} is no address; correct api_url or gateway_url")
-    # Not its repr, which can hold the request with its headers.
+    # `repr` is avoided because it can hold the request with its headers, and so the token.
     words = f"{verb}: {type(error).__name__} {error}".rstrip()
     is_unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if is_unsent or is_repeatable:
@@ -122,7 +136,7 @@ def translated(error: Exception, verb: str, *, is_repeatable: bool = True) -> Pe
 def refused(
     request: RestRequest, status: int, headers: Mapping[str, str], body: bytes
 ) -> PerdureError:
-    """What an answer that is no success means to us."""
+    """Translate an HTTP response that is no success into one of the domain's errors."""
     refusal = _refusal(body)
     words = f"{request.verb}: {status} {refusal.code} {refusal.message}".rstrip()
     if status == 429:
@@ -144,7 +158,8 @@ def refused(
 
 
 def _is_about_rendering(refusal: Refusal) -> bool:
-    """Whether it is the written form that is refused. The first message of a post has one too."""
+    """Tell whether Discord refuses the form of the text and not its content. In a forum post the
+    fields of the first message are nested under `message`."""
     if refusal.code == _EMPTY:
         return True
     if refusal.code != _INVALID_FORM:
@@ -155,6 +170,7 @@ def _is_about_rendering(refusal: Refusal) -> bool:
 
 
 def _fields(errors: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Decode one level of Discord's error tree."""
     try:
         return msgspec.json.decode(errors, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:
@@ -162,13 +178,14 @@ def _fields(errors: msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 
 def _is_for_all(refusal: Refusal, headers: Mapping[str, str]) -> bool:
-    """Whether a wait holds for the whole account. A page in the place of an answer comes from what
-    stands before Discord, which counts by where we are."""
+    """Tell whether a wait holds for the whole account. A response that is not Discord's own comes
+    from a proxy before it, which counts by our network address and so for all requests."""
     is_marked = headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
     return refusal.is_global or is_marked or refusal.is_foreign
 
 
 def _wait_s(refusal: Refusal, headers: Mapping[str, str]) -> float | None:
+    """Return the wait that Discord asks for in seconds, or None if it names none."""
     if refusal.retry_after is not None:
         return refusal.retry_after
     try:
@@ -181,12 +198,12 @@ def _refusal(body: bytes) -> Refusal:
     try:
         return msgspec.json.decode(body, type=Refusal)
     except msgspec.DecodeError:
-        # Not Discord but something before it, which answers with a page.
+        # The response is not from Discord but from a proxy before it, which answers with a page.
         return Refusal(message=body[:200].decode("utf-8", "replace"), is_foreign=True)
 
 
 class Rest:
-    """The bot's requests. Open between `open` and `close`."""
+    """Sends the bot's requests. Usable between `open` and `close`."""
 
     def __init__(self, *, token: Secret, api_url: str) -> None:
         self._base = f"{api_url.rstrip('/')}/{VERSION}"
@@ -209,7 +226,7 @@ class Rest:
             self._session = None
 
     async def ask(self, request: RestRequest, kind: type[_T]) -> _T:
-        """The answer to a request, in the shape that we need of it."""
+        """Send a request and return its response, decoded as `kind`."""
         body = await self.call(request)
         try:
             return msgspec.json.decode(body, type=kind)
@@ -217,6 +234,7 @@ class Rest:
             raise translated(error, request.verb, is_repeatable=request.is_repeatable) from error
 
     async def call(self, request: RestRequest) -> bytes:
+        """Send a request and return the body of its response. Raises the domain's errors."""
         seconds = CALL_TIMEOUT_S if request.file is None else FILE_TIMEOUT_S
         try:
             async with (
@@ -239,7 +257,7 @@ class Rest:
         return body
 
     async def download(self, url: str) -> AsyncIterator[bytes]:
-        """A file's bytes. Its address is a secret of its own, so our token stays home."""
+        """Yield the bytes of a file. The request carries no token: the URL itself gives access."""
         timeout = aiohttp.ClientTimeout(total=FILE_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         try:
             async with self.session.get(url, timeout=timeout) as response:
@@ -272,7 +290,7 @@ def _data(request: RestRequest) -> bytes | aiohttp.FormData | None:
     encoded = None if request.body is None else msgspec.json.encode(request.body)
     if request.file is None:
         return encoded
-    # Discord does not read field names whose brackets are quoted.
+    # aiohttp would quote the brackets of `files[0]`, and Discord does not read such a name.
     form = aiohttp.FormData(quote_fields=False)
     form.add_field("payload_json", (encoded or b"{}").decode(), content_type="application/json")
     form.add_field(
