@@ -1,1 +1,2 @@
-"""The store: journal, inbox, outbox, leases, schedule and budgets, and all of the SQL."""
+"""Holds everything that speaks SQL: the journal, the inbox, the outbox, leases, budgets and
+files."""

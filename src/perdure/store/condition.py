@@ -1,9 +1,9 @@
-"""Knows whether the store takes writes, from what it answers to everybody, and by asking it.
+"""Knows whether the store takes writes, by watching every call and by probing.
 
-A database that is away refuses every call. A disk that is full still reads, and may still take a
-small write in the space that a log file has left, while it refuses every message. So trouble begins
-with the first call that the database refuses, and is over only when a write as large as a message
-went through.
+A database that is down refuses every call. A full disk is harder to notice: it still serves reads
+and may still take a small write into free space of the log file, while it refuses every message. So
+trouble begins with the first call that the database refuses, and ends only when a write as large as
+a message has succeeded.
 """
 
 import asyncio
@@ -22,19 +22,21 @@ from perdure.store.operations import nodes
 from perdure.store.statement import MakeOp, NotRun
 
 T = TypeVar("T")
-# How often the store is asked while it is in trouble, however many want to know.
+# How often the store is probed while it is in trouble, however many callers ask.
 LOOK_EVERY_S: Final = 1.0
-# And for how long it is believed that it is well.
+# How long a successful probe is trusted.
 BELIEVED_S: Final = 0.05
-# A database that has not answered for so long is no place to send people to.
+# A database silent for this long counts as being in trouble.
 PATIENCE_S: Final = 2.0
-# An operation refuses with this for a reason of its own.
+# The code of a `Transient` error that an operation raises for a reason of its own; it says nothing
+# about the database.
 _NOT_CONNECTED: Final = "not_connected"
 _SILENT: Final = f"the database has not answered for {PATIENCE_S:g} s; is it running?"
 
 
 class StoredCondition:
-    """The condition of one store, told by its `WatchedDriver`."""
+    """Knows the condition of one store. `trouble` is the reason for the present trouble, or an
+    empty string; `refusals` counts refused calls."""
 
     def __init__(self, driver: Driver, clock: Clock, node: NodeId) -> None:
         self._driver = driver
@@ -49,48 +51,60 @@ class StoredCondition:
         self.refusals = 0
 
     def when_changed(self, tell: Callable[[str, float | None], None]) -> None:
+        """Call `tell` when trouble begins or ends, with its text and, at the end, its duration."""
         self._tell.append(tell)
 
     def refused(self, error: PerdureError) -> None:
-        """Take note that the database refused a call."""
+        """Note that the database refused a call."""
         if not isinstance(error, NotRun) and error.code != _NOT_CONNECTED:
             self.refusals += 1
             self._note(error.message)
 
     async def look(self, *, within_s: float = PATIENCE_S) -> str:
+        """Return the present trouble or an empty string. Probes the store unless the last probe is
+        recent; callers at the same time share one probe."""
         now_s = self._clock.monotonic_s()
         pause_s = LOOK_EVERY_S if self.trouble else BELIEVED_S
         if self._asking is not None or now_s - self._looked_s >= pause_s:
-            # Not cancelled when time is up: the write goes on, and the next to ask shares it.
+            # The probe is not cancelled at the timeout: its write goes on, and the next caller
+            # shares it.
             await asyncio.wait({self._ask()}, timeout=within_s)
         return self.trouble
 
     async def watch(self) -> None:
-        """Look again while there is trouble, so that its end is noticed though nobody asks."""
+        """Probe while there is trouble, so that its end is noticed even if nobody asks. Never
+        returns."""
         while True:
             await self._in_trouble.wait()
             await self.look()
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:
+        """Cancel a probe that is under way."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait({self._asking})
 
     def _ask(self) -> "asyncio.Task[None]":
+        """Start a probe, or return the one under way."""
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._probe())  # noqa: TID251 - `close` ends it
             self._asking.add_done_callback(self._asked)
         return self._asking
 
     def _asked(self, asking: "asyncio.Task[None]") -> None:
+        """Forget a finished probe. Reads its exception, so that asyncio does not report it as
+        unread."""
         self._asking = None
         if not asking.cancelled():
             asking.exception()
 
     async def _probe(self) -> None:
+        """Write to this node's own row and note the result."""
         silence = asyncio.get_running_loop().call_later(PATIENCE_S, self._note, _SILENT)
         try:
+            # A small write may succeed on a full disk, so where room may be short the probe writes
+            # as much as a message would.
             is_whole = bool(self.trouble) or not await self._driver.has_room()
             await self._driver.write(partial(nodes.probe, self._node, is_whole=is_whole))
         except PerdureError as error:
@@ -103,6 +117,7 @@ class StoredCondition:
         self._note(told)
 
     def _note(self, trouble: str) -> None:
+        """Set the present trouble, and tell listeners if it began or ended."""
         before, self.trouble = self.trouble, trouble
         if bool(before) == bool(trouble):
             return
@@ -119,7 +134,7 @@ class StoredCondition:
 
 
 class WatchedDriver:
-    """A driver that tells the condition how the database answers."""
+    """Passes calls on to a driver, and reports refused ones to the condition."""
 
     def __init__(self, inner: Driver, condition: StoredCondition) -> None:
         self._inner = inner

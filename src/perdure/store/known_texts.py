@@ -1,4 +1,4 @@
-"""Which texts are stored already, as far as this process knows."""
+"""Remembers which request texts this process knows to be stored."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,18 +6,20 @@ from typing import Final
 
 from perdure.domain.prompt.prefix import KeptText
 
+# Bounds the memory this takes. Only keys are kept, not the texts.
 KNOWN_MAX: Final = 1024
 
 
 class KnownTexts:
-    """Remembers which texts are stored, so that most turns need not ask: those used last, and no
-    more than `KNOWN_MAX`. What falls out is only offered to the store once more."""
+    """Remembers which texts are stored, so that most turns need not write them again. Keeps the
+    `KNOWN_MAX` most recently used keys. Forgetting one, or a restart, is harmless: the text is
+    written again and the database ignores the duplicate."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[tuple[object, ...], None] = OrderedDict()
 
     def unknown(self, texts: Sequence[KeptText]) -> tuple[KeptText, ...]:
-        """Return those that may not be stored yet."""
+        """Return the texts that may not be stored yet."""
         return tuple(text for text in texts if not self._is_known(text))
 
     def _is_known(self, text: KeptText) -> bool:
@@ -27,7 +29,8 @@ class KnownTexts:
         return True
 
     def learn(self, texts: Sequence[KeptText]) -> None:
-        """Take note of texts whose transaction has committed."""
+        """Remember that these texts are stored. Call it only after their transaction has
+        committed."""
         for text in texts:
             self._keys[text.key] = None
         while len(self._keys) > KNOWN_MAX:

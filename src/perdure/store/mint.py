@@ -1,4 +1,4 @@
-"""Ids and the time, as the store stamps them on rows."""
+"""Makes the ids and timestamps that the store writes into rows."""
 
 from perdure.domain.ids import RANDOM_BYTES, NodeId, mint
 from perdure.ports.system.clock import Clock
@@ -7,6 +7,8 @@ from perdure.store.operations.turn_context import Stamp
 
 
 class Mint:
+    """Makes ids and reads the time, both from the clock and the entropy that were injected."""
+
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
         self._entropy = entropy
@@ -15,10 +17,12 @@ class Mint:
         return self._clock.now_ms()
 
     def stamp(self, node: NodeId) -> Stamp:
-        """What a node's operation writes on its rows, from now."""
+        """Return the node, the current time and the id maker that one operation of this node writes
+        with."""
         return Stamp(node=node, at=self.now_ms(), mint=self.id)
 
     def id(self, prefix: str) -> str:
+        """Return a new id with this prefix that sorts by the time it was made."""
         return mint(
             prefix,
             now_ms=self._clock.now_ms(),

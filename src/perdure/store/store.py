@@ -1,4 +1,4 @@
-"""The store as one value: a driver and the ports that speak through it."""
+"""Puts the store together: one driver, and the ports that use it."""
 
 from pathlib import Path
 
@@ -39,7 +39,8 @@ from perdure.store.ports.turns import (
 
 
 class Store:
-    """Opened once per process; each life of a process is a node of its own."""
+    """Holds one opened database and all ports on it. Each process opens it once and gets a node id
+    of its own: after a restart the same machine is another node."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Store:
         media: Path,
         quota: Quota = NO_QUOTA,
     ) -> None:
-        """`quota` is what each member may have."""
+        """Build the ports without opening the database. `quota` is what each member may have."""
         mint = Mint(clock, entropy)
         node = NodeId(mint.id("nod"))
         self.condition = StoredCondition(driver, clock, node)
@@ -82,13 +83,14 @@ class Store:
         self.memory = StoredMemory(driver, mint)
 
     async def open(self) -> list[Applied]:
-        """Open the database and bring it up to date. Returns the migrations that it took."""
+        """Open the database and migrate it. Returns the migrations that were applied."""
         return await self._driver.open(now_ms=self._mint.now_ms())
 
     async def shrink(self) -> None:
-        """Let go of memory that is only held for speed."""
+        """Release memory that is held only for speed."""
         await self._driver.shrink()
 
     async def close(self) -> None:
+        """Finish the writes under way and release the database."""
         await self.condition.close()
         await self._driver.close()

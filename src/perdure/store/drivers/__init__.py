@@ -1,1 +1,1 @@
-"""Runs operations on SQLite and on PostgreSQL."""
+"""Runs the store's operations on SQLite and on PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Where the two databases differ, all of it."""
+"""Declares what SQLite and PostgreSQL each say in SQL of their own. Everything else is shared."""
 
 import re
 import unicodedata
@@ -10,14 +10,18 @@ from perdure.domain.journal.events import Recorded
 from perdure.ports.turns.turns import TextPiece
 from perdure.store.statement import Op, Rows
 
+# Characters of a message that the full-text index takes. Longer messages are found by their start.
 INDEXED_TEXT_MAX = 100_000
+# Everything between two words.
 _NO_WORD = re.compile(r"[\W_]+")
+# Kana, Chinese characters and Hangul: written without spaces, so each is indexed as a word.
 _IDEOGRAPH = re.compile("([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
 
 
 def words_of(text: str) -> str:
-    """Text as both indexes take it: words and nothing else, so that neither database sees an
-    address or an operator in it; no case, no accents, each ideograph a word of its own."""
+    """Return text as both full-text indexes take it: lower case, without accents, only words
+    separated by spaces, and each ideograph as a word. With punctuation gone, neither database sees
+    a query operator or an address in it."""
     if text.isascii():
         return _NO_WORD.sub(" ", text.lower())
     plain = unicodedata.normalize("NFKD", text.casefold())
@@ -26,8 +30,8 @@ def words_of(text: str) -> str:
 
 
 class Searchable(NamedTuple):
-    """A message as the full-text index takes it. `scope` is whose it is: a person's id, or that of
-    the conversation where several people talk."""
+    """Holds one message for the full-text index. `scope` says who may find it: the id of a person,
+    or the id of the conversation if several people talk there."""
 
     recorded: Recorded
     scope: str
@@ -37,14 +41,14 @@ class Searchable(NamedTuple):
 
 
 class Dialect(Protocol):
-    """What a driver must say in its own words.
+    """Provides the SQL in which the two databases differ.
 
-    `is_exclusive`: holding the database open is itself the lease, so every other node is gone.
-    `now_ms` is SQL for the clock that leases are measured with. `one_at_a_time` is a statement that
-    makes transactions which name the same thing wait for one another, until they end. `begins` is a
-    condition on the update `i`, which came over HTTP: its external id is $1 and the name of its
-    conversation, if that has one, and it is $2's, if that is given. `search` finds entries of the
-    journal: the cursor behind each, its session and its number.
+    `is_exclusive` means that having the database open is itself the lease: every other node is
+    gone. `now_ms` is the SQL expression for the clock that leases are measured with.
+    `one_at_a_time` is a statement that makes transactions with the same $1 wait for one another
+    until they end. `begins` is a condition on an update `i` that came over HTTP: its external id
+    begins with $1, followed by the name of its conversation if that has one; if $2 is given, the
+    update belongs to account $2.
     """
 
     name: str
@@ -53,12 +57,15 @@ class Dialect(Protocol):
     one_at_a_time: str
     begins: str
 
-    def index(self, message: Searchable) -> Op[None]: ...
+    def index(self, message: Searchable) -> Op[None]:
+        """Write one message into the full-text index."""
 
-    def search(
-        self, query: str, *, scope: str | None, before: int | None, limit: int
-    ) -> Op[Rows]: ...
+    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
+        """Find journal entries whose message contains all words of `query`, newest first. Each row
+        holds a cursor (pass it as `before` to get the next page), the session and the seq."""
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
-        """The (turn, attempt) of each piece whose lease is good; the others write nothing."""
+        """Write pieces of growing text to `partials`, each only if its lease still holds. Returns
+        (turn, attempt) of the pieces that were written; the others wrote nothing. Writing a piece
+        again with a longer text replaces it."""
         ...

@@ -1,8 +1,8 @@
-"""PostgreSQL through asyncpg: the engine for several nodes.
+"""Runs operations on PostgreSQL through asyncpg. This is the driver for several nodes.
 
 An operation is one transaction on one pooled connection. Row locks and unique keys make concurrent
-operations wait for each other; what loses a race is run again. Leases are measured with the
-server's clock only.
+operations wait for each other; an operation that loses a race is run again. Leases are measured
+with the server's clock only, so the clocks of the nodes do not matter.
 """
 
 import asyncio
@@ -30,34 +30,41 @@ from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Rows, Statement, rows, run
 
 T = TypeVar("T")
+# How often an operation is run that keeps losing races. Then the caller gets `NotRun`.
 RETRIES = 10
+# No single statement of an operation may take longer.
 COMMAND_S = 60
-MIGRATION_S = 86_400  # a large table takes what it takes, and so does waiting for the one at it
-_MIGRATION_LOCK = 0x7065726475726531  # any constant: one node migrates, the others wait
+MIGRATION_S = 86_400  # large tables take long, and another node may migrate first
+_MIGRATION_LOCK = 0x7065726475726531  # an arbitrary key: one node migrates under this lock
 
 
 class PostgresDialect:
+    """Provides the SQL that is specific to PostgreSQL."""
+
     name = "postgres"
     is_exclusive = False
     now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
     one_at_a_time = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-    # Text is in the order of some language, which knows no line feed.
+    # The key's order depends on the database's collation, so a prefix cannot be searched as a range
+    # of the key (as in SQLite). Instead each possible external id is looked up as a whole.
     begins = """
         i.external_id IN (
             SELECT CAST($1 AS TEXT) UNION ALL SELECT $1 || w.place FROM conversations w
             WHERE w.adapter = 'http' AND (CAST($2 AS TEXT) IS NULL OR w.account = $2))
         AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
 
-    # The column that holds the scope has the name of what it was first for.
+    # The column `principal_id` holds the scope: a person's or a conversation's id.
     _INDEX = """
         INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
         VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
+    # Finds the newest messages that contain all words.
     _SEARCH = """
         SELECT d.id, d.session_id, d.seq FROM searchable d
         WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
         ORDER BY d.id DESC LIMIT $4"""
-    # Arrays in, one statement for the flushes of many sessions.
+    # Writes the flushes of many sessions in one statement, with one array for each column. The join
+    # on the epoch drops pieces whose lease was lost.
     _FLUSH = """
         INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
         SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text, p.prefix
@@ -68,6 +75,7 @@ class PostgresDialect:
         JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
         RETURNING turn_id, attempt"""
+    # Locks the sessions of a flush against a change of their epochs, always in the order of ids.
     _SHARE = """
         SELECT id FROM sessions WHERE id = ANY (CAST($1 AS TEXT[])) ORDER BY id FOR SHARE"""
 
@@ -83,7 +91,8 @@ class PostgresDialect:
         return (yield from rows(self._SEARCH, words_of(query), before or 2**62, scope, limit))
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
-        """Locks the sessions first: an epoch that is checked must not move before the commit."""
+        """Write the pieces whose lease still holds. Locks the sessions first: otherwise an epoch
+        could move between this check and the commit, and text of a lost lease would be written."""
         if not pieces:
             return set()
         yield Statement(self._SHARE, ([p.lease.session for p in pieces],))  # type: ignore[arg-type]
@@ -102,7 +111,8 @@ class PostgresDialect:
 
 
 def translate(error: BaseException, *, committing: bool = False) -> PerdureError:
-    """The one place where PostgreSQL's failures become ours."""
+    """Return the error that tells the caller what a failure means. If the connection broke during
+    COMMIT (`committing`), nobody knows whether it happened: the result is `Ambiguous`."""
     match error:
         case asyncpg.DiskFullError():
             return Transient("the database's disk is full; nothing was stored", code="disk_full")
@@ -124,9 +134,9 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
         case (
             asyncpg.OperatorInterventionError()
             | asyncpg.InsufficientResourcesError()
-            # A stand-by answers so until it has taken over.
+            # A standby server answers like this until it has taken over as primary.
             | asyncpg.ReadOnlySQLTransactionError()
-            # Another node has migrated; the next call asks again.
+            # Another node has migrated the schema; the next call prepares the statement again.
             | asyncpg.InvalidCachedStatementError()
         ):
             return Transient(f"PostgreSQL cannot serve now: {error}")
@@ -135,6 +145,8 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
 
 
 def _unreached(error: BaseException) -> Transient:
+    """Return the error for a connection that could not be used before the commit: nothing
+    happened."""
     if isinstance(error, OSError) and error.errno in NO_FILES:
         return Transient(f"PostgreSQL was not asked: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
     return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
@@ -144,7 +156,7 @@ _FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClien
 
 
 class PostgresDriver:
-    """Connects, migrates and runs operations on one database."""
+    """Connects to one PostgreSQL database, migrates it and runs operations on it."""
 
     dialect = PostgresDialect()
 
@@ -163,6 +175,7 @@ class PostgresDriver:
         self._pool: asyncpg.Pool | None = None
 
     async def open(self, *, now_ms: int) -> list[migrations.Applied]:
+        """Connect to the server, then migrate. Closes the pool again if either fails."""
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -183,7 +196,9 @@ class PostgresDriver:
     async def _migrate(
         self, connection: asyncpg.Connection, now_ms: int
     ) -> list[migrations.Applied]:
-        """One node migrates while the others wait; each migration is one transaction."""
+        """Apply pending migrations, each in one transaction, while other nodes wait for the lock.
+        If the process dies, the server releases the lock, and the next node goes on with the first
+        migration that is not recorded."""
         lock = "SELECT pg_advisory_lock($1)"
         await connection.execute(lock, _MIGRATION_LOCK, timeout=MIGRATION_S)
         try:
@@ -203,7 +218,8 @@ class PostgresDriver:
     async def _back_up(
         self, connection: asyncpg.Connection, migration: migrations.Migration
     ) -> str:
-        """Every table as it stands in this transaction, one binary COPY file each."""
+        """Copy every table as it stands in this transaction, into one binary COPY file each.
+        Returns the name of the folder, or an empty string if no backups are wanted."""
         if self._backups is None:
             return ""
         folder = self._backups / f"postgres.before-{migration.number:04d}"
@@ -218,7 +234,7 @@ class PostgresDriver:
         return folder.name
 
     async def shrink(self) -> None:
-        """Nothing is to be done: the caches are the server's."""
+        """Do nothing: the caches belong to the server."""
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -227,12 +243,15 @@ class PostgresDriver:
 
     async def write(self, make: MakeOp[T]) -> T:
         """Run an operation as one transaction. Cancelling the caller does not undo it."""
+        # A task of its own: a cancelled caller must not interrupt a COMMIT, or nobody would know
+        # whether it happened.
         writing = asyncio.ensure_future(self._write(make))  # noqa: TID251 - `close` waits for it
         writing.add_done_callback(_hear)
         await asyncio.wait({writing})
         return writing.result()
 
     async def _write(self, make: MakeOp[T]) -> T:
+        """Run an operation until it does not lose a race, `RETRIES` times at most."""
         for _ in range(RETRIES):
             with contextlib.suppress(
                 RaceLost, asyncpg.DeadlockDetectedError, asyncpg.SerializationError
@@ -241,6 +260,7 @@ class PostgresDriver:
         raise NotRun("the store is too contended; try again")
 
     async def _transact(self, make: MakeOp[T]) -> T:
+        """Run an operation once, as one transaction."""
         committing = False
         try:
             async with self._connected() as connection:
@@ -251,6 +271,7 @@ class PostgresDriver:
                 except BaseException:
                     await transaction.rollback()
                     raise
+                # From here on a broken connection leaves it unknown whether the commit happened.
                 committing = True
                 await transaction.commit()
                 return result
@@ -271,39 +292,43 @@ class PostgresDriver:
             raise translate(error) from error
 
     async def read_afresh(self, make: MakeOp[T]) -> T:
-        """The server keeps no picture of the past in a connection, so any of them will do."""
+        """Run an operation like `read`: connections to a server hold no old state, so any will
+        do."""
         return await self.read(make)
 
     async def has_room(self) -> bool:
-        """Nobody but the server knows its disk; it says so when that is full."""
+        """Return True: only the server knows its disk, and it reports a full one on a write."""
         return True
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncpg.Connection]:
+        """Lend a pooled connection. Raises `NotRun` if the store is closed."""
         if self._pool is None:
             raise NotRun("the store is closed")
         async with self._pool.acquire() as connection:
             try:
                 yield connection
             except asyncpg.InternalClientError:
-                # It was cut while nobody used it, and has not quite noticed: nobody gets it again.
+                # The connection was cut while it was idle and asyncpg has not noticed fully. Close
+                # it, so that the pool does not lend it again.
                 connection.terminate()
                 raise
 
 
 def _hear(writing: "asyncio.Task[T]") -> None:
-    """Take note of how a write ended: whoever asked for it may be cancelled and not wait for it."""
+    """Retrieve the result of a write, so that asyncio does not report an unread exception when the
+    caller was cancelled and does not wait for it."""
     if not writing.cancelled():
         writing.exception()
 
 
 async def _nothing_to_reset(_: asyncpg.Connection) -> None:
-    """An operation leaves nothing behind in its session: the usual questions after each would be
-    one more round trip."""
+    """Do nothing when a connection returns to the pool. Operations change no connection settings,
+    and asyncpg's usual reset would cost one more round trip for each operation."""
 
 
 async def drive(connection: asyncpg.Connection, op: Op[T]) -> T:
-    """Run an operation to its end on this connection, in whatever transaction is open."""
+    """Run an operation to its end on this connection, in the transaction that is open."""
     try:
         statement = next(op)
         while True:

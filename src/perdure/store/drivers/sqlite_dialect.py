@@ -1,4 +1,4 @@
-"""What SQLite says in its own words: full text, flushes, and how shared SQL reads here."""
+"""Provides the SQL that is specific to SQLite, and translates shared SQL for it."""
 
 import re
 from collections.abc import Sequence
@@ -13,31 +13,40 @@ from perdure.store import migrations
 from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
 from perdure.store.statement import Op, Rows, row, rows, run
 
+# What PostgreSQL needs for row locks at the end of a query. SQLite has one writer and no such
+# locks.
 _LOCKING: Final = re.compile(r"(?<!\s)\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?\s*$")
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 
 
 class SqliteDialect:
+    """Provides the SQL that is specific to SQLite."""
+
     name = "sqlite"
     is_exclusive = True
-    # Holding the lock is the lease: measured from the end of time, it never runs out.
+    # Holding the file lock is the lease, so a lease must never run out. Leases are measured against
+    # this constant, which never advances.
     now_ms = "(9007199254740991 - 86400000)"
-    # There is one writer, so every transaction waits for every other.
+    # SQLite has one writer, so transactions wait for each other anyway.
     one_at_a_time = "SELECT $1"
-    # Text is in the order of its bytes, so what begins alike stands together in the key.
+    # Text is ordered by its bytes, so ids with the same beginning are one range of the key.
     begins = """
         i.external_id >= $1 AND i.external_id < CAST($1 AS TEXT) || char(1114111)
         AND (CAST($2 AS TEXT) IS NULL OR i.account = $2)"""
 
+    # Records which message an index entry belongs to.
     _INDEX_ROW = """
         INSERT INTO searchable (session_id, seq, message_id, role)
         VALUES ($1, $2, $3, $4)"""
+    # Indexes the words of the message that was inserted just before.
     _INDEX_TEXT = """
         INSERT INTO search_index (rowid, scope, text) VALUES (last_insert_rowid(), $1, $2)"""
+    # Finds the newest messages that contain all words.
     _SEARCH = """
         SELECT d.id, d.session_id, d.seq
         FROM search_index i JOIN searchable d ON d.id = i.rowid
         WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
+    # Writes one piece of text if the epoch is still the lease's; otherwise the SELECT has no row.
     _FLUSH = """
         INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
         SELECT $1, $2, $3, $4, $5, $6 FROM sessions WHERE id = $7 AND epoch = $8
@@ -75,20 +84,22 @@ class SqliteDialect:
 
 
 def _word(scope: str) -> str:
-    """An id as one word of the tokenizer's."""
+    """Return an id as one word of the tokenizer, which would split it at the underscore."""
     return scope.replace("_", "")
 
 
 @cache
 def in_sqlite(sql: str) -> str:
-    """Drop what only PostgreSQL needs; insist on placeholders in order of first use."""
+    """Return shared SQL without PostgreSQL's row locks. Asserts that placeholders are numbered in
+    order of first use, because SQLite binds them by position."""
     used = list(dict.fromkeys(_PLACEHOLDER.findall(sql)))
     assert used == [str(n + 1) for n in range(len(used))], f"placeholders out of order: {sql}"
     return _LOCKING.sub("", sql)
 
 
 def insist_on_references(connection: apsw.Connection, migration: migrations.Migration) -> None:
-    """Raise `Corrupt` if a migration that made tables anew has left rows that refer to nothing."""
+    """Raise `Corrupt` if a migration that recreated tables has left rows whose reference is
+    missing. Runs inside the migration's transaction, so raising undoes the migration."""
     if "DROP TABLE" not in migration.sql:
         return
     broken = connection.execute("PRAGMA foreign_key_check").fetchone()
@@ -100,6 +111,8 @@ def insist_on_references(connection: apsw.Connection, migration: migrations.Migr
 
 
 def schema_in_sqlite(migration: migrations.Migration) -> str:
+    """Return a migration's SQL for SQLite: its integer type, and strict tables without rowids where
+    the table is marked as keyed."""
     if not migration.is_shared:
         return migration.sql
     text = migration.sql.replace("BIGINT", "INTEGER").replace(

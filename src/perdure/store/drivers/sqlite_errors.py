@@ -1,4 +1,4 @@
-"""The one place where SQLite's failures become ours."""
+"""Translates SQLite's failures into the errors of `domain/errors.py`, all in one place."""
 
 from typing import Final
 
@@ -21,8 +21,9 @@ DISK_FULL: Final = "disk_full"
 
 
 def translate(error: Exception, *, opening: bool = False) -> PerdureError:
-    """Say what a failure means for the caller. What cannot be opened or written while we
-    run (no file handle is left, the disk was mounted anew) could be a moment ago, and will be."""
+    """Return the error that tells the caller what a failure means. `opening` is true at start-up
+    only: a file that could be opened then and cannot now (no file handle is left, the disk is being
+    remounted) is treated as transient."""
     match error:
         case UnicodeEncodeError():
             return Rejected("no database can hold this text; send valid Unicode")
@@ -53,11 +54,12 @@ def translate(error: Exception, *, opening: bool = False) -> PerdureError:
 
 
 def _lacking(error: Exception) -> Transient | None:
-    """Return what the machine has run out of, if that is why."""
+    """Return `Transient` if the machine has run out of disk space or file handles, else None."""
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, apsw.FullError) or number in NO_SPACE:
         return Transient("the disk is full; free some space, nothing was stored", code=DISK_FULL)
-    # SQLite tells only that a file cannot be opened.
+    # SQLite reports only that a file could not be opened. To learn whether file handles were the
+    # reason, ask the system whether any are left.
     is_of_sqlite = isinstance(error, apsw.CantOpenError | apsw.IOError)
     if number in NO_FILES or (is_of_sqlite and not descriptors.are_left()):
         return Transient(f"the database cannot be opened: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)

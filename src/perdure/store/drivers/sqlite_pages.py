@@ -1,8 +1,8 @@
-"""How large the pages of a database file are.
+"""Chooses the page size of a SQLite database file.
 
-A commit writes every page that it touches as a whole, and what a turn changes in a table or an
-index is mostly a row of a few hundred bytes. Half of SQLite's usual size halves what is written.
-Smaller ones would not do: a row longer than a quarter of a page is divided over several pages.
+A commit writes every page it touches as a whole, and what a turn changes in a table or an index is
+mostly a row of a few hundred bytes. Half of SQLite's default size halves what is written. Smaller
+pages would not help: a row longer than a quarter of a page is split over several pages.
 """
 
 from typing import Final
@@ -10,24 +10,25 @@ from typing import Final
 import apsw
 
 PAGE_BYTES: Final = 2048
-# Rewriting this much takes a few seconds at a start.
+# A larger database keeps its page size: rewriting this much already takes a few seconds at start.
 REWRITTEN_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 def resize(connection: apsw.Connection) -> bool:
-    """Rewrite a small database whose pages have another size, and tell whether that was done. A
-    large one stays as it is, and so does one that somebody else reads or for which there is no room
-    to be written twice.
+    """Rewrite a small database whose pages have another size. Returns whether that was done. Leaves
+    the file as it is if it is large, if another process reads it, or if the disk has no room for a
+    copy.
 
-    VACUUM is one transaction. If the process dies in it, the next one that opens the file rolls it
-    back by the journal that SQLite has put beside it, and tries again.
+    VACUUM is one transaction. If the process dies in it, the next process that opens the file rolls
+    it back from SQLite's rollback journal, and tries again.
     """
     page_bytes = _number(connection, "page_size")
     pages = _number(connection, "page_count") - _number(connection, "freelist_count")
     if page_bytes == PAGE_BYTES or page_bytes * pages > REWRITTEN_BYTES_MAX:
         return False
     try:
-        # The size cannot be changed while there is a log. The copy belongs on the disk.
+        # The page size cannot change in WAL mode. The copy is as large as the database, so it must
+        # go to the disk and not to memory.
         connection.execute("PRAGMA journal_mode = DELETE; PRAGMA temp_store = FILE").fetchall()
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}; VACUUM").fetchall()
     except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.CantOpenError):
@@ -38,8 +39,8 @@ def resize(connection: apsw.Connection) -> bool:
 
 
 def keep(connection: apsw.Connection) -> None:
-    """Let a copy of the database have pages as large as its own: tables of an older schema may not
-    fit into smaller ones."""
+    """Give copies made by VACUUM INTO the page size that the database has now. With smaller pages,
+    rows of tables of an older schema might no longer fit."""
     connection.execute(f"PRAGMA page_size = {_number(connection, 'page_size')}").fetchall()
 
 

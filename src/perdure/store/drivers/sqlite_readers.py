@@ -1,8 +1,8 @@
-"""Reading a SQLite database: connections that cannot write, each in a thread of its own.
+"""Reads a SQLite database over connections that cannot write, each in its own thread.
 
-The writing driver has some of them. Somebody who only looks at a database, also while a node has it
-open, has one and nothing else (`SqliteOnlooker`): the write-ahead log lets them read beside each
-other.
+The writing driver owns some of them. A process that only reads a database, perhaps while a node has
+it open, uses one of them alone (`SqliteOnlooker`). In WAL mode readers and the writer do not block
+each other.
 """
 
 import asyncio
@@ -22,12 +22,14 @@ from perdure.store.drivers.sqlite_errors import translate
 from perdure.store.statement import MakeOp, NotRun, Op
 
 T = TypeVar("T")
+# How long SQLite waits for a lock before it reports `BusyError`.
 BUSY_TIMEOUT_MS: Final = 5_000
+# How often a cancelled reader is interrupted again until it has stopped.
 INTERRUPT_EVERY_S: Final = 0.05
 
 
 class SqliteReaders:
-    """Connections for reading, at most as many as there are threads."""
+    """Holds one read-only connection for each reader thread, opened when the thread first reads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,9 +38,11 @@ class SqliteReaders:
         self._opened: list[apsw.Connection] = []
 
     def open(self, threads: int) -> None:
+        """Start the pool of reader threads. They connect later, when they first read."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-read")
 
     async def close(self) -> None:
+        """Wait for the reads under way, then close all connections."""
         threads, self._threads = self._threads, None
         if threads is not None:
             await asyncio.to_thread(threads.shutdown)
@@ -47,9 +51,9 @@ class SqliteReaders:
         self._opened.clear()
 
     def shrink(self) -> None:
-        """Empty the page caches; the system's own still has the pages."""
+        """Empty the connections' page caches. The operating system's cache still has the pages."""
         for connection in tuple(self._opened):
-            with contextlib.suppress(apsw.Error):  # it is at work, or closed by now
+            with contextlib.suppress(apsw.Error):  # the connection is busy, or closed meanwhile
                 connection.release_memory()
 
     async def read(self, make: MakeOp[T]) -> T:
@@ -59,8 +63,8 @@ class SqliteReaders:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, make)
 
     async def read_afresh(self, make: MakeOp[T]) -> T:
-        """Run an operation on a connection that is opened for it, in none of the readers' threads:
-        it may take long. It is broken off when the caller is cancelled."""
+        """Run an operation on a connection opened for it, outside the reader threads, because it
+        may take long. It is interrupted when the caller is cancelled."""
         opened: list[apsw.Connection] = []
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(None, self._read_afresh, make, opened)
@@ -86,7 +90,7 @@ class SqliteReaders:
             raise translate(error) from error
 
     def _reader(self) -> apsw.Connection:
-        """This thread's own connection."""
+        """Return this thread's own connection, opened if needed."""
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._connect()
@@ -102,8 +106,8 @@ class SqliteReaders:
 
 
 class SqliteOnlooker:
-    """A driver that reads a database which another process may have open. It takes no lock, changes
-    nothing, and refuses a database of another schema than its own."""
+    """Reads a database that another process may have open. It takes no lock, changes nothing, and
+    refuses a database whose schema is not exactly its own."""
 
     dialect = SqliteDialect()
 
@@ -112,6 +116,7 @@ class SqliteOnlooker:
         self._shipped = migrations.shipped("sqlite")
 
     async def open(self, *, now_ms: int) -> list[migrations.Applied]:
+        """Connect and check the schema. Returns no migrations, since a reader applies none."""
         del now_ms
         self._readers.open(1)
         try:
@@ -125,6 +130,7 @@ class SqliteOnlooker:
         await self._readers.close()
 
     async def write(self, make: MakeOp[T]) -> T:
+        """Raise `Rejected`: nothing can be written here."""
         raise Rejected("this database is open for reading only")
 
     async def read(self, make: MakeOp[T]) -> T:
@@ -137,36 +143,40 @@ class SqliteOnlooker:
         await asyncio.to_thread(self._readers.shrink)
 
     async def has_room(self) -> bool:
-        """Nothing is written here, so there is room enough."""
+        """Return True: nothing is written here, so the disk does not matter."""
         return True
 
 
 async def _broken_off(reading: "asyncio.Future[Any]", opened: list[apsw.Connection]) -> None:
-    """Interrupt a reader until it has noticed: between two statements nobody listens."""
+    """Interrupt a reader again and again until it has stopped. One interrupt is not enough: between
+    two statements SQLite ignores it."""
     while not reading.done():
         for connection in opened:
-            with contextlib.suppress(apsw.Error):  # it is closed already
+            with contextlib.suppress(apsw.Error):  # the connection is closed already
                 connection.interrupt()
         await asyncio.wait({reading}, timeout=INTERRUPT_EVERY_S)
     reading.exception()
 
 
 def _snapshot(connection: apsw.Connection, make: MakeOp[T]) -> T:
+    """Run an operation in one read transaction, so that all its queries see the same state."""
     connection.execute("BEGIN")
     try:
         return drive(connection, make())
     finally:
-        # Not COMMIT: after a failure that would fail too, and leave the reader unusable.
+        # Not COMMIT: after a failed statement COMMIT would fail too, and the connection would stay
+        # inside the transaction, unusable for the next read.
         connection.execute("ROLLBACK")
 
 
 def keep_plans(connection: apsw.Connection) -> None:
-    """Without this SQLite compiles a statement again whenever it is bound to other values."""
+    """Let SQLite keep compiled statements: otherwise it compiles a statement again whenever it is
+    bound to other values."""
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def drive(connection: apsw.Connection, op: Op[T]) -> T:
-    """Run an operation to its end on this connection, in whatever transaction is open."""
+    """Run an operation to its end on this connection, in the transaction that is open."""
     execute: Callable[..., Any] = connection.execute
     try:
         statement = next(op)

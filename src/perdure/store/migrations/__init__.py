@@ -1,4 +1,8 @@
-"""Numbered, forward-only migrations. A file without a database in its name serves both."""
+"""Finds and records the numbered migrations of the schema.
+
+Migrations only go forward, and a file never changes once it was shipped: its checksum is stored
+when it is applied. A file without a database in its name serves both databases.
+"""
 
 import hashlib
 from importlib.resources import files
@@ -7,16 +11,22 @@ from typing import NamedTuple
 from perdure.domain.errors import Corrupt, Rejected
 from perdure.store.statement import Op, rows, run
 
+# Creates the table that records which migrations were applied.
 _CREATE = """
     CREATE TABLE IF NOT EXISTS schema_migrations (
         number BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
         applied_at BIGINT NOT NULL)"""
+# Reads which migrations were applied, and in which form.
 _APPLIED = "SELECT number, checksum FROM schema_migrations ORDER BY number"
+# Records that a migration was applied.
 _RECORD = """
     INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES ($1, $2, $3, $4)"""
 
 
 class Migration(NamedTuple):
+    """Holds one migration as it was shipped. `is_shared` means that its SQL is written for
+    PostgreSQL and must be translated for SQLite."""
+
     number: int
     name: str
     sql: str
@@ -28,8 +38,8 @@ class Migration(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A migration that was applied when the store was opened. `copy` is the file or folder that
-    keeps what was there before; a new database has none."""
+    """Describes a migration that was applied when the store was opened. `copy` names the file or
+    folder with the backup made before it; it is empty for a new database, which needs none."""
 
     number: int
     name: str
@@ -38,7 +48,7 @@ class Applied(NamedTuple):
 
 
 def shipped(database: str) -> list[Migration]:
-    """The migrations this version brings for one database, in order."""
+    """Return the migrations that this version has for one database, in order."""
     found = []
     for file in files(__name__).iterdir():
         number, _, rest = file.name.partition("_")
@@ -50,7 +60,8 @@ def shipped(database: str) -> list[Migration]:
 
 
 def pending(migrations: list[Migration]) -> Op[list[Migration]]:
-    """What is still to be applied. A newer or altered schema is refused before anything is done."""
+    """Return the migrations that are still to be applied. Raises `Rejected` for a newer schema and
+    `Corrupt` for an altered one, before anything is changed."""
     yield from run(_CREATE)
     applied: dict[int, str] = dict((yield from rows(_APPLIED)))
     known = {migration.number: migration for migration in migrations}
@@ -73,7 +84,8 @@ def pending(migrations: list[Migration]) -> Op[list[Migration]]:
 
 
 def insist_on_current(migrations: list[Migration]) -> Op[None]:
-    """Refuse a schema that is not exactly ours, for those who may not change it."""
+    """Raise `Rejected` unless the schema is exactly this version's. For readers, which may not
+    migrate."""
     applied: dict[int, str] = dict((yield from rows(_APPLIED)))
     if applied != {migration.number: migration.checksum for migration in migrations}:
         raise Rejected(
@@ -84,4 +96,6 @@ def insist_on_current(migrations: list[Migration]) -> Op[None]:
 
 
 def record(migration: Migration, *, at: int) -> Op[None]:
+    """Record a migration as applied. Runs in the migration's own transaction, so that after a crash
+    it has happened and is recorded, or neither."""
     yield from run(_RECORD, migration.number, migration.name, migration.checksum, at)

@@ -1,1 +1,1 @@
-"""Each public function here is one transaction, as a generator of statements."""
+"""Holds what each transaction does: every public function is a generator of statements."""

@@ -1,7 +1,8 @@
-"""Appending to a session's journal and reading it back.
+"""Appends events to a session's journal and reads them back.
 
-`last_seq` on the session row gives out gapless numbers; updating it also takes the row lock that
-makes one session's writers queue up on PostgreSQL.
+`last_seq` in the session's row gives out the numbers, without gaps. Updating it also takes the row
+lock that makes the writers of one session wait for each other on PostgreSQL. The number and the
+event are one transaction, so a crash leaves neither a gap nor a number used twice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,24 +15,24 @@ from perdure.domain.journal.events import AnyEvent, Recorded, ToolFinished, Turn
 from perdure.store import statement
 from perdure.store.statement import Op, Row, many, run
 
-# Takes the numbers of the next events, whoever holds the session.
+# Reserves the numbers of the next events, whoever holds the session.
 _RESERVE = """
     UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq"""
-# Takes the numbers of the next events for the holder of this epoch.
+# Reserves the numbers of the next events, only for the holder of this epoch.
 _RESERVE_FENCED = """
     UPDATE sessions SET last_seq = last_seq + $1 WHERE id = $2 AND epoch = $3
     RETURNING last_seq"""
-# Locks the session for the holder of this epoch.
+# Locks the session, only for the holder of this epoch.
 _FENCE = "SELECT last_seq FROM sessions WHERE id = $1 AND epoch = $2 FOR UPDATE"
 # Writes one event under its number.
 _INSERT = """
     INSERT INTO journal (session_id, seq, turn_id, message_id, kind, at, body)
     VALUES ($1, $2, $3, $4, $5, $6, $7)"""
-# What `entry` is made of.
+# The columns from which `entry` makes an event.
 COLUMNS = "session_id, seq, at, kind, body"
-# Reads all entries of a turn, in whichever journals they stand.
+# Reads all entries of a turn, from every journal that has some.
 _OF_TURN = f"SELECT {COLUMNS} FROM journal WHERE turn_id = $1 ORDER BY seq"
-# Measures the entries behind a number. Neither database reads a text to tell its length in bytes.
+# Measures the entries after a seq. Neither database reads a text to tell its length in bytes.
 _SIZES = """
     SELECT seq, OCTET_LENGTH(body) FROM journal WHERE session_id = $1 AND seq > $2
     ORDER BY seq LIMIT $3"""
@@ -41,11 +42,11 @@ _BETWEEN = f"""
     ORDER BY seq"""
 # Reads the whole journal of a session.
 _ALL = f"SELECT {COLUMNS} FROM journal WHERE session_id = $1 ORDER BY seq"
-# Reads the entry of this number.
+# Reads the entry with this number.
 _ONE = f"SELECT {COLUMNS} FROM journal WHERE session_id = $1 AND seq = $2"
-# Measures a turn without reading it.
+# Measures the entries of a turn without reading them.
 _SIZE_OF_TURN = "SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM journal WHERE turn_id = $1"
-# Reads what was written of a message: that it came, and what became of its words.
+# Reads the entries about a message: its arrival, and later changes of it.
 _OF_MESSAGE = f"SELECT {COLUMNS} FROM journal WHERE message_id = $1 ORDER BY seq"
 
 
@@ -55,13 +56,13 @@ class _Size(NamedTuple):
 
 
 def entry(session: SessionId, seq: int, at: int, kind: str, body: str) -> Recorded:
-    """Make an event of the columns of its row."""
+    """Return the event that these columns of a row hold."""
     return Recorded(session=session, seq=seq, at=at, event=decode(kind, body))
 
 
 def fence(session: SessionId, epoch: int) -> Op[int]:
-    """Insist that the lease is still good, and keep it so until the transaction ends. Returns the
-    number of the session's last event."""
+    """Raise `Fenced` unless the lease still holds, and lock the session so that it holds until the
+    transaction ends. Returns the seq of the session's last event."""
     last_seq = yield from statement.one(int, _FENCE, session, epoch)
     if last_seq is None:
         raise Fenced(f"another holder has taken over session {session}")
@@ -71,7 +72,8 @@ def fence(session: SessionId, epoch: int) -> Op[int]:
 def append(
     session: SessionId, events: Sequence[AnyEvent], *, at: int, epoch: int | None = None
 ) -> Op[list[Recorded]]:
-    """Append events in order. With an epoch, a stale one is `Fenced` and nothing is written."""
+    """Append events in order. With an epoch, raises `Fenced` if it is stale, and nothing is
+    written."""
     if epoch is None:
         last_seq = yield from statement.one(int, _RESERVE, len(events), session)
     else:
@@ -84,7 +86,7 @@ def append(
 def write(
     session: SessionId, events: Sequence[AnyEvent], *, after: int, at: int
 ) -> Op[list[Recorded]]:
-    """Insert events whose numbers the caller has reserved."""
+    """Insert events whose numbers the caller has reserved, from `after + 1` on."""
     recorded = [
         Recorded(session=session, seq=seq, at=at, event=event)
         for seq, event in enumerate(events, after + 1)
@@ -98,35 +100,35 @@ def write(
 
 
 def read_row(found: Row) -> Recorded:
-    """Make an event of a row that holds `COLUMNS`."""
+    """Return the event in a row of `COLUMNS`."""
     return entry(*found)
 
 
 def read_rows(found: Iterable[Row]) -> list[Recorded]:
-    """Make an event of each row; the rows hold `COLUMNS`."""
+    """Return the events in rows of `COLUMNS`."""
     return [read_row(each) for each in found]
 
 
 def of_turn(turn: TurnId) -> Op[list[Recorded]]:
-    """Return what the journal holds of a turn, where the turn is now."""
+    """Return a turn's events, from the journal of the session that the turn is in now."""
     return where_it_is((yield from many(entry, _OF_TURN, turn)))
 
 
 def where_it_is(turn: list[Recorded]) -> list[Recorded]:
-    """Return the entries of the journal that the turn is in now. A turn that has moved stands in
-    several journals, and in the last of them as a whole."""
+    """Return only the entries from the session that the turn is in now. A turn that was moved has
+    entries in several journals; the last of them holds the whole turn."""
     left = {recorded.session for recorded in turn if isinstance(recorded.event, TurnMoved)}
     return [recorded for recorded in turn if recorded.session not in left] if left else turn
 
 
 def of_message(message: str) -> Op[list[Recorded]]:
-    """Return what was written of a message, in all journals."""
+    """Return the entries about a message, from all journals."""
     return (yield from many(entry, _OF_MESSAGE, message))
 
 
 def since(session: SessionId, seq: int, *, limit: int, bytes_max: int) -> Op[list[Recorded]]:
-    """Return a page of the entries behind `seq`: as many as fit, and at least one. No more is
-    read."""
+    """Return a page of the entries after `seq`: as many as fit in `bytes_max`, but at least one.
+    Sizes are measured first, so that no more than the page is read."""
     sizes = yield from many(_Size, _SIZES, session, seq, limit)
     fitting = fits([each.size for each in sizes], bytes_max)
     if not fitting:
@@ -136,26 +138,26 @@ def since(session: SessionId, seq: int, *, limit: int, bytes_max: int) -> Op[lis
 
 
 def all_of(session: SessionId) -> Op[list[Recorded]]:
-    """Return everything, however long: only the checker judges a session as a whole."""
+    """Return a session's whole journal, however long. Only the checker needs that."""
     return (yield from many(entry, _ALL, session))
 
 
 def one(session: SessionId, seq: int) -> Op[Recorded]:
-    """Return the entry of this number."""
+    """Return the entry with this number, which must exist."""
     found = yield from statement.one(entry, _ONE, session, seq)
     assert found is not None, "what refers to an entry goes with it"
     return found
 
 
 def size_of_turn(turn: TurnId) -> Op[int]:
-    """Return the bytes of a turn's entries, which are not read for that."""
+    """Return how many bytes the entries of a turn take, without reading them."""
     size = yield from statement.one(int, _SIZE_OF_TURN, turn)
     assert size is not None, "a sum is always one row"
     return size
 
 
 def fits(sizes: Iterable[int], bytes_max: int) -> int:
-    """Return how many of these a page holds, from the first on: one at least, if there is one."""
+    """Return how many entries of these sizes fit on a page: at least one, if there is any."""
     total, count = 0, 0
     for size in sizes:
         total += size

@@ -1,4 +1,8 @@
-"""This process among those that share the store."""
+"""Records the life of this process among the nodes that share the store.
+
+A node's row holds its lease. When the process dies, nothing is written; other nodes (or the next
+start) see that the lease has run out and take over its turns.
+"""
 
 import hashlib
 from functools import cache
@@ -13,20 +17,22 @@ from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
+# How long a node keeps its turns without a heartbeat, and so how long its turns wait after a kill
+# on a store with several nodes.
 LEASE_MS = 15_000
 
-# Begins the life of a node, or goes on with it.
+# Starts the life of a node, or continues it.
 _JOIN = """
     INSERT INTO nodes (id, name, started_at, lease_until, beat_at)
     VALUES ($1, $2, $3, {now_ms} + $4, $3) ON CONFLICT (id) DO UPDATE
     SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, left_at = NULL"""
-# Finds how the last life ended. On a shared store others live beside us; under the same name it was
-# the process before this one.
+# Finds how the previous life ended. On a shared store other nodes live beside this one; the one
+# with the same name was the process before this one.
 _BEFORE = "SELECT left_at FROM nodes WHERE id <> $1 AND name = $2 ORDER BY id DESC LIMIT 1"
-# Ends the lives of all others, which are gone.
+# Marks all other nodes as gone.
 _RETIRE_OTHERS = "UPDATE nodes SET left_at = $1 WHERE id <> $2 AND left_at IS NULL"
-# Renews a lease. All leases are equally long: whose lease ends later than ours has lived after our
-# last heartbeat.
+# Renews a lease. All leases are equally long, so a node whose lease ends later than ours has lived
+# after our last heartbeat.
 _BEAT = """
     UPDATE nodes SET lease_until = {now_ms} + $1, beat_at = $2
     WHERE id = $3 AND left_at IS NULL
@@ -34,24 +40,25 @@ _BEAT = """
            OR NOT EXISTS (SELECT 1 FROM nodes other
                           WHERE other.id <> $3 AND other.lease_until > nodes.lease_until))
     RETURNING id"""
-# Ends leases in time that are longer than any lease.
+# Shortens leases that end later than any lease can.
 _SHORTEN_LEASES = """
     UPDATE nodes SET lease_until = {now_ms} + $1
     WHERE left_at IS NULL AND lease_until > {now_ms} + $2"""
-# Ends the life of a node, and keeps who asked for the next one.
+# Ends the life of a node, and records which session asked for the restart.
 _LEAVE = "UPDATE nodes SET left_at = $1, restart_session_id = $2 WHERE id = $3"
-# Finds those who wait to hear that a restart is done.
+# Finds sessions that wait to hear that a restart is done.
 _TO_GREET = """
     SELECT id, restart_session_id FROM nodes WHERE restart_session_id IS NOT NULL FOR UPDATE"""
-# Keeps that they have heard of it.
+# Records that they were told.
 _GREETED = "UPDATE nodes SET restart_session_id = NULL WHERE id = $1"
-# Writes a little.
+# Writes very little.
 _TOUCH = "UPDATE nodes SET name = name WHERE id = $1"
 # Writes as much as a message needs.
 _LENGTHEN = "UPDATE nodes SET name = name || $1 WHERE id = $2"
-# Takes back what `_LENGTHEN` wrote.
+# Undoes what `_LENGTHEN` wrote.
 _SHORTEN = "UPDATE nodes SET name = substr(name, 1, length(name) - $1) WHERE id = $2"
-# A message changes pages of about a dozen tables and indexes, and may bring some text of its own.
+# What a probe writes. A message changes pages of about a dozen tables and indexes, and may bring
+# some text of its own.
 _MESSAGE_BYTES = 64 * 1024
 
 
@@ -65,8 +72,9 @@ class _ToGreet(NamedTuple):
 
 
 def join(dialect: Dialect, node: NodeId, name: str, *, at: int) -> Op[bool]:
-    """Begin a life, and tell whether the one before it ended without a word. On an exclusive store
-    the others are gone: holding the file is the lease, without an end."""
+    """Start the life of a node. Returns whether the previous life of this name ended without
+    `leave`, as after a crash. On an exclusive store all other nodes are marked as gone: who holds
+    the file is the only one."""
     before = yield from one(_Before, _BEFORE, node, name)
     if dialect.is_exclusive:
         yield from run(_RETIRE_OTHERS, at, node)
@@ -75,45 +83,52 @@ def join(dialect: Dialect, node: NodeId, name: str, *, at: int) -> Op[bool]:
 
 
 def beat(dialect: Dialect, node: NodeId, *, at: int) -> Op[bool]:
-    """Renew the lease. One that ran out is revived only if no other node has lived since our last
-    heartbeat: others may have taken our turns, and nobody else does. So a node that is alone on its
-    store goes on after a pause as if nothing had happened. Should another join at this very moment
-    and take a turn, every write of ours to that turn is refused, as after any loss of a lease."""
+    """Renew this node's lease. Returns whether the node still has one.
+
+    A lease that ran out is revived only if no other node has lived since our last heartbeat: only
+    another node could have taken our turns. So a node that is alone on its store continues after a
+    pause. If another node joins at this very moment and takes a turn, all our writes to that turn
+    are refused by its epoch.
+    """
     return (yield from exists(_BEAT.format(now_ms=dialect.now_ms), LEASE_MS, at, node))
 
 
 def shorten_leases(dialect: Dialect) -> Op[None]:
-    """Let no lease run for longer than a lease does, where the clock they are measured with was set
-    back. Whoever lives renews its own in time; the turns of those who are gone are not held up."""
+    """Shorten leases that end too far in the future, because the clock that measures them was set
+    back. Living nodes renew theirs in time; without this, the turns of dead nodes would wait for
+    the old clock time."""
     sql = _SHORTEN_LEASES.format(now_ms=dialect.now_ms)
     yield from run(sql, LEASE_MS, LEASE_MS + TOLERANCE_MS)
 
 
 def probe(node: NodeId, *, is_whole: bool) -> Op[None]:
-    """Write to this node's own row what nobody will notice, to find out whether the store takes
-    writes. `is_whole`: as much as a message needs, where room may be short."""
+    """Write something invisible to this node's own row, to learn whether the store takes writes.
+    With `is_whole` it writes as much as a message needs."""
     if not is_whole:
         yield from run(_TOUCH, node)
         return
-    # Both in one transaction: the pages are written, and nobody ever sees the long name.
+    # Both statements are in one transaction: the pages are written, but nobody ever sees the long
+    # name.
     yield from run(_LENGTHEN, _filler(), node)
     yield from run(_SHORTEN, len(_filler()), node)
 
 
 @cache
 def _filler() -> str:
-    """Return text that a database cannot pack into less space."""
+    """Return text that a database cannot compress."""
     each = (hashlib.sha256(str(n).encode()).hexdigest() for n in range(_MESSAGE_BYTES // 64))
     return "".join(each)
 
 
 def leave(node: NodeId, *, at: int, restart_session: SessionId | None) -> Op[None]:
-    """Say that this end was planned, and who waits to hear of the next beginning."""
+    """Record that this life ended as planned, and which session asked for the restart, if one
+    did."""
     yield from run(_LEAVE, at, restart_session, node)
 
 
 def greet(stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell those who asked for a restart that it is done."""
+    """Tell the sessions that asked for a restart that it is done. The notice and the mark are one
+    transaction, so each session is told exactly once."""
     recorded: list[Recorded] = []
     for each in (yield from many(_ToGreet, _TO_GREET)):
         recorded += yield from notice(each.session, None, BACK, stamp)

@@ -1,8 +1,8 @@
-"""Texts that requests were made of and no journal holds, each kept once, by its digest.
+"""Keeps texts of model requests that no journal holds, each stored once under its digest.
 
-Turns are never deleted, so nothing is swept: a text without a turn is left only by an attempt that
-another one has followed, and is as small as any. Nodes may so remember what is stored. What tells
-of people's memories is the exception: it must go when one of them is changed or erased.
+Texts are never cleaned up, because turns are never deleted: only an attempt that was followed by
+another one can leave a text that no turn uses. So nodes may remember what is stored. The exception
+are texts that contain people's memories: they are deleted when such a memory is changed or erased.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,16 @@ from perdure.domain.people.memory import MemoryId, line_told
 from perdure.domain.prompt.prefix import KeptText
 from perdure.store.statement import Op, listed, many, run
 
-# Keeps a text, unless it is kept already.
+# Stores a text unless it is stored already.
 _KEEP = """
     INSERT INTO texts (owner, digest, body) VALUES ($1, $2, $3)
     ON CONFLICT (owner, digest) DO NOTHING"""
-# Reads when memories were changed last; what follows says which.
+# Reads when memories were last changed; the caller appends which ones.
 _REMEMBERED = "SELECT id, changed_at FROM memories WHERE id IN "
-# Reads texts; what follows says whose and which.
+# Reads texts; the caller appends whose and which.
 _FOUND = "SELECT digest, body FROM texts WHERE owner IN "
-# Removes what tells of a memory. Whole lines are compared: a memory may be a part of another's
-# words.
+# Deletes texts that contain a memory. Whole lines are compared, because the words of one memory may
+# be part of another's.
 _DROP = """
     DELETE FROM texts
     WHERE owner = $1 AND REPLACE(body || CAST($2 AS TEXT), CAST($3 AS TEXT), '') <> body || $2"""
@@ -38,23 +38,24 @@ class _Found(NamedTuple):
 
 
 def keep(texts: Sequence[KeptText]) -> Op[None]:
-    """Keep texts that may be new. In one order, so that two nodes with the same ones never wait for
-    each other."""
+    """Store texts that may be new. Writes them in sorted order, so that two nodes with the same
+    texts cannot deadlock."""
     for text in sorted(texts, key=lambda each: (each.owner, each.digest)):
         if not text.lines or (yield from _is_remembered(text)):
             yield from run(_KEEP, text.owner, text.digest, text.body)
 
 
 def _is_remembered(text: KeptText) -> Op[bool]:
-    """Tell whether all memories are still what they were when the model was told of them, and hold
-    them so until the transaction ends: who erases one of them then finds the text."""
+    """Tell whether all memories in a text are unchanged since it was made. Locks them until the
+    transaction ends: a transaction that erases one of them then finds this text and deletes it."""
     ids = [memory for memory, _ in text.lines]
     sql = f"{_REMEMBERED}{listed(1, len(ids))} ORDER BY id FOR UPDATE"
     return set((yield from many(_Remembered, sql, *ids))) == set(text.lines)
 
 
 def of(digests: Iterable[str], owners: Sequence[str]) -> Op[Mapping[str, str]]:
-    """Find the texts with these digests that are everybody's or these owners'."""
+    """Return the texts with these digests that belong to everybody or to these owners, by
+    digest."""
     wanted = [digest for digest in digests if digest]
     if not wanted:
         return {}
@@ -65,7 +66,7 @@ def of(digests: Iterable[str], owners: Sequence[str]) -> Op[Mapping[str, str]]:
 
 
 def drop_line(words: str, owners: Iterable[str | None]) -> Op[None]:
-    """Remove what tells these words of a memory that has changed or is gone."""
+    """Delete these owners' texts that contain a memory which was changed or erased."""
     line = f"\n{line_told(words)}\n"
     for owner in owners:
         if owner is not None:

@@ -1,4 +1,4 @@
-"""What operations on an update need: who writes, what it may create, and where it arrives."""
+"""Holds the values that operations on an update pass around: who writes, and where it arrived."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from perdure.store.drivers.dialect import Dialect
 
 
 class Stamp(NamedTuple):
-    """Who writes, when, and how ids are made."""
+    """Holds who writes (`node`), when (`at`), and the function that makes new ids."""
 
     node: NodeId
     at: int
@@ -22,16 +22,17 @@ class Stamp(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Ids for what every update creates, minted before the transaction."""
+    """Holds ids for what every update creates. They are made before the transaction, so that
+    running it again uses the same ids."""
 
     turn: TurnId
     message: MessageId
 
 
 class LiveSession(NamedTuple):
-    """The live session of a conversation, whose row is locked, as it stood then. `is_successor`:
-    it was just opened in the place of a suspended one. `via` is the conversation that the update
-    came in, where that is linked to this one."""
+    """Holds the live session of a conversation as it stood when its row was locked. `is_successor`
+    means that it was just opened in place of a suspended one. `via` is the conversation that the
+    update came in, if that is another one, linked to this."""
 
     conversation: ConversationId
     session: SessionId
@@ -50,7 +51,7 @@ class LiveSession(NamedTuple):
 
 
 class LockedTurn(NamedTuple):
-    """A turn of the live session that is not over, as it stood when the session was locked."""
+    """Holds an unfinished turn of the live session, as it stood when the session was locked."""
 
     id: TurnId
     state: str
@@ -63,8 +64,9 @@ class LockedTurn(NamedTuple):
 
 
 class TurnContext(NamedTuple):
-    """An update and where it has come to. `continues` is the cut answer that it goes on with,
-    `quota` what a member may have."""
+    """Holds an update and the locked session it arrived in. `continues` is the turn whose cut-off
+    answer it continues; `quota` is what a member may have; `may_begin` says whether its turn may
+    start in this transaction."""
 
     dialect: Dialect
     stamp: Stamp
@@ -87,5 +89,5 @@ class TurnContext(NamedTuple):
         return self.place.session
 
     def saying(self, text: str, busy: Busy) -> "TurnContext":
-        """Return the same, with other words and another way to take them."""
+        """Return the same context with another text and another way to treat a running turn."""
         return self._replace(update=msgspec.structs.replace(self.update, text=text, busy=busy))
