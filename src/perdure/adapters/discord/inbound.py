@@ -165,8 +165,8 @@ def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Ar
 
 
 def interaction_of(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
-    """Return the whole arrival: a command as the text `/name words`, a click as the button's
-    text."""
+    """Return the whole arrival. A command becomes the text `/name words`, a click its button's
+    word."""
     envelope, text = interaction_envelope(interaction, place=place), _said(interaction)
     if envelope is None or not text:
         return None

@@ -1,1 +1,1 @@
-"""Slack: one bot of one workspace, over Socket Mode or the Events API."""
+"""Connects Perdure to Slack: one bot in one workspace, over Socket Mode or the Events API."""

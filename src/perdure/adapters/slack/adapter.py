@@ -1,4 +1,8 @@
-"""One Slack bot in one workspace."""
+"""Implements the `Platform` port for one Slack bot in one workspace.
+
+Events come over Socket Mode (`socket_mode.py`) or to a web hook (`hooks.py`); both are read by
+`receive.py`. Requests go out over `wire.py`.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -35,7 +39,8 @@ from perdure.ports.platform.adapter import (
 from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 
-# Where events come to our hook, Slack is asked this often whether it still knows us.
+# With the Events API no connection is open that could show that the token still works, so Slack is
+# asked this often.
 PROBE_S: Final = 60.0
 
 _PLAIN: Final = Capabilities(
@@ -48,13 +53,16 @@ _PLAIN: Final = Capabilities(
     unit=TextUnit.CHARS,
     choices_max=CHOICES_MAX,
     upload_bytes_max=100 * 1024 * 1024,
-    # Slack counts by method: posts one a second in a channel, changes some fifty a minute in all.
+    # Slack limits each method: one post a second in a channel, and about fifty edits a minute in
+    # all.
     pace=Pace(account=Rate(100, 60), place=Rate(1, 1), preview_s=1.2),
 )
 _STREAMED: Final = msgspec.structs.replace(_PLAIN, streaming=Streaming.NATIVE)
 
 
 class _Identity(msgspec.Struct, frozen=True):
+    """Holds who the bot is, as `auth.test` says."""
+
     team_id: str
     user_id: str
     bot_id: str | None = None
@@ -66,7 +74,7 @@ class _FileAnswer(msgspec.Struct, frozen=True):
 
 
 class Slack:
-    """The `Platform` port."""
+    """Implements the `Platform` port."""
 
     name = NAME
 
@@ -89,7 +97,7 @@ class Slack:
         self._bot: Bot | None = None
 
     def capabilities(self, address: Address) -> Capabilities:
-        # A stream is always an answer in a thread.
+        # Slack allows streams only in threads.
         return _STREAMED if self._settings.native_stream and address.thread else _PLAIN
 
     def size(self, text: str) -> int:
@@ -108,6 +116,8 @@ class Slack:
         return self._bot.account
 
     async def receive(self, inlet: Inlet) -> None:
+        """Receive events until the connection is lost. With the Events API, only check the
+        token."""
         if self._settings.app_token is not None:
             await self._socket.receive(inlet)
         while True:
@@ -116,6 +126,7 @@ class Slack:
             await self._wire.ask("auth.test", {}, _Identity)
 
     def _heard(self, envelope: SocketEnvelope) -> Offer | None:
+        """Read one envelope of Socket Mode. Returns None for one that is not for us."""
         match envelope.type:
             case "events_api":
                 return self._hearing.callback(envelope.payload, self._known())
@@ -139,14 +150,15 @@ class Slack:
         return await self._sending.preview(preview, team=self._known().team)
 
     async def typing(self, address: Address) -> None:
-        """Slack shows nobody that a bot is writing."""
+        """Do nothing: Slack has no typing signal for bots."""
 
     async def fetch(self, reference: str) -> AsyncIterator[bytes]:
         async for chunk in self._wire.get(await self._address(reference)):
             yield chunk
 
     async def _address(self, reference: str) -> str:
-        """Of a file from another workspace Slack tells only the id at first."""
+        """Return the URL of a file. For a file of another workspace, Slack at first tells only an
+        id, so the URL is asked for."""
         if not reference.startswith(BY_ID):
             return reference
         asked = {"file": reference.removeprefix(BY_ID)}
@@ -157,6 +169,7 @@ class Slack:
         return address
 
     def _known(self) -> Bot:
+        """Return who the bot is. Raises `Transient` before the first `connect`."""
         if self._bot is None:
             raise Transient("Slack has not been reached since the start")
         return self._bot
@@ -166,5 +179,6 @@ class Slack:
 
 
 def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
+    """Create the adapter. `MANIFEST.factory` names this function."""
     assert isinstance(settings, SlackSettings)
     return Slack(settings, context)

@@ -1,7 +1,7 @@
-"""What Slack calls the signs that a bot marks messages with.
+"""Translates emoji into the names that Slack uses for reactions.
 
-Slack takes names, not characters. These are the ones that a gateway and its agents use; any other
-can be given by its name.
+Slack takes names, not characters. The table holds what the gateway and its agents use; any other
+emoji can be given by its name, as in `:eyes:`.
 """
 
 import re
@@ -10,6 +10,7 @@ from typing import Final
 from perdure.domain.errors import Permanent
 
 _NAME: Final = re.compile(r":?([a-z0-9_+'-]+):?\Z")
+# Asks for the colourful form of a character. It is not part of the emoji's name.
 _VARIATION: Final = "\ufe0f"
 _NAMES: Final = {
     "👀": "eyes",
@@ -72,6 +73,7 @@ _NAMES: Final = {
 
 
 def name_of(emoji: str) -> str:
+    """Return Slack's name for an emoji. Raises `Permanent` if it is not known."""
     bare = emoji.replace(_VARIATION, "")
     if bare in _NAMES:
         return _NAMES[bare]

@@ -1,9 +1,10 @@
-"""Whether a part is already to be seen: asked of Slack's history.
+"""Finds out from Slack's history whether a part of unknown fate arrived.
 
-The key that a part was sent under proves it: it stands in the metadata of a post and in the name of
-a file. A stream has no key until it ends, and some servers keep none; there a part is proven by its
-author, its exact text and its time, if exactly one message fits that no other part owns. What may
-be the part without proof is told as a doubt. Only where nothing can be it, it never arrived.
+The part's key proves it: a post carries the key in its metadata, a file in its name. A stream has
+no key until it ends, and some servers store none. There a part is proved by its author, its exact
+text and its time, if exactly one message fits that belongs to no other part. A message that may be
+the part without proof makes the answer `Ambiguous`. The answer is None only if no message can be
+the part.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -21,9 +22,11 @@ from perdure.domain.errors import Ambiguous
 from perdure.ports.platform.adapter import Receipt, Sought
 from perdure.ports.system.clock import Clock
 
+# How far back the history is read: a week.
 LOOK_BACK_S: Final = 7 * 24 * 3600
 PAGE: Final = 200
 PAGES_MAX: Final = 10
+# How many candidates an error text names.
 _NAMED_MAX: Final = 3
 _THREAD_GONE: Final = "thread_not_found"
 
@@ -42,11 +45,15 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class Finding:
+    """Looks for parts in the history of channels and threads."""
+
     def __init__(self, wire: Wire, clock: Clock) -> None:
         self._wire = wire
         self._clock = clock
 
     async def find(self, sought: Sought, bot: Bot) -> Receipt | None:
+        """Return the receipt of a part, or None if it certainly is not there. Raises `Ambiguous` if
+        that cannot be known."""
         keyless: list[Shown] = []
         keeps_keys = False
         async for message in self._own(sought, bot):
@@ -59,7 +66,8 @@ class Finding:
         return _by_likeness(keyless, sought, keeps_keys=keeps_keys)
 
     async def _own(self, sought: Sought, bot: Bot) -> AsyncIterator[Shown]:
-        """What the bot has lately shown there."""
+        """Yield the bot's own messages in a place. Raises `Ambiguous` if there is too much to
+        read."""
         address = sought.address
         method = "conversations.replies" if address.thread else "conversations.history"
         cursor = ""
@@ -89,9 +97,9 @@ class Finding:
             return await self._wire.ask(method, params, _Page)
         except Refused as refused:
             if refused.error == _THREAD_GONE:
-                # Nobody sees anything below a message that is not there.
+                # The thread's first message is gone, so nothing is visible in the thread.
                 return _Page()
-            # Not being allowed to look says nothing about what is there.
+            # A refusal to show the history says nothing about what is in it.
             raise Ambiguous(
                 f"{refused.message}; so nobody knows whether the message is there: look into the "
                 "channel"
@@ -99,6 +107,7 @@ class Finding:
 
 
 def _by_key(message: Shown, sought: Sought) -> str:
+    """Return the receipt of a message that carries the part's key, or an empty string."""
     channel = sought.address.place
     if key_of(message) == sought.key:
         return MessageName(channel, message.ts).external_id
@@ -109,6 +118,10 @@ def _by_key(message: Shown, sought: Sought) -> str:
 
 
 def _by_likeness(keyless: Sequence[Shown], sought: Sought, *, keeps_keys: bool) -> Receipt | None:
+    """Return the receipt of the one message that proves to be the part by text and time.
+
+    Returns None if no message can be the part, and raises `Ambiguous` otherwise.
+    """
     proven = [each for each in keyless if is_proven(each, sought)]
     if len(proven) == 1:
         return Receipt(external_id=_receipt(proven[0], sought))

@@ -1,6 +1,7 @@
-"""The Events API: Slack posts to our hook, signed, and takes 200 for "it is yours now".
+"""Serves the Events API: Slack posts signed requests to our hook.
 
-Events, commands and clicks may all come to one address; what they are is told by their form.
+The response 200 tells Slack that the content is stored; after 503 Slack sends it again. Events,
+commands and clicks may come to the same URL: commands and clicks are forms, events are JSON.
 """
 
 import hmac
@@ -19,6 +20,7 @@ from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Inlet
 from perdure.ports.system.clock import Clock
 
+# Requests older than this are refused, so that a recorded request cannot be replayed later.
 AGE_S_MAX: Final = 5 * 60
 _SIGNATURE: Final = "x-slack-signature"
 _TIMESTAMP: Final = "x-slack-request-timestamp"
@@ -27,12 +29,13 @@ _OK: Final = HookResponse(content_type="text/plain")
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """Return the signature that Slack puts on a request."""
     signed = b"v0:" + timestamp.encode() + b":" + body
     return "v0=" + hmac.new(secret.encode(), signed, sha256).hexdigest()
 
 
 def is_genuine(secret: Secret, headers: Mapping[str, str], body: bytes, *, now_ms: int) -> bool:
-    """Whether Slack sent this, and lately: an old request may be somebody's copy."""
+    """Tell whether Slack signed this request, not more than `AGE_S_MAX` seconds ago."""
     timestamp = headers.get(_TIMESTAMP, "")
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):
         return False
@@ -43,12 +46,16 @@ def is_genuine(secret: Secret, headers: Mapping[str, str], body: bytes, *, now_m
 
 
 class Hooks:
+    """Answers Slack's requests to our hook."""
+
     def __init__(self, secret: Secret | None, hearing: Hearing, clock: Clock) -> None:
         self._secret = secret
         self._hearing = hearing
         self._clock = clock
 
     async def answer(self, request: HookRequest, inlet: Inlet, bot: Bot | None) -> HookResponse:
+        """Check the signature, then hand over what the request holds. `bot` is None before
+        `connect`."""
         if self._secret is None:
             return _refusal(404, "set signing_secret in [adapters.slack] to take events here")
         now_ms = self._clock.now_ms()
@@ -63,6 +70,7 @@ class Hooks:
             return await self._read(request, inlet, bot) if may_read else _OK
 
     async def _read(self, request: HookRequest, inlet: Inlet, bot: Bot | None) -> HookResponse:
+        """Hand over a form or an event. What cannot be decoded is stored for a person to read."""
         try:
             if request.headers.get("content-type", "").partition(";")[0].strip() == _FORM:
                 return await self._hand_over(self._form(request.body), inlet)
@@ -71,6 +79,7 @@ class Hooks:
             return await self._put_aside(error, inlet)
 
     async def _callback(self, body: bytes, inlet: Inlet, bot: Bot | None) -> HookResponse:
+        """Answer Slack's check of our URL, or hand over an event."""
         try:
             callback = msgspec.json.decode(body, type=EventCallback)
         except msgspec.DecodeError:
@@ -79,11 +88,13 @@ class Hooks:
             answer = msgspec.json.encode({"challenge": callback.challenge})
             return HookResponse(body=answer)
         if bot is None:
-            # Who we are is known once we have connected; Slack sends it again.
+            # Without the bot's id, its own messages cannot be told from others. Slack sends it
+            # again.
             return _refusal(503, "the gateway is still starting")
         return await self._hand_over(self._hearing.event(callback.event, bot), inlet)
 
     async def _put_aside(self, unread: UnreadablePayload, inlet: Inlet) -> HookResponse:
+        """Store an unreadable payload. Returns 503 if the store cannot take it now."""
         try:
             await inlet.spoil(unread.name, unread.payload, str(unread))
         except (Transient, Ambiguous) as error:
@@ -91,6 +102,8 @@ class Hooks:
         return _OK
 
     def _form(self, body: bytes) -> Offer | None:
+        """Decode a form: a click has one field `payload`, a slash command has a field for each
+        value."""
         fields = {
             name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()
         }
@@ -99,6 +112,7 @@ class Hooks:
         return self._hearing.command(msgspec.json.encode(fields))
 
     async def _hand_over(self, offer: Offer | None, inlet: Inlet) -> HookResponse:
+        """Offer an arrival to the inlet. Returns 200 once it is stored or can never be."""
         if offer is None:
             return _OK
         try:

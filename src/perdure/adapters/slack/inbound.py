@@ -1,11 +1,11 @@
-"""From what Slack sends to what a person did.
+"""Translates Slack's events, commands and clicks into arrivals. Pure.
 
-A mention in a channel comes twice, as a message and as a mention; both become the same arrival. In
-a channel, whoever addresses the bot outside a thread begins one: the conversation lives below that
-message. In private a thread is only what the person made one.
+A mention in a channel comes twice, as a message and as a mention event; both become the same
+arrival. A mention outside a thread begins a thread: the conversation continues below that message.
+In private only the person begins threads.
 
-Of everything there is an envelope, which reads none of the text but whom it mentions, and the whole
-arrival, which is made once its sender may speak.
+Each event is translated in two steps. The envelope reads nothing of the text except whom it
+mentions. The whole arrival is made only after it is decided that the sender may speak.
 """
 
 from collections.abc import Mapping
@@ -30,20 +30,21 @@ from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference,
 from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
-# What people write. Other kinds tell of joining, of topics, of pins.
+# Messages of these subtypes are written by somebody. Other subtypes tell of joins, topics, pins.
 _WRITTEN: Final = frozenset(
     {None, "bot_message", "file_share", "me_message", "message_share", "thread_broadcast"}
 )
-# A deleted message that others have answered leaves this in its place.
+# Slack leaves this in the place of a deleted message that has replies.
 _TOMBSTONE: Final = "tombstone"
+# Modes of files that cannot be fetched: deleted, or hidden by the limits of a free workspace.
 _GONE: Final = frozenset({"tombstone", "hidden_by_limit"})
 _VOICE: Final = "slack_audio"
-# A file of which Slack told only the id.
+# Begins the reference to a file of which Slack told only the id.
 BY_ID: Final = "file:"
 
 
 class Bot(msgspec.Struct, frozen=True, kw_only=True):
-    """Who we are there."""
+    """Says who the bot is on Slack."""
 
     team: str
     user: str
@@ -52,11 +53,12 @@ class Bot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def account(self) -> str:
+        """Return the account id: the same user id may exist in two workspaces."""
         return f"{self.team}/{self.user}"
 
 
 def people_in(event: SlackEvent) -> tuple[str, ...]:
-    """The ids whose names an arrival needs."""
+    """Return the ids of the people whose names the whole arrival needs."""
     message = event.message or event
     shared = _shared(message)
     texts = (message.text, *(each.text or each.fallback for each in shared))
@@ -66,8 +68,7 @@ def people_in(event: SlackEvent) -> tuple[str, ...]:
 
 
 def envelope_of(event: SlackEvent, bot: Bot) -> Arrival | None:
-    """Return what the decision about an event needs; None for what no person did, or did not do to
-    us."""
+    """Return the envelope of an event, or None if no person did it or the bot did."""
     match event.subtype:
         case "message_changed":
             return _changed(event, bot)
@@ -78,7 +79,7 @@ def envelope_of(event: SlackEvent, bot: Bot) -> Arrival | None:
 
 
 def of_event(event: SlackEvent, bot: Bot, names: Mapping[str, str]) -> Arrival | None:
-    """Return the whole arrival; None where there is no envelope."""
+    """Return the whole arrival of an event, or None where it has no envelope."""
     envelope = envelope_of(event, bot)
     if envelope is None:
         return None
@@ -111,13 +112,14 @@ def _written(event: SlackEvent, bot: Bot) -> Arrival | None:
 
 
 def _changed(event: SlackEvent, bot: Bot) -> Arrival | None:
+    """Return the envelope of an edit, or None if the message changed without one."""
     now, before = event.message, event.previous_message
     if now is None:
         return None
     if now.subtype == _TOMBSTONE:
         return _deleted(event, before or now, now.ts, bot)
     sender = _sender(now, bot)
-    # Previews of links and growing threads change a message too, but nobody edited it.
+    # Link previews and new replies change a message too, but then `edited` stays the same.
     if sender is None or now.edited is None or (before and before.edited == now.edited):
         return None
     target = MessageName(event.channel, now.ts).external_id
@@ -128,14 +130,16 @@ def _changed(event: SlackEvent, bot: Bot) -> Arrival | None:
         place=event.channel,
         place_kind=_kind(event.channel),
         sender=sender,
-        # Where the conversation of the message is: an edit does not move it.
+        # An edit that adds or removes a mention does not move the message to another conversation,
+        # so the thread is that of the message before the edit.
         thread=_thread(before or now, event.channel, bot),
         is_addressed=_is_addressed(now, bot),
     )
 
 
 def _deleted(event: SlackEvent, before: Message, ts: str, bot: Bot) -> Arrival | None:
-    """Slack does not tell who deleted it; for us it was whoever wrote it."""
+    """Return the envelope of a deletion. Slack does not say who deleted the message, so its author
+    counts as the one who did."""
     sender = _sender(before, bot)
     if sender is None or not ts:
         return None
@@ -153,7 +157,7 @@ def _deleted(event: SlackEvent, before: Message, ts: str, bot: Bot) -> Arrival |
 
 
 def command_envelope(command: SlashCommand) -> Arrival:
-    """Return what the decision about a slash command needs."""
+    """Return the envelope of a slash command."""
     return Arrival(
         external_id=f"{command.channel_id}/command/{command.trigger_id}",
         place=command.channel_id,
@@ -164,7 +168,11 @@ def command_envelope(command: SlashCommand) -> Arrival:
 
 
 def of_command(command: SlashCommand) -> Arrival:
-    """`/stop` is our command; `/perdure stop` is one too, and `/perdure hello` is a message."""
+    """Return a slash command as a message.
+
+    `/stop` is a command of ours, and so is `/perdure stop`. `/perdure hello` is the message
+    `hello`.
+    """
     words = f"{command.command} {command.text}".strip()
     if not _is_ours(words):
         words = command.text.strip() or "/help"
@@ -173,7 +181,7 @@ def of_command(command: SlashCommand) -> Arrival:
 
 
 def click_envelope(click: Click) -> Arrival | None:
-    """Return what the decision about a click needs; None where the button is not ours."""
+    """Return the envelope of a click, or None if the button is not ours."""
     action = _action(click)
     if action is None or click.channel is None:
         return None
@@ -190,7 +198,7 @@ def click_envelope(click: Click) -> Arrival | None:
 
 
 def of_click(click: Click) -> Arrival | None:
-    """Return a click as a message of the button's word."""
+    """Return a click as a message with the button's word."""
     envelope, action = click_envelope(click), _action(click)
     if envelope is None or action is None:
         return None
@@ -198,12 +206,13 @@ def of_click(click: Click) -> Arrival | None:
 
 
 def _action(click: Click) -> BlockAction | None:
-    """Return the first of our own buttons; there is never more than one."""
+    """Return the first of our own buttons that was clicked. Slack reports one for each click."""
     ours = (each for each in click.actions if each.action_id.startswith(ACTION) and each.value)
     return next(ours, None)
 
 
 def _is_ours(words: str) -> bool:
+    """Tell whether the words are one of the gateway's commands."""
     typed = given(words)
     return typed is not None and typed.command is not None
 
@@ -213,8 +222,8 @@ def _kind(channel: str) -> PlaceKind:
 
 
 def _sender(message: Message, bot: Bot) -> Sender | None:
-    """None for ourselves: what the bot says is not news to it. Of a person Slack tells the id; what
-    they are called has to be asked for."""
+    """Return the author of a message, or None if it is the bot itself or nobody. Of a person the
+    event holds only the id; their name has to be asked for."""
     if message.user == bot.user or (message.bot_id and message.bot_id == bot.bot_id):
         return None
     if message.user:
@@ -225,6 +234,7 @@ def _sender(message: Message, bot: Bot) -> Sender | None:
 
 
 def _thread(message: Message, channel: str, bot: Bot) -> str:
+    """Return the thread of a message. A mention in a channel begins one of its own."""
     if message.thread_ts and message.thread_ts != message.ts:
         return message.thread_ts
     begins = not is_private(channel) and _mentions(message, bot)
@@ -236,6 +246,7 @@ def _mentions(message: Message, bot: Bot) -> bool:
 
 
 def _is_addressed(message: Message, bot: Bot) -> bool:
+    """Tell whether a message mentions the bot, or is in a thread that the bot began."""
     return _mentions(message, bot) or message.parent_user_id == bot.user
 
 
@@ -250,14 +261,14 @@ def _file(file: File) -> FileReference:
 
 
 def _files(message: Message) -> tuple[FileReference, ...]:
-    """Those that came with a message, and those of messages that it passes on."""
+    """Return the files of a message, and of the messages that it forwards or links to."""
     passed_on = [file for each in _shared(message) for file in each.files or ()]
     every = (*(message.files or ()), *passed_on)
     return tuple(_file(file) for file in every if file.mode not in _GONE)
 
 
 def _shared(message: Message) -> list[SlackAttachment]:
-    """The messages that came along: forwarded, or shown below a link to them."""
+    """Return the messages that came with this one: forwarded, or shown below a link to them."""
     return [each for each in message.attachments or () if each.is_share or each.is_msg_unfurl]
 
 
@@ -266,7 +277,7 @@ def _forwards(message: Message, names: Mapping[str, str]) -> tuple[Forward, ...]
 
 
 def _forward(shared: SlackAttachment, names: Mapping[str, str]) -> Forward:
-    """A bot's message has the bot's own name for its author, and no person."""
+    """Return a forwarded message with its author, who may be a person, a bot or unknown."""
     name = names.get(shared.author_id or "") or shared.author_name or ""
     is_person = bool(shared.author_id) and not shared.bot_id
     origin = (
@@ -276,6 +287,6 @@ def _forward(shared: SlackAttachment, names: Mapping[str, str]) -> Forward:
         if shared.bot_id
         else ForwardOrigin.HIDDEN
     )
-    # The line that stands for the whole says when and by whom as well.
+    # `fallback` also names the time and the author, so it is used only if there is no text.
     text = shared.text if shared.text is not None else shared.fallback
     return Forward(origin=origin, name=name, text=read(text or "", bot="", names=names))

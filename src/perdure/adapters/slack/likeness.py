@@ -1,9 +1,8 @@
-"""Whether a message that carries no key may be the one that was sent.
+"""Compares messages that carry no key with a part of unknown fate. Pure.
 
-A stream gets its key only when it ends, and some servers keep no keys at all. Then a message is
-this part where it shows exactly what was sent, at the time it was sent. Slack may write a text
-anew while it takes it, and its clock is not ours: so what is only like it proves nothing, in
-either direction.
+A stream gets its key only when it ends, and some servers store no keys. Such a message is the part
+if it shows exactly what was sent, at about the time it was sent. Slack may rewrite a text, and its
+clock is not ours, so a message that is only similar proves nothing, in either direction.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from perdure.adapters.slack.reading import read
 from perdure.adapters.slack.render import caption, markdown
 from perdure.ports.platform.adapter import Sought
 
-# Slack's clock and ours may differ by so much, and a call may take so long.
+# How far Slack's time of a message may be from our time of the attempt: the clocks differ, and a
+# call takes a while.
 TOLERANCE_S: Final = 120.0
 
 
@@ -29,13 +29,13 @@ class _ShownBlock(msgspec.Struct, frozen=True):
 
 
 class Shown(Message, frozen=True, kw_only=True):
-    """A message as the history shows it."""
+    """Holds a message as the history shows it."""
 
     blocks: tuple[_ShownBlock, ...] | None = None
 
 
 def is_of_another(message: Shown, sought: Sought) -> bool:
-    """Whether it certainly belongs to another part than the one that is looked for."""
+    """Tell whether a message certainly belongs to another part."""
     names = {MessageName(sought.address.place, message.ts).external_id}
     names.update(file_receipt(sought.address.place, file.id) for file in message.files or ())
     is_marked = any(has_mark(file.name or "") for file in message.files or ())
@@ -44,12 +44,15 @@ def is_of_another(message: Shown, sought: Sought) -> bool:
 
 
 def is_proven(message: Shown, sought: Sought) -> bool:
+    """Tell whether a message certainly is the part, if no other one fits as well."""
     return is_same(message, sought) and sought.tried_at > 0 and _is_timely(message, sought)
 
 
 def is_possible(message: Shown, sought: Sought, *, keeps_keys: bool) -> bool:
-    """Whether it may be the part, though nothing proves it. Where this place keeps keys, a post
-    without one is not ours."""
+    """Tell whether a message may be the part without proof.
+
+    If this place stores keys, a finished post without a key is not ours.
+    """
     if is_same(message, sought):
         return True
     if sought.tried_at > 0 and not _is_timely(message, sought):
@@ -59,7 +62,7 @@ def is_possible(message: Shown, sought: Sought, *, keeps_keys: bool) -> bool:
 
 
 def is_same(message: Shown, sought: Sought) -> bool:
-    """Whether it shows exactly what was sent."""
+    """Tell whether a message shows exactly what was sent."""
     if sought.name:
         names = {name for file in message.files or () for name in (file.title, file.name)}
         return sought.name in names and not _said(message).isdisjoint(_sent(sought))
@@ -74,7 +77,7 @@ def _is_timely(message: Shown, sought: Sought) -> bool:
 
 
 def _said(message: Shown) -> set[str]:
-    """What the message shows, read as it stands and by Slack's rules. Where its blocks hold the
+    """Return the text of a message, both as it is and read by Slack's rules. If its blocks hold the
     text, the text beside them is for notifications and may be cut."""
     whole = "\n".join(_in_blocks(message.blocks or ())) or message.text or ""
     return {_bare(whole), _bare(read(whole, bot="", names={}))}
@@ -90,7 +93,7 @@ def _in_blocks(blocks: tuple[_ShownBlock, ...]) -> Iterator[str]:
 
 
 def _sent(sought: Sought) -> set[str]:
-    """The forms in which Slack may show what we have sent."""
+    """Return the forms in which Slack may show what was sent."""
     if sought.name:
         return {_bare(read(caption(sought.text), bot="", names={}))}
     forms = (mrkdwn(sought.text), escaped(sought.text))
@@ -99,5 +102,5 @@ def _sent(sought: Sought) -> set[str]:
 
 
 def _bare(text: str) -> str:
-    """Without what nobody sees, and with single blanks: Slack changes both."""
+    """Return the text without invisible characters and with single spaces: Slack changes both."""
     return " ".join(text.replace(INVISIBLE, "").split())

@@ -1,4 +1,7 @@
-"""What the gateway knows of Slack before it speaks to it."""
+"""Describes the Slack adapter: its settings, its address form, and where its factory is.
+
+The gateway reads this file at start-up, so it imports nothing of Slack's library.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,9 +17,12 @@ _TOKENS: Final = "token is the bot's (xoxb-…), app_token the app's (xapp-…)"
 
 
 class SlackSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`token` is the bot's. Events come over a connection of our own where there is an
-    `app_token`, and to our hook where there is a `signing_secret`; one of them is needed.
-    `native_stream` lets answers in threads grow as Slack's own streams."""
+    """Holds the settings of `[adapters.slack]`.
+
+    `token` is the bot's token. With an `app_token`, events come over a websocket that we open
+    (Socket Mode); with a `signing_secret`, Slack posts them to our hook (Events API). One of the
+    two is needed. `native_stream` shows growing answers in threads as Slack's own streams.
+    """
 
     token: Secret
     app_token: Secret | None = None
@@ -25,6 +31,7 @@ class SlackSettings(AdapterSettings, frozen=True, kw_only=True):
     native_stream: bool = True
 
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield what is wrong with the settings, each with the key that it is about."""
         if self.app_token is None and self.signing_secret is None:
             yield (), f"needs a way to get events: {_WAYS}"
         for key, secret, wrong in (
@@ -41,8 +48,8 @@ MANIFEST: Final = Manifest(
     settings=SlackSettings,
     factory="perdure.adapters.slack.adapter:make",
     address=AddressForm(
-        # Slack takes a person's id (U…) too, but what that person answers comes from the direct
-        # conversation (D…): it would be another one here.
+        # Slack would also accept a person's id (U…) here. But that person's answers come from the
+        # direct conversation (D…), so they would belong to another conversation of ours.
         pattern=r"[CDG][A-Z0-9]{1,20}",
         thread=r"[0-9]{1,12}\.[0-9]{6}",
         person=r"[UWB][A-Z0-9]{1,20}",

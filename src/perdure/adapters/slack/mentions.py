@@ -1,8 +1,8 @@
-"""Nothing that an agent writes calls people together.
+"""Keeps an agent's text from notifying people on Slack.
 
-What could address them is broken by a character that nobody sees. Where it goes depends on nothing
-but the characters before and at it: so what a longer text becomes begins with what a shorter one
-became, and a stream can be given the rest alone.
+An invisible character breaks up everything that could become a mention. Where it is put depends
+only on the characters right before and after that position. So the result for a longer text begins
+with the result for a shorter one, and a stream can be given only the rest.
 """
 
 import re
@@ -20,4 +20,5 @@ _ADDRESSING: Final = re.compile(
 
 
 def unaddressed(text: str) -> str:
+    """Return the text with an invisible character inside everything that could be a mention."""
     return _ADDRESSING.sub(INVISIBLE, text)

@@ -1,6 +1,6 @@
-"""The bot's messages: shown, changed, taken away, looked at.
+"""Sends messages to Slack, and replaces, deletes and reads them.
 
-Every post carries its key as metadata, so that it can be found when its receipt was lost.
+Every post carries the part's key in its metadata, so that it can be found if the receipt is lost.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,10 +18,12 @@ from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
 from perdure.ports.platform.adapter import ThreadGone, Unrenderable
 
+# The name of the metadata, and of the field in it that holds the key.
 PART: Final = "perdure_part"
 _KEY: Final = "key"
 
 _MISSING: Final = frozenset({"message_not_found", "thread_not_found"})
+# Error words for metadata that a server does not accept. The message is then sent without it.
 _METADATA_REFUSED: Final = frozenset(
     {
         "invalid_metadata_format",
@@ -42,11 +44,12 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 def metadata_of(key: PartId) -> Metadata:
+    """Return the metadata that carries a part's key."""
     return Metadata(PART, {_KEY: key})
 
 
 def key_of(message: Message) -> str:
-    """The key that a message of ours was posted under, or nothing."""
+    """Return the key that a message of ours was posted with, or an empty string."""
     metadata = message.metadata
     if metadata is None or metadata.event_type != PART:
         return ""
@@ -54,10 +57,13 @@ def key_of(message: Message) -> str:
 
 
 class Messages:
+    """Handles single messages."""
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     async def post(self, key: PartId, address: Address, writing: Writing) -> MessageName:
+        """Post a message. Raises `ThreadGone`, or `Unrenderable` if Slack accepts no form of it."""
         params: Params = {
             "channel": address.place,
             "thread_ts": address.thread,
@@ -75,6 +81,7 @@ class Messages:
         return MessageName(shown.channel or address.place, shown.ts)
 
     async def _post_first(self, params: Params, writing: Writing) -> _Shown:
+        """Post with the key as metadata, or without it if the server refuses metadata."""
         try:
             return await self._show(self._post, params, writing)
         except Refused as refused:
@@ -83,6 +90,7 @@ class Messages:
         return await self._show(self._post, {**params, "metadata": None}, writing)
 
     async def replace(self, name: MessageName, writing: Writing) -> None:
+        """Replace the content of a message. Raises `NotFound` if it is gone."""
         params = {"channel": name.channel, "ts": name.ts}
         try:
             await self._show(self._update, params, writing)
@@ -92,6 +100,7 @@ class Messages:
             raise
 
     async def delete(self, name: MessageName) -> None:
+        """Delete a message; one that is gone already is no failure."""
         params = {"channel": name.channel, "ts": name.ts}
         try:
             await self._wire.ask("chat.delete", params, Nothing)
@@ -100,7 +109,7 @@ class Messages:
                 raise
 
     async def read(self, name: MessageName) -> Message | None:
-        """A message as it stands, whoever wrote it."""
+        """Return a message as it is now, or None if it is gone."""
         params = {"channel": name.channel, "ts": name.ts, "limit": 1, "inclusive": True}
         try:
             page = await self._wire.ask("conversations.replies", params, _Page)
@@ -113,6 +122,7 @@ class Messages:
     async def _show(
         self, call: Callable[[Params], Awaitable[_Shown]], params: Params, writing: Writing
     ) -> _Shown:
+        """Call Slack with one form of the text after another, until it accepts one."""
         why = ""
         for form in forms(writing):
             try:
@@ -120,7 +130,8 @@ class Messages:
             except Refused as refused:
                 if not is_of_rendering(refused):
                     raise
-                # Nothing was shown: the server does not know such blocks.
+                # The server does not accept such blocks and showed nothing, so the next form may be
+                # tried.
                 why = refused.message
         raise Unrenderable(why)
 

@@ -1,7 +1,7 @@
-"""Slack's own markup, for notifications and for servers that know no other.
+"""Writes markdown in Slack's own markup, for notifications and for servers without markdown. Pure.
 
-Ampersands and angle brackets are escaped, so nothing that a text says can become a mention. The
-marks themselves cannot be escaped; Slack takes most of them only at the edges of words.
+Ampersands and angle brackets are escaped, so no text can become a mention. Slack's formatting marks
+cannot be escaped, but Slack reads most of them only at the edges of words.
 """
 
 import re
@@ -42,10 +42,12 @@ _GRAVE: Final = "\u02cb"  # looks like the mark that would end the code
 
 
 def mrkdwn(text: str) -> str:
+    """Return a markdown text in Slack's markup."""
     return "\n\n".join(_blocks(parse(text)))
 
 
 def escaped(text: str) -> str:
+    """Return plain text with everything escaped that Slack's markup gives a meaning."""
     bare = unaddressed(text)
     return bare.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -60,7 +62,7 @@ def _block(block: Block) -> str:
         case Paragraph(children):
             return _line(children)
         case Heading(_, children):
-            # No mark fits inside the marks of bold text.
+            # Slack reads no other marks inside bold text, so they are removed.
             return f"*{_line(_plain(children))}*"
         case Code(_, text) | RawHtml(text):
             return _fenced(text)
@@ -123,13 +125,13 @@ def _link(target: str, label: str) -> str:
     if not _SAFE_TARGET.match(target):
         return f"{label} ({escaped(target)})" if label else escaped(target)
     address = escaped(target).replace("|", "%7C")
-    # A bar would end the address, a line break the link.
+    # A bar would end the URL, and a line break would end the link.
     words = " ".join(label.replace("|", "¦").split())
     return f"<{address}|{words}>" if words else f"<{address}>"
 
 
 def _plain(inlines: Sequence[Inline]) -> tuple[Inline, ...]:
-    """The same words without marks and links."""
+    """Return the same words without formatting and links."""
     words: list[Inline] = []
     for inline in inlines:
         match inline:

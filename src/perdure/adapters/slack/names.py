@@ -1,6 +1,6 @@
-"""Slack's names for things, as external ids and back.
+"""Builds and reads external ids and receipts, and marks the names of uploaded files.
 
-A message is known by its channel and its `ts`, which is unique within the channel only.
+A message is identified by its channel and its `ts`, which is unique only within the channel.
 """
 
 import re
@@ -18,6 +18,8 @@ _MARK: Final = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}")
 
 
 class MessageName(msgspec.Struct, frozen=True):
+    """Identifies a message."""
+
     channel: str
     ts: str
 
@@ -27,39 +29,44 @@ class MessageName(msgspec.Struct, frozen=True):
 
 
 def message_of(external_id: str) -> MessageName | None:
-    """The message that an external id speaks of; none where it is a click or a command."""
+    """Return the message of an external id, or None if it is a click or a command."""
     found = _MESSAGE.match(external_id)
     return MessageName(found[1], found[2]) if found else None
 
 
 def file_of(receipt: str) -> str:
-    """The file that a receipt stands for, or nothing."""
+    """Return the id of the file that a receipt stands for, or an empty string."""
     found = _FILE.match(receipt)
     return found[2] if found else ""
 
 
 def file_receipt(channel: str, file: str) -> str:
+    """Return the receipt of an upload."""
     return f"{channel}/{file}"
 
 
 def is_private(channel: str) -> bool:
-    """Whether only one person and the bot are there."""
+    """Tell whether a channel is a direct conversation between one person and the bot."""
     return channel.startswith("D")
 
 
 def marked(name: str, key: PartId) -> str:
-    """A file's name that tells which part it is: a message with a file carries no metadata. People
-    see the file's title; this is only what it is called on their disk."""
+    """Return a file's name with a mark that identifies its part.
+
+    A message with a file carries no metadata, so the mark is how the part is found again. People
+    see the title of the file; this name is only used when they save it.
+    """
     stem, dot, ending = name.rpartition(".")
     return f"{stem}.{_mark(key)}.{ending}" if dot and stem else f"{name}.{_mark(key)}"
 
 
 def is_marked(name: str, key: PartId) -> bool:
+    """Tell whether a file's name has the mark of this part."""
     return _mark(key) in name.split(".")
 
 
 def has_mark(name: str) -> bool:
-    """Whether a file's name tells of some part."""
+    """Tell whether a file's name has the mark of any part."""
     return any(_MARK.fullmatch(piece) for piece in name.split("."))
 
 

@@ -1,4 +1,7 @@
-"""What Slack sends, as far as it matters here. What it may leave out, it may also send as null."""
+"""Declares the shapes of what Slack sends, as far as it is read.
+
+Slack may send null for any field that it may also leave out, so such fields allow None.
+"""
 
 import msgspec
 
@@ -20,8 +23,8 @@ class File(msgspec.Struct, frozen=True):
 
 
 class SlackAttachment(msgspec.Struct, frozen=True):
-    """Something shown below a message; of another message that was forwarded, `is_share`, of one
-    that a link leads to, `is_msg_unfurl`."""
+    """Holds something shown below a message. `is_share` marks a forwarded message, `is_msg_unfurl`
+    a message that a link in the text points to."""
 
     text: str | None = None
     fallback: str | None = None
@@ -34,6 +37,8 @@ class SlackAttachment(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
+    """Holds data that an app attached to its own message. People do not see it."""
+
     event_type: str = ""
     event_payload: dict[str, object] = {}
 
@@ -63,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlackEvent(Message, frozen=True, kw_only=True):
-    """A message, or that one was changed or deleted."""
+    """Holds a new message, or tells that a message was changed or deleted."""
 
     type: str
     channel: str = ""
@@ -73,11 +78,13 @@ class SlackEvent(Message, frozen=True, kw_only=True):
 
 
 class Typed(msgspec.Struct, frozen=True):
+    """Reads only the type of a payload, before the rest is decoded."""
+
     type: str = ""
 
 
 class EventCallback(msgspec.Struct, frozen=True):
-    """What comes by the Events API, and inside an envelope of Socket Mode."""
+    """Holds an event as the Events API sends it, alone or inside an envelope of Socket Mode."""
 
     type: str = ""
     challenge: str = ""
@@ -85,7 +92,7 @@ class EventCallback(msgspec.Struct, frozen=True):
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
-    """A slash command. It is no message: it has no `ts` and belongs to no thread."""
+    """Holds a slash command. It is no message: it has no `ts` and belongs to no thread."""
 
     command: str
     channel_id: str
@@ -96,6 +103,8 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
+    """Names a person or a channel."""
+
     id: str
     name: str | None = None
 
@@ -107,7 +116,7 @@ class BlockAction(msgspec.Struct, frozen=True):
 
 
 class Click(msgspec.Struct, frozen=True):
-    """Somebody used what stands in a message."""
+    """Tells that somebody used a button or another element of a message."""
 
     user: Named
     channel: Named | None = None
@@ -116,6 +125,8 @@ class Click(msgspec.Struct, frozen=True):
 
 
 class SocketEnvelope(msgspec.Struct, frozen=True):
+    """Wraps one payload of Socket Mode. `envelope_id` is what has to be acknowledged."""
+
     type: str = ""
     envelope_id: str = ""
     reason: str | None = None

@@ -1,7 +1,7 @@
-"""The text of a Slack message as people see it.
+"""Reads the text of a Slack message as people see it. Pure.
 
-Slack escapes three characters and writes what is not text between angle brackets: people, channels,
-groups, links, dates. Everything else is the text itself.
+Slack escapes three characters, and writes people, channels, groups, links and dates between angle
+brackets. Everything else is plain text.
 """
 
 import re
@@ -14,18 +14,18 @@ _SCHEME: Final = re.compile(r"(?:https?://|mailto:|tel:)")
 
 
 def mentioned(text: str) -> tuple[str, ...]:
-    """The ids of the people who are mentioned, in order."""
+    """Return the ids of the people whom a text mentions, in order and without repetition."""
     return tuple(dict.fromkeys(_PERSON.findall(text)))
 
 
 def read(text: str, *, bot: str, names: Mapping[str, str]) -> str:
-    """Plain text, without the mention that was only there to address the bot."""
+    """Return the plain text, without a mention at its ends that only addresses the bot."""
     shown = _TOKEN.sub(lambda found: _shown(found[1], names), _unaddressed(text, bot))
     return shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _unaddressed(text: str, bot: str) -> str:
-    """A mention inside a sentence is part of what is said, and stays."""
+    """Cut mentions of the bot from both ends. One inside the text is part of what is said."""
     text = text.strip()
     start, end = 0, len(text)
     while behind := _behind_mention(text, start, bot):
@@ -43,7 +43,7 @@ def _unaddressed(text: str, bot: str) -> str:
 
 
 def _behind_mention(text: str, at: int, user: str) -> int:
-    """Return where the mention of somebody that begins here ends; 0 if none begins."""
+    """Return where the mention of `user` that begins at `at` ends, or 0 if none begins."""
     opening = f"<@{user}"
     if not text.startswith(opening, at):
         return 0
@@ -54,6 +54,7 @@ def _behind_mention(text: str, at: int, user: str) -> int:
 
 
 def _shown(token: str, names: Mapping[str, str]) -> str:
+    """Return what people see for the content of angle brackets."""
     target, _, label = token.partition("|")
     match target[0]:
         case "@":

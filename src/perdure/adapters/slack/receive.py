@@ -1,8 +1,8 @@
-"""What Slack tells us, as envelopes and how to read them: the same for what comes over our
-connection and to our hook.
+"""Decodes events, commands and clicks into envelopes, and says how the rest of them is read.
 
-Something that cannot be read will not be readable the next time either: whoever brought it puts it
-aside, for a person to look at.
+It serves both Socket Mode and the Events API. A payload that cannot be decoded now will not be
+decodable later either. It is raised as `UnreadablePayload`, and the caller stores it for a person
+to look at.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _CLICKS: Final = "block_actions"
 
 
 class UnreadablePayload(Exception):
-    """`payload` is not shaped as Slack says."""
+    """Reports a payload that does not have the shape that Slack documents."""
 
     def __init__(self, payload: bytes, why: str) -> None:
         super().__init__(why)
@@ -40,33 +40,39 @@ class UnreadablePayload(Exception):
 
     @property
     def name(self) -> str:
+        """Return the id under which the payload is stored."""
         return name_of(self.payload.encode())
 
 
 def name_of(payload: bytes) -> str:
-    """Return a name for what came, the same at every delivery."""
+    """Return an id made from the content, so that it is the same at every delivery."""
     return f"unread/{hashlib.sha256(payload).hexdigest()[:32]}"
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Holds what the inlet is offered. Nobody's name is asked for before the inlet reads it."""
+    """Holds what the inlet is offered. No names are asked of Slack before the inlet calls
+    `reading`."""
 
     envelope: Arrival
     reading: ArrivalReading
 
 
 class Hearing:
+    """Decodes what Slack sends into offers. Returns None for what is not for us."""
+
     def __init__(self, people: People, streams: Streams) -> None:
         self._people = people
         self._streams = streams
 
     def callback(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
+        """Decode the payload of an Events API callback."""
         try:
             return self.event(msgspec.json.decode(raw, type=EventCallback).event, bot)
         except msgspec.DecodeError as error:
             raise UnreadablePayload(bytes(raw), str(error)) from error
 
     def event(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
+        """Decode one event. Only messages and mentions are read."""
         try:
             if msgspec.json.decode(raw, type=Typed).type not in _MESSAGES:
                 return None
@@ -85,14 +91,17 @@ class Hearing:
         return Offer(envelope, reading)
 
     async def _whole(self, event: SlackEvent, bot: Bot) -> Arrival | None:
+        """Return the whole arrival, with the names of the people in it."""
         others = [each for each in people_in(event) if each != bot.user]
         return of_event(event, bot, {bot.user: bot.name, **await self._people.names(others)})
 
     async def _name(self, envelope: Arrival) -> str:
+        """Return the sender's name, or an empty string if Slack does not tell it."""
         sender = envelope.sender
         return sender.name or (await self._people.names([sender.id])).get(sender.id, "")
 
     def command(self, raw: msgspec.Raw | bytes) -> Offer:
+        """Decode a slash command."""
         try:
             command = msgspec.json.decode(raw, type=SlashCommand)
         except msgspec.DecodeError as error:
@@ -104,6 +113,7 @@ class Hearing:
         return Offer(command_envelope(command), ArrivalReading(whole=whole, payload=bytes(raw)))
 
     def interaction(self, raw: msgspec.Raw | bytes) -> Offer | None:
+        """Decode an interaction. Only clicks on buttons are read."""
         try:
             if msgspec.json.decode(raw, type=Typed).type != _CLICKS:
                 return None

@@ -1,4 +1,4 @@
-"""A little memory of what happened lately. What falls out of it costs a call, never a message."""
+"""Keeps a bounded number of recent values. A forgotten value costs a request, never a message."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
@@ -7,6 +7,8 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
+    """Maps keys to values, and forgets the least recently set ones beyond `count_max`."""
+
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._kept: OrderedDict[str, Value] = OrderedDict()

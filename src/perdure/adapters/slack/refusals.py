@@ -1,7 +1,7 @@
-"""Why Slack says no, and what to do about it.
+"""Translates Slack's refusals into the domain's errors, with advice for a person.
 
-Slack answers most refusals with status 200 and one word. Those that callers act on are kept as
-`Refused`; all others only need to be told to a person.
+Slack answers most refusals with status 200 and an error word. `Refused` keeps that word for callers
+that act on it.
 """
 
 import math
@@ -15,6 +15,7 @@ from perdure.ports.platform.adapter import ACCOUNT_WAIT
 TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key
 APP_TOKEN_KEY: Final = "app_token"  # noqa: S105
 
+# Slack does not accept the token.
 _TOKEN_REFUSED: Final = frozenset(
     {
         "account_inactive",
@@ -25,13 +26,14 @@ _TOKEN_REFUSED: Final = frozenset(
         "token_revoked",
     }
 )
+# The one method whose rate limit Slack counts by channel.
 BY_CHANNEL: Final = "chat.postMessage"
 _LIMITED: Final = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
-# The request never reached what it asks for.
+# Slack did not begin to carry out the request.
 _LATER: Final = frozenset({"request_timeout", "service_unavailable", "team_added_to_org"})
-# Slack says of these that part of it may have been done.
+# Slack documents that a part of the request may have been carried out.
 _BROKEN: Final = frozenset({"fatal_error", "internal_error"})
-# What a thread begins with is gone, was never there, or cannot be answered.
+# The first message of the thread is gone, never existed, or does not allow replies.
 _THREAD_REFUSED: Final = frozenset(
     {
         "cannot_reply_to_message",
@@ -40,7 +42,9 @@ _THREAD_REFUSED: Final = frozenset(
         "thread_not_found",
     }
 )
+# Beginnings of the error words for blocks or markdown that Slack does not accept.
 _RENDERING_REFUSED: Final = ("invalid_blocks", "invalid_markdown", "msg_blocks_too_long")
+# What to do about refusals that concern a place, by Slack's error word.
 _PLACES: Final = {
     "channel_not_found": "there is no such channel for the bot; invite it with /invite",
     "not_in_channel": "the bot is not in that channel; invite it with /invite",
@@ -52,7 +56,7 @@ _PLACES: Final = {
 
 
 class Refused(Permanent):
-    """Slack's own word is in `error`."""
+    """Reports a refusal that waiting does not change. `error` is Slack's error word."""
 
     def __init__(self, message: str, *, error: str) -> None:
         super().__init__(message)
@@ -60,7 +64,7 @@ class Refused(Permanent):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """How Slack refused: its word, the scope that it misses, how long to wait."""
+    """Holds how Slack refused: its error word, the missing scope, and how long to wait."""
 
     error: str = ""
     status: int = 200
@@ -71,6 +75,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 def refusal(
     method: str, said: Said, *, token_key: str = TOKEN_KEY, is_repeatable: bool
 ) -> PerdureError:
+    """Return the domain's error for a refusal."""
     error, status, retry_after_s = said.error, said.status, said.retry_after_s
     words = f"Slack refused {method} ({error or status})"
     if status == 429 or error in _LIMITED:
@@ -85,27 +90,29 @@ def refusal(
 
 
 def is_of_thread(refused: Refused) -> bool:
+    """Tell whether Slack refuses because of the thread."""
     return refused.error in _THREAD_REFUSED
 
 
 def is_of_rendering(refused: Refused) -> bool:
-    """Whether Slack refuses how a text is written, not what it says or how long it is."""
+    """Tell whether Slack refuses the form of a text, and not its content or its length."""
     error = refused.error
     return error.startswith(_RENDERING_REFUSED) or error == "unsupported_block_type"
 
 
 def limited(method: str, wait_s: float | None) -> Transient:
-    """Say that Slack takes no more calls of a method for a while."""
+    """Return the error that says that Slack takes no more calls of a method for a while."""
     wait = f" and asked to wait {math.ceil(wait_s)} s" if wait_s else ""
     return Transient(
         f"Slack took no more calls of {method}{wait}",
-        # Posts are counted by channel, every other method for the whole app.
+        # Slack counts posts by channel, and every other method for the whole app.
         code=None if method == BY_CHANNEL else ACCOUNT_WAIT,
         retry_after_s=wait_s,
     )
 
 
 def _advice(error: str, needed: str, token_key: str) -> str:
+    """Return what a person can do about a refusal."""
     if error in _TOKEN_REFUSED:
         return f"set {token_key} in [adapters.slack] to a token of this app that is still valid"
     if error == "missing_scope":

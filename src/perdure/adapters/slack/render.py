@@ -1,7 +1,7 @@
-"""From markdown to what Slack takes.
+"""Builds the text and blocks of Slack messages from markdown. Pure.
 
-Slack reads markdown itself, in a block of its own, so a text goes out as it is. Only what could
-address people is broken.
+Slack reads markdown itself, in a special block, so a text is sent as it is. Only what could become
+a mention is broken up.
 """
 
 from collections.abc import Iterator
@@ -14,26 +14,28 @@ from perdure.adapters.slack.mrkdwn import escaped, mrkdwn
 from perdure.domain.markdown.split import split
 from perdure.domain.markdown.units import TextUnit, cut
 
-# A markdown block takes 12,000; an action under it and Slack's own counting want room.
+# A markdown block takes 12,000 characters. The rest is room for buttons below it, and for
+# differences in how Slack counts.
 TEXT_MAX: Final = 11_000
 CHOICES_MAX: Final = 25
+# Begins the ids of our own buttons.
 ACTION: Final = "perdure_choice"
 
-# An update with a longer text is refused.
+# Slack refuses an edit whose notification text is longer.
 _FALLBACK_MAX: Final = 3_000
 _SECTION_MAX: Final = 3_000
 _LABEL_MAX: Final = 75
 
 
 class Words(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    """A piece of text in a block."""
+    """Holds a text in a block; `kind` says how Slack reads it."""
 
     kind: str
     text: str
 
 
 class Letters(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    """A piece of text in which nothing is read as a mark, a mention or an emoji."""
+    """Holds a text in which Slack reads no formatting, no mentions and no emoji."""
 
     text: str
     kind: str = "plain_text"
@@ -66,14 +68,14 @@ SlackBlock = Markdown | SectionBlock | Actions
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a message shows: `blocks` in the window, `text` in notifications."""
+    """Holds what a message shows: `blocks` in the window, `text` in notifications."""
 
     text: str
     blocks: tuple[SlackBlock, ...]
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """What a message is to say. `is_plain`: letter by letter, without any formatting."""
+    """Holds what a message has to say. `is_plain` asks for it without any formatting."""
 
     text: str
     choices: tuple[str, ...] = ()
@@ -81,7 +83,8 @@ class Writing(msgspec.Struct, frozen=True):
 
 
 def forms(writing: Writing) -> Iterator[Content]:
-    """Yield the forms in which a text can be sent: each for a server that refuses those before."""
+    """Yield the forms in which a text can be sent. Each is for a server that refused those
+    before."""
     text, choices = writing.text, writing.choices
     if writing.is_plain:
         yield plain_content(text, choices)
@@ -92,41 +95,47 @@ def forms(writing: Writing) -> Iterator[Content]:
 
 
 def markdown(text: str) -> str:
+    """Return the markdown that is sent for a text."""
     return unaddressed(text)
 
 
 def size(text: str) -> int:
+    """Return the length of the markdown that is sent for a text."""
     return len(markdown(text))
 
 
 def content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    """Return a text as a markdown block."""
     return Content(_fallback(text), (Markdown(markdown(text)), *buttons(choices)))
 
 
 def plainer_content(text: str, choices: tuple[str, ...] = ()) -> Content:
-    """For a server that does not know the block for markdown."""
+    """Return a text in Slack's own markup, for a server without the markdown block."""
     pieces = split(text, size=lambda piece: len(mrkdwn(piece)), limit=_SECTION_MAX)
     sections = tuple(SectionBlock(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
     return Content(_fallback(text), (*sections, *buttons(choices)))
 
 
 def plain_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+    """Return a text without formatting, in blocks."""
     sections = tuple(SectionBlock(Letters(piece)) for piece in _pieces(unaddressed(text)))
     return Content(_cut_escaped(text), (*sections, *buttons(choices)))
 
 
 def bare_content(text: str, choices: tuple[str, ...] = ()) -> Content:
-    """Without any block, so without buttons: the words to choose from are named."""
+    """Return a text without formatting and without blocks. It cannot have buttons, so the choices
+    are named in the text."""
     named = f"\n\n(Answer: {' / '.join(choices)})" if choices else ""
     return Content(escaped(text + named), ())
 
 
 def caption(text: str) -> str:
-    """The words beside a file."""
+    """Return the text beside a file."""
     return mrkdwn(text)
 
 
 def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
+    """Return the choices as a block of buttons, or nothing if there are none."""
     if not choices:
         return ()
     return (
@@ -144,12 +153,15 @@ def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
 
 
 def _fallback(text: str) -> str:
+    """Return the text for notifications, short enough for Slack."""
     shown = mrkdwn(cut(text, TextUnit.CHARS, _FALLBACK_MAX))
-    # If so much was escaped: better no marks than a mark cut in two.
+    # Escaping has made it too long. Cutting it could cut a mark in two, so the text is sent without
+    # any marks instead.
     return shown if len(shown) <= _FALLBACK_MAX else _cut_escaped(text)
 
 
 def _cut_escaped(text: str) -> str:
+    """Return the escaped text, cut so that no escape is cut in two."""
     shown = escaped(cut(text, TextUnit.CHARS, _FALLBACK_MAX))
     if len(shown) <= _FALLBACK_MAX:
         return shown
@@ -157,7 +169,7 @@ def _cut_escaped(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Divide a text into what fits into sections, at the ends of lines where there are any."""
+    """Divide a text into pieces that fit into sections, at line ends where possible."""
     while len(text) > _SECTION_MAX:
         piece = cut(text, TextUnit.CHARS, _SECTION_MAX) or text[:_SECTION_MAX]
         lines, line_end, _ = piece.rpartition("\n")

@@ -1,4 +1,9 @@
-"""What goes out: each effect as the calls that perform it."""
+"""Performs effects on Slack, and shows answers while they grow.
+
+A growing answer is a native stream where that is possible. A stream can only be appended to, so
+where it cannot continue (it has ended, its text was lost in a crash, or an answer was lost), the
+whole message is replaced instead.
+"""
 
 from typing import Final, assert_never
 
@@ -26,7 +31,9 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 
+# How many bubbles are remembered as not being streams. A forgotten one costs a refused call.
 STILL_MAX: Final = 1_000
+# Error words for a message that is still being streamed.
 _STREAMING: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
 _FILE_GONE: Final = frozenset({"file_not_found", "file_deleted"})
 _MARK_SET: Final = "already_reacted"
@@ -34,19 +41,25 @@ _MARK_GONE: Final = "no_reaction"
 
 
 class _Place(msgspec.Struct, frozen=True):
+    """Holds where a file's bytes go."""
+
     upload_url: str
     file_id: str
 
 
 class Sending:
+    """Performs effects and previews."""
+
     def __init__(self, wire: Wire, messages: Messages, streams: Streams) -> None:
         self._wire = wire
         self._messages = messages
         self._streams = streams
-        # Bubbles that are no stream, or whose stream shows nobody knows what: replaced as a whole.
+        # Bubbles that are not streams, or whose stream may show anything. They are replaced as a
+        # whole.
         self._still: Recent[bool] = Recent(STILL_MAX)
 
     async def perform(self, effect: Effect, *, user: str) -> Receipt:
+        """Perform one effect. `user` is the bot's own id, by which its reactions are recognized."""
         match effect:
             case Post():
                 writing = Writing(effect.text, effect.choices, effect.is_plain)
@@ -67,6 +80,7 @@ class Sending:
                 assert_never(never)
 
     async def preview(self, preview: Preview, *, team: str) -> str:
+        """Show a growing answer. Returns the receipt of its bubble."""
         if not preview.receipt:
             return await self._begin(preview, team)
         name = _named(preview.receipt)
@@ -81,6 +95,7 @@ class Sending:
         return preview.receipt
 
     async def _begin(self, preview: Preview, team: str) -> str:
+        """Show the first words, as a stream if possible, otherwise as a message."""
         if preview.streaming is Streaming.NATIVE:
             begun = await self._streams.begin(preview, team=team)
             if begun is not None:
@@ -90,14 +105,18 @@ class Sending:
         return posted.external_id
 
     async def _append(self, preview: Preview, name: MessageName) -> bool:
+        """Append to a stream what is new. Returns False if the stream has ended."""
         try:
             return await self._streams.append(name, shown=preview.shown, text=preview.text)
         except Ambiguous as error:
-            # Appending once more could show the same words twice.
+            # The text may have been appended, so appending it again could show it twice. From now
+            # on the bubble is replaced as a whole, which may be repeated.
             self._still[preview.receipt] = True
             raise Transient(error.message) from error
 
     async def _edit(self, edit: Edit) -> None:
+        """Bring a bubble to its final text: end its stream with the rest, or replace the
+        message."""
         name = _named(edit.receipt)
         is_grown = (
             not edit.is_plain
@@ -107,22 +126,25 @@ class Sending:
         if is_grown and await self._streams.end(
             name, shown=edit.shown, text=edit.text, choices=edit.choices, key=edit.key
         ):
-            # If we die before this is known, the edit is repeated, finds no stream and replaces.
+            # If the process dies before the edit is recorded, the edit is repeated: it finds no
+            # stream to end, and replaces the message with the same text.
             self._still[edit.receipt] = True
             return
         await self._replace(name, Writing(edit.text, edit.choices, edit.is_plain))
 
     async def _replace(self, name: MessageName, writing: Writing) -> None:
+        """Replace a message's text. If it is still a stream, end the stream first."""
         try:
             await self._messages.replace(name, writing)
         except Refused as refused:
             if refused.error not in _STREAMING:
                 raise
-            # A stream that was begun by a process now gone, or whose text is in doubt.
+            # The stream was begun by a process that died, or its text is in doubt.
             await self._streams.end(name)
             await self._messages.replace(name, writing)
 
     async def _delete(self, receipt: str) -> None:
+        """Delete a message or a file; one that is gone already is no failure."""
         if file := file_of(receipt):
             await self._delete_file(file)
             return
@@ -142,7 +164,8 @@ class Sending:
                 raise
 
     async def _upload(self, upload: Upload) -> str:
-        """Only the last of the three calls shows anything, so only it can be in doubt."""
+        """Upload a file. Only the last of the three calls shows something, so only it is a
+        `send`."""
         wanted = {"filename": marked(upload.name, upload.key), "length": len(upload.data)}
         place = await self._wire.ask("files.getUploadURLExternal", wanted, _Place)
         await self._wire.put(place.upload_url, upload.data)
@@ -162,10 +185,10 @@ class Sending:
         return file_receipt(channel, place.file_id)
 
     async def _mark(self, react: React, user: str) -> None:
-        """One mark at a time, as on the other platforms."""
+        """Leave exactly one reaction of the bot on a message, or none if `emoji` is empty."""
         name = message_of(react.external_id)
         if name is None:
-            # A command or a click is no message: there is nothing to mark.
+            # Commands and clicks are not messages, so they cannot have reactions.
             return
         wanted = name_of(react.emoji) if react.emoji else ""
         message = await self._messages.read(name)
@@ -178,6 +201,7 @@ class Sending:
             await self._react("reactions.remove", name, mark, fine=_MARK_GONE)
 
     async def _react(self, method: str, name: MessageName, mark: str, *, fine: str) -> None:
+        """Add or remove a reaction. The refusal `fine` means that it is done already."""
         params = {"channel": name.channel, "timestamp": name.ts, "name": mark}
         try:
             await self._wire.ask(method, params, Nothing)
@@ -187,12 +211,13 @@ class Sending:
 
 
 def _has_grown(shown: str, text: str) -> bool:
-    """Whether a stream that shows one text can be brought to show the other. Of a stream that was
-    begun before a restart nothing is known."""
+    """Tell whether a stream that shows `shown` can be continued to `text`. After a restart `shown`
+    is empty, and the answer is no."""
     return bool(shown) and text.startswith(shown)
 
 
 def _named(receipt: str) -> MessageName:
+    """Return the message of a receipt. Raises `Permanent` if it is none."""
     name = message_of(receipt)
     if name is None:
         raise Permanent(f"{receipt} is no message of Slack's; it cannot be changed")

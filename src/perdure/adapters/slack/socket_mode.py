@@ -1,7 +1,7 @@
-"""Socket Mode: a connection of our own, over which Slack hands us envelopes.
+"""Receives events over Socket Mode, a websocket that we open to Slack.
 
-An envelope is acknowledged once what is in it is durable. Slack asks us now and then to come back
-on a new connection, which is no failure; whatever was not acknowledged comes again there.
+An envelope is acknowledged after its content is stored. Now and then Slack asks us to open a new
+connection, which is no failure. What was not acknowledged comes again on the new connection.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -26,11 +26,11 @@ from perdure.ports.platform.adapter import Inlet
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 
-# The connection is asked for a sign of life after this long without one.
+# After this long without any frame a ping is sent; after twice as long the connection is lost.
 SILENCE_S: Final = 20.0
-# A server that sends us away sooner than this is not to be asked again at once.
+# A connection that ends sooner than this is a failure, so that the caller waits before the next.
 SHORT_S: Final = 5.0
-# How long a store that is down is waited for with an envelope in hand.
+# The pauses between attempts to store one envelope while the store is down.
 OFFERS_S: Final = (0.5, 1.0, 2.0, 4.0)
 
 _ENDED: Final = frozenset(
@@ -46,6 +46,8 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 class Socket:
+    """Receives envelopes over one websocket at a time."""
+
     def __init__(self, wire: Wire, clock: Clock, hear: Hear) -> None:
         self._wire = wire
         self._clock = clock
@@ -53,11 +55,12 @@ class Socket:
         self._url = ""
 
     async def open(self) -> None:
-        """Ask where to connect: proves the app's token."""
+        """Ask Slack for the websocket's URL. This also proves that the app token works."""
         said = await self._wire.ask("apps.connections.open", {}, _Opened, token_key=APP_TOKEN_KEY)
         self._url = said.url
 
     async def receive(self, inlet: Inlet) -> None:
+        """Receive envelopes, on one connection after another, until one is lost."""
         while True:
             began_s = self._clock.monotonic_s()
             try:
@@ -73,7 +76,8 @@ class Socket:
         async with time_limit(CALL_TIMEOUT_S):
             socket = await self._wire.session.ws_connect(
                 self._url,
-                # Every sign of life is to be seen here.
+                # aiohttp would answer pings by itself and hide them, but they prove that the
+                # connection works.
                 autoping=False,
                 max_msg_size=FRAME_BYTES_MAX,
                 timeout=aiohttp.ClientWSTimeout(ws_close=CONNECT_TIMEOUT_S),
@@ -84,7 +88,8 @@ class Socket:
             await socket.close()
 
     async def _listen(self, inlet: Inlet) -> None:
-        """Until Slack wants us to come back; raises when the connection is lost."""
+        """Receive envelopes until Slack asks for a new connection. Raises if the connection is
+        lost."""
         async with self._connected() as socket:
             is_asked = False
             while True:
@@ -104,6 +109,7 @@ class Socket:
     async def _is_last(
         self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage, inlet: Inlet
     ) -> bool:
+        """Handle one frame. Returns True if Slack asks for a new connection."""
         match frame.type:
             case aiohttp.WSMsgType.PING:
                 await socket.pong(frame.data)
@@ -118,6 +124,8 @@ class Socket:
         return False
 
     async def _take(self, socket: aiohttp.ClientWebSocketResponse, data: str, inlet: Inlet) -> bool:
+        """Store the content of an envelope, then acknowledge it. Returns True if Slack asks for a
+        new connection."""
         try:
             envelope = msgspec.json.decode(data, type=SocketEnvelope)
         except msgspec.DecodeError:
@@ -131,11 +139,13 @@ class Socket:
             async with inlet.handling(name_of(payload), payload) as may_read:
                 if may_read:
                     await self._read(envelope, inlet)
-            # If we die before this line, Slack sends the envelope again, and nothing changes.
+            # If the process dies before this line, Slack sends the envelope again. The inlet takes
+            # the same arrival twice without effect.
             await socket.send_json({"envelope_id": envelope.envelope_id})
         return False
 
     async def _read(self, envelope: SocketEnvelope, inlet: Inlet) -> None:
+        """Decode an envelope and hand it over, or store it for a person to look at."""
         try:
             offer = self._hear(envelope)
         except UnreadablePayload as error:
@@ -145,8 +155,12 @@ class Socket:
             await self._hand_over(offer, inlet)
 
     async def _hand_over(self, offer: Offer, inlet: Inlet) -> None:
-        """Slack sends an event again only a few times, and a command never: so it is offered here
-        for a while before it is let go without an acknowledgement."""
+        """Offer an arrival until the store takes it, for a few seconds.
+
+        Slack repeats an event only a few times, and a command never, so a short failure of the
+        store is waited out here. After that `Transient` is raised and the envelope is not
+        acknowledged.
+        """
         for pause_s in (*OFFERS_S, None):
             try:
                 await inlet.take(offer.envelope, offer.reading)

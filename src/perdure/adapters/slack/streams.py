@@ -1,8 +1,8 @@
-"""Slack's own streams: a message in a thread that takes text as it comes.
+"""Uses Slack's own streams: messages in a thread that text can be appended to.
 
-A stream only grows, and it ends by itself after some minutes or when a person stops it; while it is
-open it refuses every other change. So a caller is told whether a stream still takes text, and
-replaces the whole message where it does not.
+A stream only grows. It ends by itself after some minutes, or when a person stops it. While it is
+open, Slack refuses every other change of the message. So callers are told whether a stream still
+takes text, and replace the whole message if it does not.
 """
 
 from typing import Final
@@ -20,9 +20,10 @@ from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.ids import PartId
 from perdure.ports.platform.adapter import Preview, ThreadGone, Unrenderable, Unsupported
 
+# How many authors of messages are remembered. A forgotten one is asked for again.
 SPEAKERS_MAX: Final = 2_000
 UNKNOWN_METHOD: Final = "unknown_method"
-# Why a stream takes no more text. Whatever it shows stays, and can be changed like any message.
+# Error words for a stream that has ended. Its message stays and can be edited like any other.
 _ENDED: Final = frozenset(
     {"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict"}
 )
@@ -30,7 +31,7 @@ _MISSING: Final = "message_not_found"
 
 
 class StreamRecipient(msgspec.Struct, frozen=True):
-    """For whom a stream is: Slack wants to know in places that several people read."""
+    """Says for whom a stream is. Slack requires it in places with several people."""
 
     user: str = ""
     team: str = ""
@@ -41,19 +42,24 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 class Streams:
+    """Runs streams from their first words to their end."""
+
     def __init__(self, wire: Wire, messages: Messages) -> None:
         self._wire = wire
         self._messages = messages
         self._speakers: Recent[StreamRecipient] = Recent(SPEAKERS_MAX)
 
     def heard(self, event: SlackEvent) -> None:
-        """Remember who wrote a message, for the stream that may answer it."""
+        """Remember who wrote a message: the stream that answers it needs its author."""
         if event.user:
             name = MessageName(event.channel, event.ts)
             self._speakers[name.external_id] = _speaker(event)
 
     async def begin(self, preview: Preview, *, team: str) -> MessageName | None:
-        """None where this thread cannot have a stream."""
+        """Begin a stream with the first words. Returns None if this thread cannot have one.
+
+        Raises `Unsupported` if the server knows no streams, and `ThreadGone`.
+        """
         speaker = await self._speaker(preview)
         if speaker is None:
             return None
@@ -75,8 +81,10 @@ class Streams:
         return MessageName(preview.address.place, begun.ts)
 
     async def append(self, name: MessageName, *, shown: str, text: str) -> bool:
-        """Whether the stream took what `text` has more than `shown`. An `Ambiguous` means that it
-        may have, and that nobody knows any more what it shows."""
+        """Append to a stream what `text` has beyond `shown`. Returns False if the stream has ended.
+
+        After `Ambiguous` the text may or may not have been appended.
+        """
         rest = markdown(text).removeprefix(markdown(shown))
         if not rest:
             return True
@@ -98,8 +106,10 @@ class Streams:
         choices: tuple[str, ...] = (),
         key: PartId | None = None,
     ) -> bool:
-        """Whether there was a stream to end, and it now shows `text`. Ending twice does no harm:
-        the second time there is none."""
+        """End a stream with the rest of `text`. Returns False if there was no stream to end.
+
+        Ending it twice does no harm: the second call returns False.
+        """
         params = {
             "channel": name.channel,
             "ts": name.ts,
@@ -116,6 +126,7 @@ class Streams:
         return True
 
     async def _speaker(self, preview: Preview) -> StreamRecipient | None:
+        """Return for whom a stream is, or None if that cannot be found out."""
         answered = message_of(preview.reply_to)
         known = self._speakers.get(preview.reply_to)
         if known is None and preview.address.person:
@@ -129,6 +140,7 @@ class Streams:
 
 
 def _told(refused: Refused) -> PerdureError:
+    """Return the domain's error for a refusal to change a stream."""
     if refused.error == _MISSING:
         return NotFound("the message to change is gone from Slack")
     return Unrenderable(refused.message) if is_of_rendering(refused) else refused

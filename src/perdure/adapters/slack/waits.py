@@ -1,8 +1,8 @@
-"""Until when Slack wants no more calls.
+"""Remembers until when Slack wants no more calls of a method.
 
-Slack counts posts by channel and every other method by itself, for the whole app. Whoever made a
-call is told how long to wait; but much is asked by the way (a name, whom a stream is for), and by
-several at once. So the end of each wait is kept here, and nothing is asked before it.
+Slack limits posts by channel, and every other method for the whole app. The caller who was refused
+waits, but other calls are made in passing (a name, the recipient of a stream) and by several tasks
+at once. So the end of each wait is kept here, and no call of that method is sent before it.
 """
 
 from typing import Final
@@ -15,18 +15,22 @@ KEPT_MAX: Final = 1_000
 
 
 class Waits:
+    """Keeps the ends of waits, by method, and for posts also by channel."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ends_s: Recent[float] = Recent(KEPT_MAX)
 
     def keep(self, method: str, channel: object, wait_s: float) -> None:
+        """Note that Slack asked to wait `wait_s` seconds."""
         self._ends_s[_counted(method, channel)] = self._clock.monotonic_s() + wait_s
 
     def left_s(self, method: str, channel: object) -> float:
-        """How long this call has to wait; nothing or less if it may be made."""
+        """Return how many seconds this call has to wait; zero or less if it may be sent now."""
         end_s = self._ends_s.get(_counted(method, channel))
         return 0 if end_s is None else end_s - self._clock.monotonic_s()
 
 
 def _counted(method: str, channel: object) -> str:
+    """Return the key under which Slack counts a call."""
     return f"{method} {channel}" if method == BY_CHANNEL else method

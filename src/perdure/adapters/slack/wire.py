@@ -1,9 +1,9 @@
-"""HTTP to Slack, and every failure there in our own words.
+"""Sends HTTP requests to Slack, and translates foreign errors into those of the domain.
 
-Slack's library makes the calls and is kept from its habits: it retries nothing, and it logs no
-message. Everything goes out as a form, the one shape that every method takes. A call that shows
-something new is a `send`: when its answer is lost, nobody knows whether it happened. All others are
-an `ask` and may be made again.
+Slack's library makes the calls, but its retries and its logging of messages are switched off. Every
+call is sent as a form, because all methods accept one. `send` is for calls that show something new:
+if their answer is lost, they may have been carried out, which is `Ambiguous`. `ask` is for all
+others, which may be repeated.
 """
 
 import logging
@@ -27,12 +27,14 @@ from perdure.ports.system.time_limits import time_limit
 CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0
 TRANSFER_TIMEOUT_S: Final = 300.0
+# The longest pause between two pieces of a file that is downloaded.
 SILENCE_TIMEOUT_S: Final = 60.0
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
+# Hosts that may see the bot's token, besides that of `api_url`.
 _OWN_HOSTS: Final = (".slack.com", ".slack-edge.com", ".slack-files.com", ".slack-gov.com")
 
-# The library would write whole requests to the log.
+# At lower levels the library logs whole requests, with what people write.
 _quiet: Final = logging.getLogger("perdure.slack_sdk")
 _quiet.setLevel(logging.ERROR)
 
@@ -41,11 +43,11 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """An answer that says no more than that it was done."""
+    """Stands for a response of which only the success matters."""
 
 
 class Wire:
-    """One app at one server."""
+    """Calls Slack's methods as one app, and transfers files."""
 
     def __init__(self, url: str, *, token: Secret, app_token: Secret | None, clock: Clock) -> None:
         self._url = url if url.endswith("/") else f"{url}/"
@@ -57,11 +59,11 @@ class Wire:
     async def ask(
         self, method: str, params: Params, kind: type[_AnswerT], *, token_key: str = TOKEN_KEY
     ) -> _AnswerT:
-        """A call that may be made twice without harm."""
+        """Call a method that may be called twice without harm. Returns the response as `kind`."""
         return await self._call(method, params, kind, token_key=token_key, is_repeatable=True)
 
     async def send(self, method: str, params: Params, kind: type[_AnswerT]) -> _AnswerT:
-        """A call that shows something new each time it arrives."""
+        """Call a method that shows something new each time. A lost answer raises `Ambiguous`."""
         return await self._call(method, params, kind, token_key=TOKEN_KEY, is_repeatable=False)
 
     async def _call(
@@ -73,13 +75,15 @@ class Wire:
         token_key: str,
         is_repeatable: bool,
     ) -> _AnswerT:
+        """Call a method, unless Slack has asked to wait. Raises the domain's errors."""
         channel = params.get("channel")
         if (left_s := self._waits.left_s(method, channel)) > 0:
             raise limited(method, left_s)
         try:
             async with time_limit(CALL_TIMEOUT_S):
                 response = await self._client(token_key).api_call(method, data=_form(params))
-        # The library takes any answer of status 200 for an object, and trips over text.
+        # The library takes every response of status 200 for a JSON object, and fails with
+        # AttributeError if it is something else.
         except (SlackClientError, aiohttp.ClientError, OSError, AttributeError) as error:
             told = translated(error, method, token_key=token_key, is_repeatable=is_repeatable)
             if isinstance(told, Transient) and told.retry_after_s:
@@ -100,14 +104,16 @@ class Wire:
                 logger=_quiet,
                 retry_handlers=[],
             )
-            # The session knows the machine's proxies, and who is not to be reached through one.
+            # The HTTP session reads the proxy settings of the machine, with their exceptions
+            # (`trust_env`). The library would read only the proxy and use it for all hosts.
             client.proxy = None
             self._clients[token_key] = client
         return self._clients[token_key]
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """Made late, because it belongs to the running loop."""
+        """Return the HTTP session. It is created at the first use, inside the running event
+        loop."""
         if self._session is None or self._session.closed:
             self._clients.clear()
             self._session = aiohttp.ClientSession(
@@ -118,7 +124,8 @@ class Wire:
         return self._session
 
     async def put(self, url: str, data: bytes) -> None:
-        """Bring the bytes of a file to where Slack wants them. Nobody sees them yet."""
+        """Upload the bytes of a file. They are not shown to anybody yet, so this may be
+        repeated."""
         try:
             async with (
                 time_limit(TRANSFER_TIMEOUT_S),
@@ -135,7 +142,7 @@ class Wire:
             )
 
     async def get(self, url: str) -> AsyncIterator[bytes]:
-        """The bytes of a file. The token is shown to Slack alone."""
+        """Yield the bytes of a file. Only Slack's own hosts are asked, since they see the token."""
         if not self._is_own(url):
             raise Permanent(
                 "the file is not kept by Slack; send it as a file, or as a link", code=FOR_SENDER
@@ -156,6 +163,7 @@ class Wire:
             raise translated(error, "the file", is_repeatable=True) from None
 
     def _is_own(self, url: str) -> bool:
+        """Tell whether a URL is on a host that may see the token."""
         parts, home = urlsplit(url), urlsplit(self._url)
         if parts.netloc == home.netloc:
             return parts.scheme == home.scheme
@@ -167,6 +175,7 @@ class Wire:
 
 
 def _form(params: Params) -> dict[str, str]:
+    """Return the form fields of a call. Empty values are left out."""
     return {name: _field(value) for name, value in params.items() if value not in (None, "", ())}
 
 
@@ -175,11 +184,12 @@ def _field(value: object) -> str:
 
 
 def _check_file(response: aiohttp.ClientResponse, url: str) -> None:
+    """Raise if the response does not hold the file."""
     is_page = response.content_type == "text/html" and not urlsplit(url).path.endswith(
         (".htm", ".html")
     )
     if 300 <= response.status < 400 or (response.status == 200 and is_page):
-        # Slack leads whoever may not see a file to its sign-in page.
+        # An app without access to a file is redirected to Slack's sign-in page.
         raise Permanent(
             "Slack does not hand out the file; give the app the scope files:read under "
             "OAuth & Permissions and install it again"
@@ -196,7 +206,7 @@ def _check_file(response: aiohttp.ClientResponse, url: str) -> None:
 def translated(
     error: Exception, what: str, *, token_key: str = TOKEN_KEY, is_repeatable: bool
 ) -> PerdureError:
-    """The one place where what the libraries raise becomes an error of ours."""
+    """Translate an error of aiohttp or Slack's library into one of the domain's errors."""
     match error:
         case SlackApiError():
             return _refused(error, what, token_key=token_key, is_repeatable=is_repeatable)
@@ -228,8 +238,10 @@ def translated(
 def _refused(
     error: SlackApiError, what: str, *, token_key: str, is_repeatable: bool
 ) -> PerdureError:
+    """Translate a refusal of Slack into one of the domain's errors."""
     response = error.response
-    # For a body that is no JSON the library hands over the bare response.
+    # If the body is no JSON, the library gives the aiohttp response, which names the status
+    # otherwise.
     status = getattr(response, "status_code", None) or getattr(response, "status", None) or 0
     data = getattr(response, "data", None)
     body = data if isinstance(data, dict) else {}
@@ -245,11 +257,13 @@ def _refused(
 
 
 def _lost(words: str, is_repeatable: bool) -> PerdureError:  # noqa: FBT001
+    """Return the error for a call whose answer was lost or cannot be read."""
     if is_repeatable:
         return Transient(words)
     return Ambiguous(f"{words}, so it may have been shown; look into the channel")
 
 
 def _wait_s(headers: Mapping[str, str]) -> float | None:
+    """Return the wait that Slack asks for in seconds, or None if it names none."""
     value = headers.get("Retry-After")
     return float(value) if value and value.isdecimal() else None

@@ -1,1 +1,1 @@
-"""Programs talk to agents by signed HTTP requests, and get the answer posted back or ask for it."""
+"""Lets programs talk to agents by signed HTTP requests. Answers are posted back, or polled for."""

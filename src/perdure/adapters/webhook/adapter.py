@@ -1,8 +1,9 @@
-"""Webhooks as a platform: a route is a place, a request a message, the route itself who speaks.
+"""Implements the `Platform` port for webhooks: a route is a place, and a request is a message.
 
-A request is answered once it is durable; the agent's answer goes to the route's callback where
-there is one, and can be asked for with the same secret either way. Nothing is received on our own
-account: the gateway's HTTP server brings every request to `answer`.
+The route itself is the sender. A request is answered with 202 after it is stored. The agent's reply
+goes to the route's callback if it has one, and can be polled for with the same secret in either
+case. The adapter opens no connection to receive anything: the gateway's HTTP server passes every
+request to `answer`.
 """
 
 from collections.abc import AsyncIterator
@@ -39,20 +40,22 @@ CAPABILITIES: Final = Capabilities(
     text_max=render.TEXT_MAX,
     pace=Pace(account=Rate(50, 1), place=Rate(20, 1)),
 )
+# How often the adapter is reported as alive.
 ALIVE_S: Final = 60
-# What the receipt of an answer begins with that waits to be asked for; its key follows.
+# Begins the receipt of a reply that waits to be polled for. The part's key follows.
 POLL: Final = "poll:"
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one route: any of `taken` signs what comes in, `given` what goes out."""
+    """Holds the keys of one route: any of `taken` may sign requests, and `given` signs
+    callbacks."""
 
     taken: tuple[bytes, ...]
     given: bytes
 
 
 class Webhook:
-    """The `Platform` port."""
+    """Implements the `Platform` port."""
 
     name = NAME
 
@@ -71,6 +74,11 @@ class Webhook:
         return render.size(text)
 
     async def perform(self, effect: Effect) -> Receipt:
+        """Post a message to the route's callback.
+
+        Without a callback nothing is sent: the reply is in the store already, where it can be
+        polled.
+        """
         if not isinstance(effect, Post):
             raise Permanent(f"webhooks take messages only, no {type(effect).__name__.lower()}")
         name = effect.address.place
@@ -93,31 +101,37 @@ class Webhook:
 
     async def _call_back(self, name: str, url: str, post: Post, answered: str) -> None:
         body = render.message(post, in_reply_to=message_of(answered))
-        # Signed anew at every try: a signature speaks for a few minutes only.
+        # Signed again at every attempt, because a signature is valid for a few minutes only.
         headers = signing.signed_headers(
             self._keys[name].given, message=post.key, now_ms=self._clock.now_ms(), body=body
         )
         await self._wire.post(name, url, headers, body)
 
     async def find(self, sought: Sought) -> Receipt | None:
+        """Raise `Permanent`: a callback cannot be asked what it received."""
         raise Permanent("a callback cannot be asked what it has; send the part again")
 
     async def preview(self, preview: Preview) -> str:
         raise Unsupported("a callback gets whole answers only")
 
     async def typing(self, address: Address) -> None:
-        """Nobody is watching."""
+        """Do nothing: nobody is watching."""
 
     async def connect(self) -> str:
         return NAME
 
     async def receive(self, inlet: Inlet) -> None:
-        """There is no connection that could be lost, so silence is no sign of it."""
+        """Report that the adapter is alive, again and again: there is no connection that could be
+        lost."""
         while True:
             inlet.alive()
             await self._clock.sleep(ALIVE_S)
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """Check the signature, then take a message (POST) or return the reply to one (GET).
+
+        Raises `NotFound` for an unknown route, and `Rejected` if the signature is not valid.
+        """
         name, _, asked = request.path.partition("/")
         route = self._routes.get(name)
         if route is None:
@@ -139,6 +153,7 @@ class Webhook:
     async def _take(
         self, name: str, route: Route, message: str, request: HookRequest, inlet: Inlet
     ) -> HookResponse:
+        """Store a message. Returns 202 with the URL at which the reply can be polled."""
         async with inlet.handling(external_id_of(name, message), request.body) as may_read:
             if may_read:
                 payload = Payload(request.body, request.headers)
@@ -148,8 +163,10 @@ class Webhook:
         return HookResponse(status=202, body=body)
 
     async def _tell(self, name: str, message: str, *, asked: str) -> HookResponse:
+        """Return what became of a message, with its reply if that is there."""
         if message != asked:
-            # The signature covers the header and not the path: it must speak of what is asked.
+            # The signature covers the id in the header but not the path, so the two must be the
+            # same. Otherwise the signature for one message would give access to another.
             raise Rejected(
                 f"{signing.ID_HEADER} must be the id that is asked about", code="unauthorized"
             )
@@ -166,7 +183,7 @@ class Webhook:
 
 
 def _answered(post: Post, route: Route) -> str:
-    """The external id of the request that a part answers, or nothing."""
+    """Return the external id of the request that a part answers, or an empty string."""
     if post.reply_to or route.conversation != EACH:
         return post.reply_to
     return external_id_of(post.address.place, post.address.thread) if post.address.thread else ""
@@ -179,5 +196,6 @@ def _keys(route: Route) -> Keys:
 
 
 def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
+    """Create the adapter. `MANIFEST.factory` names this function."""
     assert isinstance(settings, WebhookSettings)
     return Webhook(settings, context)

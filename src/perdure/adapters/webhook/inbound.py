@@ -1,4 +1,4 @@
-"""From a signed request to an arrival."""
+"""Turns a signed request into an arrival. Pure."""
 
 from typing import Final
 
@@ -12,15 +12,17 @@ CONVERSATION_CHARS_MAX: Final = 200
 
 
 def external_id_of(route: str, message: str) -> str:
+    """Return the external id of a message."""
     return f"{route}/{message}"
 
 
 def message_of(external_id: str) -> str:
-    """The sender's own id of a message."""
+    """Return the id that the sender gave to a message."""
     return external_id.partition("/")[2]
 
 
 def arrival_of(name: str, route: Route, *, message: str, payload: Payload) -> Arrival:
+    """Return the arrival of a request. Raises `Rejected` if the route's templates do not fit it."""
     return Arrival(
         external_id=external_id_of(name, message),
         place=name,
@@ -40,12 +42,13 @@ def _text(route: Route, payload: Payload) -> str:
         raise Rejected("there is no text in this request; send a body", code="empty_message")
     if not route.prompt or route.prompt.lstrip().startswith("/"):
         return text
-    # The prompt says what to do with what comes in. A title that somebody else gave to an issue
-    # must not become a command because it stands first.
+    # The prompt says what to do with the content of the request. If the content comes first, as
+    # with the title of an issue that a stranger wrote, it must not be able to give a command.
     return f"\\{text.lstrip()}" if text.lstrip().startswith("/") else text
 
 
 def _conversation(route: Route, message: str, payload: Payload) -> str:
+    """Return the key of the conversation within the route; empty if all requests share one."""
     if route.conversation == EACH:
         return message
     if route.conversation == ONE:

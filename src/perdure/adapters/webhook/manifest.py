@@ -1,4 +1,4 @@
-"""What the configuration of webhooks holds."""
+"""Describes the webhook adapter: its settings and routes, and where its factory is."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
@@ -21,6 +21,7 @@ from perdure.ports.platform.settings import (
 )
 
 NAME: Final = "webhook"
+# The two fixed values of a route's `conversation`: each request has its own, or all share one.
 EACH: Final = "each"
 ONE: Final = "one"
 
@@ -46,8 +47,11 @@ Conversation = Annotated[
 
 
 class Route(Section, frozen=True, kw_only=True):
-    """One kind of requests, at `/hooks/webhook/NAME`. Any of `secrets` may have signed them; what
-    is sent to `callback` is signed with `callback_secret`, or with the first of `secrets`."""
+    """Configures one kind of request, at `/hooks/webhook/NAME`.
+
+    A request may be signed with any of `secrets`. What is sent to `callback` is signed with
+    `callback_secret`, or with the first of `secrets`.
+    """
 
     secrets: Secrets
     agent: Name | None = None
@@ -58,24 +62,29 @@ class Route(Section, frozen=True, kw_only=True):
 
 
 class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
-    """Events queue up: a newer one says nothing about whether the older still matters."""
+    """Holds the settings of `[adapters.webhook]`.
+
+    `busy` is `queue`, because a newer event does not make an older one unimportant.
+    """
 
     routes: Mapping[Name, Route]
     busy: BusyChoice = "queue"
     stream: bool = False
 
     def __post_init__(self) -> None:
-        """Whoever has a route's secret may speak; there is nobody else to allow."""
+        """Allow every route as a sender: a valid signature is all the permission that is needed."""
         senders = (sender_of(name) for name in self.routes)
         msgspec.structs.force_setattr(self, "allow", tuple(dict.fromkeys((*self.allow, *senders))))
 
     def named_agents(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield the agents that the settings name, each with its key."""
         yield from AdapterSettings.named_agents(self)
         for name, route in self.routes.items():
             if route.agent is not None:
                 yield ("routes", name, "agent"), route.agent
 
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield what is wrong with the secrets, each with the key that it is about."""
         for name, route in self.routes.items():
             for index, secret in enumerate(route.secrets):
                 yield from _no_key(secret, ("routes", name, "secrets", index))
@@ -84,6 +93,7 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 def _no_key(secret: Secret, key: SettingKey) -> Iterator[tuple[SettingKey, str]]:
+    """Yield the problem of a secret that is no valid key."""
     try:
         key_of(secret.reveal())
     except ValueError as error:
@@ -91,6 +101,7 @@ def _no_key(secret: Secret, key: SettingKey) -> Iterator[tuple[SettingKey, str]]
 
 
 def sender_of(route: str) -> str:
+    """Return the sender's id for a route."""
     return f"{NAME}:{route}"
 
 

@@ -1,4 +1,4 @@
-"""What goes out, as JSON. The text stays markdown: what shows it is the receiver's choice."""
+"""Builds the JSON that goes out. Pure. The text stays markdown, for the receiver to display."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ import msgspec
 
 from perdure.ports.platform.adapter import Post
 
-# One JSON document holds a whole answer; this only keeps a runaway one from being sent as one.
+# One JSON document can hold a whole reply. The limit only bounds a reply that does not end.
 TEXT_MAX: Final = 1_000_000
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_field="type"):
-    """An answer, or what the agent says of its own accord: then `in_reply_to` is null."""
+    """Holds one message. `in_reply_to` is null if it answers no request."""
 
     id: str
     conversation: str
@@ -20,13 +20,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_fiel
 
 
 class TakenAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The request is durable. `poll` is where its answer can be asked for."""
+    """Says that a request was stored. `poll` is the URL at which its reply can be polled."""
 
     id: str
     poll: str
 
 
 def message(post: Post, *, in_reply_to: str) -> bytes:
+    """Return the body of a callback."""
     return msgspec.json.encode(
         Message(
             id=post.key,

@@ -1,8 +1,9 @@
-"""Signatures of Standard Webhooks, made and checked.
+"""Makes and checks signatures as Standard Webhooks defines them. Pure.
 
-The id, the time of the try and the body are joined by full stops and signed together. So neither of
-the first two may hold a full stop: the same signed bytes could else be read as another message. A
-signature speaks for five minutes; after that only the sender can make a new one.
+The id, the time of the attempt and the body are joined by full stops and signed together. So
+neither the id nor the time may hold a full stop: otherwise the same signed bytes could be read as
+another message. A signature is valid for five minutes; after that only the sender can make a new
+one.
 """
 
 import base64
@@ -19,19 +20,21 @@ ID_HEADER: Final = "webhook-id"
 TIMESTAMP_HEADER: Final = "webhook-timestamp"
 SIGNATURE_HEADER: Final = "webhook-signature"
 
+# How old a signature may be, or how far ahead the sender's clock.
 TOLERANCE_S: Final = 300
+# The key lengths that Standard Webhooks allows.
 KEY_BYTES_MIN: Final = 24
 KEY_BYTES_MAX: Final = 64
 
 _PREFIX: Final = "whsec_"
 _VERSION: Final = "v1"
-# Visible ASCII without the full stop; it also becomes part of a row's unique key.
+# Visible ASCII without the full stop. The id also becomes part of a unique key in the store.
 _ID: Final = re.compile(r"[!-\-/-~]{1,200}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret such as `whsec_…` stands for; ValueError says what is wrong with it."""
+    """Return the key of a secret such as `whsec_…`. Raises `ValueError` that says what is wrong."""
     text = secret.removeprefix(_PREFIX).rstrip("=")
     try:
         key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -45,12 +48,14 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(key: bytes, *, message: str, timestamp_s: int, body: bytes) -> str:
+    """Return the signature of a message with one key."""
     signed = b"%s.%d.%s" % (message.encode(), timestamp_s, body)
     digest = hmac.digest(key, signed, hashlib.sha256)
     return f"{_VERSION},{base64.b64encode(digest).decode()}"
 
 
 def signed_headers(key: bytes, *, message: str, now_ms: int, body: bytes) -> Mapping[str, str]:
+    """Return the three headers that sign a message."""
     timestamp_s = now_ms // 1000
     return {
         ID_HEADER: message,
@@ -60,7 +65,8 @@ def signed_headers(key: bytes, *, message: str, now_ms: int, body: bytes) -> Map
 
 
 def verified(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, *, now_ms: int) -> str:
-    """The message's id, once any of the keys is known to have signed it just now."""
+    """Return the message's id if one of the keys signed it within `TOLERANCE_S`. Raises `Rejected`
+    otherwise."""
     message = headers.get(ID_HEADER, "")
     timestamp = headers.get(TIMESTAMP_HEADER, "")
     given = headers.get(SIGNATURE_HEADER, "").split()
@@ -91,7 +97,8 @@ def verified(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, *, 
 
 
 def _has_match(expected: Sequence[str], given: Sequence[str]) -> bool:
-    """All are compared, so that the time it takes does not tell which was close."""
+    """Tell whether any signature fits. All pairs are compared, so that the time taken tells
+    nothing."""
     found = False
     for ours in expected:
         for theirs in given:

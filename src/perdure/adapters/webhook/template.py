@@ -1,6 +1,7 @@
-"""Texts with places for what a request brings: `{body}`, `{json.path.to.field}`, `{headers.name}`.
+"""Fills templates with the content of a request: `{body}`, `{json.path.to.field}`,
+`{headers.name}`.
 
-Braces that are meant as such are doubled. What is filled in is never read as a template again.
+Plain braces are written twice. Inserted content is never read as a template again. Pure.
 """
 
 import re
@@ -20,7 +21,8 @@ _TOKEN: Final = re.compile(rf"\{{\{{|\}}\}}|{_PLACE}")
 
 
 class Payload:
-    """The body and headers of one request, read only as far as a template asks."""
+    """Holds the body and headers of one request. They are decoded only if a template asks for
+    them."""
 
     def __init__(self, body: bytes, headers: Mapping[str, str]) -> None:
         self._body = body
@@ -28,6 +30,7 @@ class Payload:
 
     @cached_property
     def text(self) -> str:
+        """Return the body as text. Raises `Rejected` if it is not UTF-8."""
         try:
             return self._body.decode()
         except UnicodeDecodeError as error:
@@ -38,6 +41,7 @@ class Payload:
 
     @cached_property
     def json(self) -> object:
+        """Return the body as JSON. Raises `Rejected` if it is no JSON."""
         try:
             return msgspec.json.decode(self._body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -47,7 +51,8 @@ class Payload:
             raise Rejected(message, code="malformed_json") from error
 
     def field(self, path: str) -> str:
-        """A text as it is, everything else as JSON."""
+        """Return a field of the JSON body: strings as they are, other values as JSON. Raises
+        `Rejected` if the field is missing."""
         value = self.json
         for step in path.split("."):
             match value:
@@ -60,6 +65,7 @@ class Payload:
         return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
     def header(self, name: str) -> str:
+        """Return a header. Raises `Rejected` if it is missing."""
         try:
             return self._headers[name.lower()]
         except KeyError:
@@ -67,6 +73,7 @@ class Payload:
 
 
 def filled(template: str, payload: Payload) -> str:
+    """Return the template with its fields filled in."""
     return _TOKEN.sub(lambda token: _value(token.group(), payload), template)
 
 

@@ -1,7 +1,8 @@
-"""HTTP to a callback. The address comes from the configuration alone and redirects are not
-followed, so nobody who sends a request can choose where ours go.
+"""Posts messages to callbacks, and translates foreign errors into those of the domain.
 
-A receiver drops what it has seen by `webhook-id`, so a try whose fate is unknown may be repeated.
+The URL comes only from the configuration and redirects are not followed, so the sender of a request
+cannot choose where our messages go. Receivers drop repeated messages by `webhook-id`, so an attempt
+of unknown fate may be repeated: it is `Transient`, never `Ambiguous`.
 """
 
 import io
@@ -18,6 +19,7 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
+# Statuses, besides 5xx, after which the same request may work later.
 _LATER: Final = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
@@ -30,23 +32,26 @@ _ADVICE: Final[Mapping[int, str]] = {
 
 
 class Wire:
+    """Posts to callbacks with one HTTP session."""
+
     def __init__(self, clock: Clock, *, timeout: aiohttp.ClientTimeout = _TIMEOUT) -> None:
         self._clock = clock
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, route: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Return once the receiver has said that it has it."""
+        """Post a message. Returns once the receiver has confirmed it with a 2xx status."""
         sending = self._opened_session().post(
             url,
-            # As a file: an answer may be longer than what is written to a socket at one go.
+            # As a file, aiohttp sends it in pieces: a long reply may not fit into one write to the
+            # socket.
             data=io.BytesIO(body),
             headers={**headers, "Content-Type": "application/json", "User-Agent": "perdure"},
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, connect=self._timeout.connect),
         )
         try:
-            # The status says all; a body that is still coming is not waited for.
+            # Only the status matters, so the body of the response is not waited for.
             async with time_limit(self._timeout.total), sending as response:
                 refusal = _refused(route, response, now_ms=self._clock.now_ms())
         except (aiohttp.ClientError, OSError) as error:
@@ -55,7 +60,8 @@ class Wire:
             raise refusal
 
     def _opened_session(self) -> aiohttp.ClientSession:
-        """Made late, because it belongs to the running loop."""
+        """Return the HTTP session. It is created at the first use, inside the running event
+        loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         return self._session
@@ -67,8 +73,8 @@ class Wire:
 
 
 def _translated(route: str, error: Exception) -> PerdureError:
-    """The one place where what aiohttp raises becomes ours. The address is not repeated: it may
-    hold a password."""
+    """Translate an error of aiohttp. The error texts leave out the URL, which may hold a
+    password."""
     match error:
         case aiohttp.InvalidURL():
             return Permanent(f"the callback of route {route} is no usable address; correct it")
@@ -87,6 +93,7 @@ def _translated(route: str, error: Exception) -> PerdureError:
 
 
 def _refused(route: str, response: aiohttp.ClientResponse, *, now_ms: int) -> PerdureError | None:
+    """Return the error for a response that is no success, or None for a success."""
     status = response.status
     if 200 <= status < 300:
         return None
@@ -100,14 +107,15 @@ def _refused(route: str, response: aiohttp.ClientResponse, *, now_ms: int) -> Pe
 
 
 def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
-    """How long to wait, from seconds or a date."""
+    """Return the wait that `Retry-After` asks for, given in seconds or as a date; None if there is
+    none."""
     value = headers.get("Retry-After", "")
     if value.isascii() and value.isdigit():
         return float(value[:9])
     until_s = _instant_s(value)
     if until_s is None:
         return None
-    # The server's own clock, where it says what that shows: ours may be wrong by hours.
+    # A date is compared with the server's own clock if it sends one: ours may be wrong by hours.
     asked_s = _instant_s(headers.get("Date", ""))
     return max(until_s - (now_ms / 1000 if asked_s is None else asked_s), 0.0)
 
