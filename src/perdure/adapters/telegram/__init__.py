@@ -1,1 +1,1 @@
-"""Telegram: one bot, spoken to through the Bot API."""
+"""Connects one bot to Telegram, through the Bot API."""

@@ -1,4 +1,4 @@
-"""One bot on Telegram."""
+"""Implements the `Platform` port for one bot. `receive.py` and `send.py` do the work."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -31,6 +31,7 @@ from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.media import FOR_SENDER
 
+# The limits of the Bot API for files that a bot sends, and for files that it may download.
 UPLOAD_BYTES_MAX: Final = 50 * 1024 * 1024
 DOWNLOAD_MB_MAX: Final = 20
 
@@ -49,7 +50,8 @@ _GROUP: Final = Capabilities(
 _PRIVATE: Final = msgspec.structs.replace(
     _GROUP,
     streaming=Streaming.DRAFT,
-    # One a second, and short bursts are allowed: an answer need not wait for its own signal.
+    # Telegram allows about one message a second in a chat, and short bursts. Three in three seconds
+    # let an answer follow its typing signal at once.
     pace=Pace(account=Rate(30, 1), place=Rate(3, 3), preview_s=1.0),
 )
 
@@ -59,7 +61,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Telegram:
-    """The `Platform` port over the Bot API."""
+    """Implements the `Platform` port over the Bot API."""
 
     name = NAME
 
@@ -117,5 +119,6 @@ class Telegram:
 
 
 def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
+    """Make the adapter from its settings. This is the factory that the manifest names."""
     assert isinstance(settings, TelegramSettings)
     return Telegram(settings, context)

@@ -1,4 +1,4 @@
-"""What a message brings besides words: files to fetch, and things to say in words."""
+"""Reads what a message brings besides its text: files to fetch, and things to describe in words."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,14 +7,15 @@ from perdure.adapters.telegram.updates import File, Message, TelegramSticker
 from perdure.domain.content import stickers
 from perdure.domain.inbound.arrivals import FileReference
 
-# Where words stand in a rich message, whose kinds of blocks are many and grow in number.
+# The keys under which a rich message has words. It has many kinds of blocks, and more are added, so
+# all of them are searched in the same way.
 _WORDS: Final = ("summary", "text", "expression", "alternative_text", "caption", "credit")
 _PARTS: Final = ("blocks", "items", "cells")
 
 
 def is_said(message: Message) -> bool:
-    """Say whether a message brings anything at all, without looking at it: others tell of joining,
-    of titles, of pins."""
+    """Tell whether a message has any content, without reading it. Service messages have none:
+    joins, new titles, pins."""
     brought = (
         message.text,
         message.caption,
@@ -36,6 +37,7 @@ def is_said(message: Message) -> bool:
 
 
 def files_of(message: Message) -> tuple[FileReference, ...]:
+    """Return the files of a message. Of a photo's sizes, the largest is taken."""
     found: list[FileReference] = []
     if message.photo:
         largest = max(
@@ -52,7 +54,7 @@ def files_of(message: Message) -> tuple[FileReference, ...]:
         found.append(_reference(message.video_note, mime="video/mp4", name="video-note.mp4"))
     if message.animation:
         found.append(_reference(message.animation, mime="video/mp4", name="animation.mp4"))
-    elif message.document:  # an animation is told a second time as a document
+    elif message.document:  # an animation is listed as a document as well
         found.append(_reference(message.document, mime="application/octet-stream", name="file"))
     if message.sticker:
         found.append(_sticker(message.sticker))
@@ -60,6 +62,8 @@ def files_of(message: Message) -> tuple[FileReference, ...]:
 
 
 def _sticker(sticker: TelegramSticker) -> FileReference:
+    """Return the file of a sticker. For an animated one, the file is its thumbnail, if it has
+    one."""
     emoji, is_moving = sticker.emoji or "", sticker.is_animated or sticker.is_video
     picture = sticker.thumbnail if is_moving else sticker
     return FileReference(
@@ -84,7 +88,8 @@ def _reference(file: File, *, mime: str, name: str, is_voice: bool = False) -> F
 
 
 def description(message: Message) -> str:
-    """Words for what has none, in brackets; empty where there is no such thing."""
+    """Describe locations, contacts, polls and the like in brackets. Returns an empty string where
+    there is nothing to describe."""
     said = (
         _place(message),
         _contact(message),
@@ -130,7 +135,7 @@ def _checklist(message: Message) -> str:
 
 
 def rich_words(message: Message) -> str:
-    """The words of a rich message, a line for each paragraph, without its form."""
+    """Return the words of a rich message without their formatting, one line for each paragraph."""
     if message.rich_message is None:
         return ""
     return "\n".join(_lines(message.rich_message))
@@ -142,6 +147,7 @@ def first_words(message: Message) -> str:
 
 
 def _lines(node: object) -> Iterator[str]:
+    """Yield the words of a tree of blocks, a line for each field that has words."""
     if isinstance(node, list):
         for part in node:
             yield from _lines(part)
@@ -153,6 +159,7 @@ def _lines(node: object) -> Iterator[str]:
 
 
 def _joined(node: object) -> str:
+    """Join the words of a nested text."""
     if isinstance(node, str):
         return node
     if isinstance(node, list):

@@ -1,7 +1,7 @@
-"""A text with marks on it, put together piece by piece.
+"""Builds a text with marks on it, piece by piece.
 
-Telegram counts in UTF-16 units, and so does the pen: it is told what to write and which mark holds
-meanwhile. Marks are values of our own, so nothing in a text can be taken for one.
+Telegram counts in UTF-16 units, and so does the pen: it is told what to write and which mark
+applies meanwhile. Marks are separate values, so nothing in a text can be mistaken for one.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,15 @@ import msgspec
 
 from perdure.domain.markdown.units import TextUnit, size_of
 
-# Telegram drops what exceeds this, in the order of the text.
+# Telegram ignores marks beyond this number, in the order of the text.
 _MARKS_MAX: Final = 100
 _CODE: Final = frozenset({"pre", "code"})
 _LOOKS: Final = frozenset({"bold", "italic", "strikethrough"})
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Holds one mark, as the Bot API takes it."""
+
     type: str
     offset: int
     length: int
@@ -27,16 +29,19 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Rendered(msgspec.Struct, frozen=True):
+    """Holds a text and the marks on it."""
+
     text: str
     marks: tuple[Mark, ...] = ()
 
     @property
     def size(self) -> int:
+        """Return the length of the text in UTF-16 units."""
         return size_of(self.text, TextUnit.UTF16)
 
 
 class _Open(msgspec.Struct):
-    """A mark that is not closed yet."""
+    """Holds a mark that is not closed yet."""
 
     kind: str
     start: int
@@ -45,7 +50,7 @@ class _Open(msgspec.Struct):
 
 
 class Pen:
-    """Writes into one text, and knows where on it the marks stand."""
+    """Writes into one text, and keeps track of where the marks are on it."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -56,6 +61,7 @@ class Pen:
         self._is_line_begun = True
 
     def write(self, text: str) -> None:
+        """Write text under the marks that are open now. Each line begins with the margin."""
         lines = text.split("\n")
         for number, line in enumerate(lines):
             if number:
@@ -66,24 +72,25 @@ class Pen:
                 self._put(line)
 
     def new_line(self) -> None:
-        """End the line under way; nothing if there is none."""
+        """End the current line, if one was begun."""
         if self._pieces and self._pieces[-1] != "\n":
             self.write("\n")
 
     def gap(self) -> None:
-        """An empty line, unless nothing stands above it."""
+        """Write an empty line, unless nothing stands above it."""
         self.new_line()
         if self._pieces and self._pieces[-2:-1] != ["\n"]:
             self.write("\n")
 
     @contextmanager
     def marked(self, kind: str, *, url: str = "", language: str = "") -> Iterator[None]:
-        """What is written meanwhile carries a mark, where such a mark may stand."""
+        """Put a mark on what is written inside the `with` block, where such a mark is allowed."""
         if not _may_hold([mark.kind for mark in self._open], kind):
             yield
             return
         self._begin_line()
-        # Code stands in no looks, so those end before it and begin again behind it.
+        # Telegram allows no bold, italic or strikethrough around code. So these marks end before
+        # the code and begin again after it.
         broken = [mark for mark in self._open if mark.kind in _LOOKS] if kind in _CODE else []
         for mark in broken:
             self._close(mark)
@@ -108,7 +115,8 @@ class Pen:
 
     @contextmanager
     def indented(self, margin: str | None) -> Iterator[None]:
-        """Lines begun meanwhile open with this margin too; with None they have none at all."""
+        """Begin the lines written inside the `with` block with this margin as well. None removes
+        all margins."""
         before = self._margin
         self._margin = "" if margin is None else before + margin
         if margin is None and self._margin != before:
@@ -117,9 +125,11 @@ class Pen:
         self._margin = before
 
     def is_inside(self, kind: str) -> bool:
+        """Tell whether a mark of this kind is open."""
         return any(mark.kind == kind for mark in self._open)
 
     def rendered(self) -> Rendered:
+        """Return the text without the space around it, with the marks moved accordingly."""
         text = "".join(self._pieces)
         lead = len(text) - len(text.lstrip())
         shift = size_of(text[:lead], TextUnit.UTF16)
@@ -138,20 +148,23 @@ class Pen:
 
 
 def _may_hold(around: list[str], kind: str) -> bool:
-    """Nothing stands inside code or twice inside itself, and a link holds looks only."""
+    """Tell whether a mark may be opened inside others. Nothing is allowed inside code or twice
+    inside itself, and a link may contain only bold, italic and strikethrough."""
     if kind in around or not _CODE.isdisjoint(around):
         return False
     return kind in _LOOKS or "text_link" not in around
 
 
 def _kept(marks: list[Mark], shift: int, size: int) -> tuple[Mark, ...]:
-    """The marks on the text as it is without the space around it, outer ones first."""
+    """Move and cut the marks to fit the text without the space around it. Returns them in the order
+    of the text, outer ones first."""
     kept = []
     for mark in marks:
         start = max(mark.offset - shift, 0)
         end = min(mark.offset - shift + mark.length, size)
         if end > start:
             kept.append(msgspec.structs.replace(mark, offset=start, length=end - start))
-    # Without a link or code something is lost.
+    # If there are too many marks, links and code are kept first: losing them loses meaning, while
+    # losing bold only changes the looks.
     kept.sort(key=lambda mark: mark.type in _LOOKS)
     return tuple(sorted(kept[:_MARKS_MAX], key=lambda mark: (mark.offset, -mark.length)))

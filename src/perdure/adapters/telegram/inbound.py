@@ -1,11 +1,11 @@
-"""Telegram's updates as arrivals.
+"""Translates Telegram's updates into arrivals. Pure.
 
-An update that is none of our business becomes None and is acknowledged like any other: service
-messages, what the bot itself wrote, a command that names another bot. Telegram tells bots of edits
-but never of deletions.
+An update that does not concern us becomes None and is acknowledged like any other: a service
+message, a message of the bot itself, a command that names another bot. Telegram tells bots about
+edits, but never about deletions.
 
-Of every update there is an envelope, which reads none of the text but whom it speaks to, and the
-whole arrival, which is made once its sender may speak.
+For every update there is an envelope, for which only the bot's name and a command are searched in
+the text. The whole arrival is made once it is decided that the sender may speak.
 """
 
 import hashlib
@@ -36,11 +36,12 @@ from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sen
 from perdure.domain.inbound.commands import given
 from perdure.domain.kinds import UpdateKind
 
+# Stands for the bot where no name shall be removed from a text.
 _NOBODY: Final = User(id=0)
 
 
 def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
-    """Return what the decision about an update needs; None where it is not for us."""
+    """Return what the decision about an update needs. Returns None where it does not concern us."""
     if (message := update.message or update.channel_post) is not None:
         return _message(message, me)
     if (edited := update.edited_message or update.edited_channel_post) is not None:
@@ -53,7 +54,8 @@ def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
 
 
 def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
-    """Return the whole arrival; None where there is no envelope, or nothing in it."""
+    """Return the whole arrival. Returns None where there is no envelope, or where it has no
+    content."""
     envelope = envelope_of(update, me)
     if envelope is None:
         return None
@@ -70,8 +72,10 @@ def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
 
 
 def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
+    """Return the envelope with its text, files and quote. Telegram's own `/start` becomes
+    `/help`."""
     forward = _forward(message)
-    # Whom forwarded words speak to is not whom they were passed on to, so no name is left out.
+    # Forwarded words address the person they were first written to, so no name is removed.
     own_words = read(*_text(message), me if forward is None else _NOBODY)
     said = "\n".join(filter(None, (own_words, description(message))))
     files = files_of(message)
@@ -86,12 +90,13 @@ def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
     )
     if forward is None:
         return arrival
-    # On Telegram a person adds no words of their own to a forward.
+    # On Telegram a person cannot add words of their own to a forward.
     forwards = (msgspec.structs.replace(forward, text=said),)
     return msgspec.structs.replace(arrival, text="", forwards=forwards)
 
 
 def _message(message: Message, me: User) -> Arrival | None:
+    """Return the envelope of a message, or None where it does not concern us."""
     is_ours = message.sender is not None and message.sender.id == me.id
     called = Addressing() if _is_forward(message) else _addressing(message, me)
     if is_ours or called.is_for_another or not is_said(message):
@@ -108,7 +113,7 @@ def _message(message: Message, me: User) -> Arrival | None:
 
 
 def _addressing(message: Message, me: User) -> Addressing:
-    """Return whom a person's own words speak to; a command that we know speaks to us."""
+    """Return whom a person's own words address. A command that we know addresses us."""
     text, marks = _text(message)
     called = addressing(text, marks, me)
     is_known = _is_known_command((text or first_words(message))[:SCANNED_MAX])
@@ -116,11 +121,12 @@ def _addressing(message: Message, me: User) -> Addressing:
 
 
 def _edit(message: Message, me: User) -> Arrival | None:
+    """Return the envelope of an edit. Its id contains a digest of the message."""
     envelope = _message(message, me)
-    # A shared position that moves is edited all the time, by nobody.
+    # A live location is edited all the time, and nobody has written anything.
     if envelope is None or message.location is not None:
         return None
-    # Dates are whole seconds, and two edits may fall into one.
+    # Dates are in whole seconds, and two edits may have the same. The digest tells them apart.
     told = msgspec.structs.replace(message, reply_to_message=None)
     digest = hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
     return msgspec.structs.replace(
@@ -132,6 +138,7 @@ def _edit(message: Message, me: User) -> Arrival | None:
 
 
 def _click(click: Click) -> Arrival | None:
+    """Return the envelope of a click on a button, or None where its message is unknown."""
     message = click.message
     if message is None or not click.data:
         return None
@@ -146,7 +153,8 @@ def _click(click: Click) -> Arrival | None:
 
 
 def _word(click: Click) -> str:
-    """What the button says: a long word does not fit into the data that comes back."""
+    """Return the text of the clicked button. A long text does not fit into the data that comes
+    back."""
     keyboard = click.message.reply_markup if click.message else None
     for row in keyboard.inline_keyboard if keyboard else ():
         for button in row:
@@ -156,8 +164,9 @@ def _word(click: Click) -> str:
 
 
 def _stop(stop: StopPress, update: int) -> Arrival:
-    """Only private chats show drafts, and there the chat's number is the person's. The update's
-    number is part of the id, because a resumed answer shows the same draft again."""
+    """Return the envelope of a press of the stop button. Only private chats show drafts, and there
+    the chat's number is the person's. The id contains the update's number, because a resumed answer
+    shows the same draft again."""
     chat = str(stop.chat.id)
     return Arrival(
         external_id=f"{chat}/stop/{stop.draft_id}/{update}",
@@ -170,7 +179,8 @@ def _stop(stop: StopPress, update: int) -> Arrival:
 
 
 def _forward(message: Message) -> Forward | None:
-    """Where a message was forwarded from, without its words; None for one that was not."""
+    """Return where a message was forwarded from, without its text. Returns None if it was not
+    forwarded."""
     origin = message.forward_origin
     if origin is not None:
         user, chat = origin.sender_user, origin.sender_chat or origin.chat
@@ -198,15 +208,15 @@ def _is_forward(message: Message) -> bool:
 
 
 def _text(message: Message) -> tuple[str, tuple[Entity, ...]]:
-    """Return what was written, and what Telegram has marked in it."""
+    """Return the text or caption, and the marks that Telegram put on it."""
     if message.text:
         return message.text, message.entities or ()
     return message.caption or "", message.caption_entities or ()
 
 
 def _sender(message: Message) -> Sender:
-    """Who wrote: a person, or the group or channel in whose name an administrator did. Of those,
-    `from` is a stand-in that all of Telegram shares."""
+    """Return who wrote a message: a person, or the group or channel in whose name an administrator
+    wrote. In the second case `from` is a placeholder that all of Telegram shares."""
     if message.sender_chat is not None or message.sender is None:
         chat = message.sender_chat or message.chat
         return Sender(id=str(chat.id), name=chat.name)
@@ -223,7 +233,8 @@ def _place_kind(chat: Chat) -> PlaceKind:
 
 
 def _thread(message: Message) -> str:
-    """Topics only: elsewhere the number marks a chain of replies."""
+    """Return the topic of a message. Outside of topics, the number only marks a chain of
+    replies."""
     return str(message.message_thread_id or "") if message.is_topic_message else ""
 
 
@@ -233,7 +244,8 @@ def _is_known_command(text: str) -> bool:
 
 
 def _answers(message: Message, me: User) -> bool:
-    """Everything in a topic replies to the message that opened it, which may have been ours."""
+    """Tell whether a message answers one of ours. In a topic, every message replies to the one that
+    opened the topic, which may be ours and does not count."""
     earlier = message.reply_to_message
     return (
         earlier is not None
@@ -244,6 +256,7 @@ def _answers(message: Message, me: User) -> bool:
 
 
 def _quote(message: Message) -> str:
+    """Return the words that a reply refers to."""
     if message.quote is not None:
         return message.quote.text
     earlier = message.reply_to_message

@@ -1,4 +1,4 @@
-"""What the gateway knows of Telegram before it speaks to it."""
+"""Declares the name, the settings and the addresses of Telegram, without importing the adapter."""
 
 from typing import Final, Literal
 
@@ -11,9 +11,13 @@ NAME: Final = "telegram"
 
 
 class TelegramSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`mode` is how updates come: asked for, or sent to our hook. `webhook_secret` proves that
-    Telegram is the one that sends; left out, it is derived from the token. `rich` lets answers with
-    tables and headings go out as rich messages where the server knows them."""
+    """Holds the settings of `[adapters.telegram]`.
+
+    `mode` is how updates arrive: we poll for them, or Telegram sends them to our hook.
+    `webhook_secret` proves that a request comes from Telegram; if left out, it is derived from the
+    token. `rich` sends answers with tables and headings as rich messages, where the server knows
+    them.
+    """
 
     token: Secret
     api_url: Url = "https://api.telegram.org"
@@ -28,8 +32,9 @@ MANIFEST: Final = Manifest(
     settings=TelegramSettings,
     factory="perdure.adapters.telegram.adapter:make",
     address=AddressForm(
-        # Telegram takes the @name of a public channel or group too, but what people write there
-        # comes with its number: it would be another conversation here. Ids have up to 52 bits.
+        # Telegram also accepts the @name of a public channel or group. But messages from there
+        # arrive with its number, so the @name would be a second conversation here. Ids have up to
+        # 52 bits.
         pattern=r"-?[1-9][0-9]{0,15}",
         thread=r"[1-9][0-9]{0,9}",
         person=r"-?[1-9][0-9]{0,15}",

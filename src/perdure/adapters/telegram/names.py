@@ -1,7 +1,7 @@
-"""Telegram's ids in the gateway's words.
+"""Translates between Telegram's ids and the gateway's.
 
-A message's number is unique only in its chat, so an external id is `chat/message`. A chat is named
-by its number, or by `@name` where a person typed that.
+The number of a message is unique only in its chat, so an external id is `chat/message`. A chat is
+named by its number, or by `@name` where a person typed that.
 """
 
 import hashlib
@@ -18,11 +18,13 @@ ChatId = int | str
 
 
 def message_name(chat: int, message: int) -> str:
+    """Return the external id of a message."""
     return f"{chat}/{message}"
 
 
 def message_of(external_id: str) -> tuple[int, int]:
-    """The chat and the message in it that an external id or a receipt stands for."""
+    """Return the chat and the message that an external id or a receipt names. Raises `NotFound` if
+    it names no message."""
     matched = _MESSAGE.match(external_id)
     if matched is None:
         raise NotFound(f"{external_id!r} names no message on Telegram; it cannot be changed there")
@@ -30,15 +32,18 @@ def message_of(external_id: str) -> tuple[int, int]:
 
 
 def chat_of(place: str) -> ChatId:
+    """Return the chat of a place: its number, or its `@name`."""
     return int(place) if _NUMBER.match(place) else place
 
 
 def is_private(place: str) -> bool:
-    """People have positive numbers, groups and channels negative ones."""
+    """Tell whether a place is a private chat. People have positive numbers, groups and channels
+    negative ones."""
     return _NUMBER.match(place) is not None and not place.startswith("-")
 
 
 def draft_number(key: PartId) -> int:
-    """The same at every try, so that Telegram animates one draft; it must not be zero."""
+    """Return the number of a draft. It is the same at every call, so that Telegram animates one
+    draft, and it is never zero, which Telegram does not accept."""
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") & 0x7FFF_FFFF
     return number or 1

@@ -1,4 +1,4 @@
-"""What is sent, as the Bot API wants it."""
+"""Builds the parameters of calls to the Bot API. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -15,28 +15,33 @@ from perdure.domain.markdown.units import TextUnit, cut, size_of
 from perdure.ports.platform.adapter import Post, Preview, React, Upload
 
 CHOICES_MAX: Final = 12
+# Limits of the Bot API: UTF-16 units of a text and of a caption, bytes of a photo and of the data
+# of a button, characters of a command's description.
 TEXT_MAX: Final = 4096
 PHOTO_BYTES_MAX: Final = 10 * 1024 * 1024
 PHOTOS: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
 _CAPTION_MAX: Final = 1024
 _DATA_BYTES_MAX: Final = 64
 _HELP_MAX: Final = 256
-# What a header cannot carry, and what leads out of a folder.
+# Characters that a header cannot carry, and separators of paths.
 _NO_NAME: Final = re.compile(r"[\x00-\x1f\x7f\"\\/]")
 _MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+\Z", re.ASCII)
-# Telegram takes only some emoji as reactions; these are the nearest to others in common use.
+# Telegram accepts only some emoji as reactions. These are the nearest to others in common use.
 _REACTIONS: Final = {"✅": "👍", "✔": "👍", "❌": "👎", "🛑": "👎", "⏳": "✍", "⌛": "✍", "⚠": "🤔"}
-# Telegram would open every address in an answer to show what is there, before anybody asked.
+# Otherwise Telegram would fetch every URL in an answer to show a preview, before anybody asked for
+# it.
 _NO_PREVIEW: Final = {"is_disabled": True}
 
 
 def place(address: Address) -> Params:
+    """Return the parameters that name the chat and the topic."""
     thread = {"message_thread_id": int(address.thread)} if address.thread.isdecimal() else {}
     return {"chat_id": chat_of(address.place), **thread}
 
 
 def words(text: str) -> Params:
-    """A text that is empty once it is rendered is shown as it was written."""
+    """Return a text with its marks. A text that is empty once it is rendered is shown as
+    written."""
     shown = rendered(text)
     if not shown.text:
         shown = Rendered(text)
@@ -44,8 +49,8 @@ def words(text: str) -> Params:
 
 
 def plain(text: str) -> Params:
-    """The text letter by letter, without marks. One that has no room for its signs is shown as it
-    reads once they are worked in."""
+    """Return a text without marks, letter by letter. If it is too long with its markdown signs, it
+    is rendered, and only the marks are left out."""
     shown = harmless(text)
     if size_of(shown, TextUnit.UTF16) > TEXT_MAX:
         shown = rendered(text).text
@@ -57,13 +62,13 @@ def rich(text: str) -> Params:
 
 
 def post(post: Post) -> Params:
-    """All but the text."""
+    """Return all parameters of a message except its text."""
     return {**place(post.address), **reply(post.reply_to), **keyboard(post.choices)}
 
 
 def draft(preview: Preview) -> Params:
-    """All but the text. What was shown stays for a moment when a person presses stop, until a
-    message takes its place."""
+    """Return all parameters of a draft except its text. When a person presses stop, the draft stays
+    until a message takes its place."""
     return {
         **place(preview.address),
         "draft_id": draft_number(preview.key),
@@ -78,11 +83,13 @@ def draft_words(text: str) -> Params:
 
 
 def message(receipt: str) -> Params:
+    """Return the parameters that name a message. Raises `NotFound` if the receipt names none."""
     chat, number = message_of(receipt)
     return {"chat_id": chat, "message_id": number}
 
 
 def reaction(react: React) -> Params:
+    """Return the parameters of a reaction. An empty emoji removes it."""
     plain = react.emoji.replace("\ufe0f", "")
     emoji = _REACTIONS.get(plain, plain)
     chosen = [{"type": "emoji", "emoji": emoji}] if emoji else []
@@ -90,6 +97,8 @@ def reaction(react: React) -> Params:
 
 
 def upload(upload: Upload, *, is_plain: bool = False) -> Params:
+    """Return all parameters of a file except the file. A caption that is too long is cut, without
+    marks."""
     caption = Rendered(harmless(upload.caption)) if is_plain else rendered(upload.caption)
     if caption.size > _CAPTION_MAX:
         shown = cut(caption.text, TextUnit.UTF16, _CAPTION_MAX - 1) + "…"
@@ -100,10 +109,12 @@ def upload(upload: Upload, *, is_plain: bool = False) -> Params:
 
 
 def is_photo(upload: Upload) -> bool:
+    """Tell whether a file may be sent as a photo."""
     return upload.mime in PHOTOS and len(upload.data) <= PHOTO_BYTES_MAX
 
 
 def attachment(upload: Upload, field: str) -> UploadField:
+    """Return the file as a form field, with a safe name and a valid type."""
     return UploadField(
         field=field,
         name=_NO_NAME.sub("_", upload.name) or "file",
@@ -113,7 +124,8 @@ def attachment(upload: Upload, field: str) -> UploadField:
 
 
 def reply(external_id: str) -> Params:
-    """Answers to what is no message of a chat (a click, a press of stop) stand alone."""
+    """Return the parameters that name the answered message. What is no message (a click, a press of
+    stop) cannot be answered, so then there are none."""
     try:
         _, number = message_of(external_id)
     except NotFound:
@@ -122,6 +134,7 @@ def reply(external_id: str) -> Params:
 
 
 def keyboard(choices: Sequence[str]) -> Params:
+    """Return the buttons under a message, one in each row."""
     if not choices:
         return {}
     buttons = [
@@ -132,13 +145,15 @@ def keyboard(choices: Sequence[str]) -> Params:
 
 
 def _data(number: int, word: str) -> str:
-    """What comes back with a click: the word, or as much of it as fits and tells it from others."""
+    """Return what comes back with a click: the word, or as much as fits, after its number so that
+    it stays unique."""
     if size_of(word, TextUnit.BYTES) <= _DATA_BYTES_MAX:
         return word
     return cut(f"{number} {word}", TextUnit.BYTES, _DATA_BYTES_MAX)
 
 
 def commands() -> Params:
+    """Return the commands that Telegram shows in its menu. Those for operators are left out."""
     shown = [
         {"command": command.name, "description": command.help[:_HELP_MAX]}
         for command in open_to(is_operator=False)

@@ -1,7 +1,7 @@
-"""What a text says, once what Telegram marked in it is worked in.
+"""Reads what a text says, with the marks that Telegram put on it (mentions, commands, links).
 
-Marks are counted in UTF-16 units, so the text is taken apart in that form, from its end, and
-earlier marks stay where they are.
+Marks are counted in UTF-16 units, so the text is edited in that form. It is edited from its end, so
+that the positions of earlier marks stay valid.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,17 @@ from perdure.adapters.telegram.updates import Entity, User
 from perdure.domain.inbound.arrivals import SCANNED_MAX
 
 _CODEC: Final = "utf-16-le"
-# Telegram sends a hundred at most. Each takes a copy of the text.
+# Telegram sends at most a hundred marks. Each one that is edited copies the text, so more are
+# ignored.
 _MARKS_MAX: Final = 200
-# A command has 32 characters at most, and so has a name.
+# A command has at most 32 characters, and so has a name. Longer marks are cut here.
 _NAMED_MAX: Final = 128
 _NAMING: Final = frozenset({"mention", "text_mention", "bot_command"})
 _SPACE: Final = " ".encode(_CODEC)
 
 
 class Addressing(msgspec.Struct, frozen=True):
-    """Says whom a text speaks to. `is_for_us`: it names the bot. `is_for_another`: it is a command
+    """Says whom a text addresses. `is_for_us`: it names the bot. `is_for_another`: it is a command
     that names another bot."""
 
     is_for_us: bool = False
@@ -30,8 +31,8 @@ class Addressing(msgspec.Struct, frozen=True):
 
 
 def addressing(text: str, entities: Sequence[Entity], me: User) -> Addressing:
-    """Return whom a text speaks to, without working anything into it. Of each mark no more is
-    looked at than a name is long."""
+    """Return whom a text addresses, without editing it. Only as much of each mark is read as a name
+    can be long, so this is cheap even for a stranger's text."""
     units = text[:SCANNED_MAX].encode(_CODEC, "surrogatepass")
     is_for_us = is_for_another = False
     for entity in entities[:_MARKS_MAX]:
@@ -47,7 +48,7 @@ def addressing(text: str, entities: Sequence[Entity], me: User) -> Addressing:
 
 
 def read(text: str, entities: Sequence[Entity], me: User) -> str:
-    """Return the text without the bot's name, and with the addresses that hide behind words."""
+    """Return the text without the bot's name, and with the URLs of links that hide behind words."""
     units = text.encode(_CODEC, "surrogatepass")
     is_hailed = False
     for entity in sorted(entities[:_MARKS_MAX], key=lambda each: each.offset, reverse=True):
@@ -63,7 +64,7 @@ def read(text: str, entities: Sequence[Entity], me: User) -> str:
 
 
 def _shown(entity: Entity, marked: str, me: User) -> str | None:
-    """What stands in the place of a mark; None for a command to another bot."""
+    """Return the text to put in the place of a mark. Returns None for a command to another bot."""
     match entity.type:
         case "mention" if _is_name(marked.removeprefix("@"), me):
             return ""

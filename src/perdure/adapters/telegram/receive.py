@@ -1,7 +1,8 @@
-"""What comes in: by long polling, or at our hook.
+"""Receives updates, by long polling or at our hook.
 
-An update is let go once the inlet has it. In polling that is told by asking for the one after it,
-and nothing is kept here: if we die before, Telegram offers it again, and the inbox knows it.
+An update is acknowledged once the inlet has taken it. In polling, asking for the next update
+acknowledges the ones before, and no position is stored here: if the process dies first, Telegram
+offers the update again, and the inbox recognizes it.
 """
 
 import hashlib
@@ -25,10 +26,13 @@ from perdure.ports.platform.manifest import AdapterContext
 log = structlog.get_logger("telegram")
 
 POLL_S: Final = 30
+# How much longer than the long poll we wait for its answer.
 _MARGIN_S: Final = 15.0
-# A server that answers a poll at once, with nothing, would be asked without end.
+# A poll that answers sooner than this, with nothing, is followed by a pause. Otherwise such a
+# server would be asked in a tight loop.
 _EARLY_S: Final = 1.0
 _PAUSE_S: Final = 0.25
+# How often Telegram is asked about our hook.
 _LOOK_S: Final = 60.0
 _BATCH_MAX: Final = 100
 _PATH: Final = "updates"
@@ -43,11 +47,15 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class _Hook(msgspec.Struct, frozen=True):
+    """Holds what Telegram says about our hook, and how many updates wait for it."""
+
     url: str = ""
     pending_update_count: int = 0
 
 
 class Receiving:
+    """Receives the updates of one bot and hands them to the inlet."""
+
     def __init__(self, api: Api, settings: TelegramSettings, context: AdapterContext) -> None:
         self._api = api
         self._settings = settings
@@ -58,20 +66,23 @@ class Receiving:
         self._offset = 0
 
     async def connect(self) -> str:
+        """Check the token, offer the commands, and set or remove the hook. Returns the bot's id."""
         me = msgspec.json.decode(await self._api.ask("getMe"), type=User)
         if not self._has_offered:
-            # Once: a server that has us wait for this every time must not keep us away for good.
+            # Offered once per process. If the server named a wait here each time, `connect` would
+            # never succeed.
             self._has_offered = True
             await self._try("setMyCommands", payloads.commands())
         self._me = me
         if self._settings.mode == "webhook":
             await self._set_hook()
         else:
-            # Telegram refuses to be polled while a hook is set; what waits for it is kept.
+            # Telegram refuses polling while a hook is set. Updates that wait for the hook are kept.
             await self._try("deleteWebhook", {})
         return str(me.id)
 
     async def receive(self, inlet: Inlet) -> None:
+        """Hand over updates until the connection fails. In webhook mode, only watch the hook."""
         if self._settings.mode == "webhook":
             await self._watch_hook(inlet)
         while True:
@@ -79,8 +90,8 @@ class Receiving:
             updates = await self._poll()
             inlet.alive()
             if not updates:
-                # All before the offset is acknowledged now. After a quiet week Telegram numbers
-                # anew, and an offset from before would hide what comes.
+                # Everything before the offset is acknowledged now. After a week without updates
+                # Telegram starts new numbers, and an old offset would hide the new updates.
                 self._offset = 0
             for raw in updates:
                 await self._take(raw, inlet)
@@ -88,6 +99,9 @@ class Receiving:
                 await self._clock.sleep(_PAUSE_S)
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """Take one update from our hook. The secret is checked before anything else is read.
+        Telegram sends the update again if the answer is an error, so a `Transient` becomes a
+        503."""
         if self._settings.mode != "webhook":
             return _refused(404, "this bot asks for its updates; set mode = webhook to send them")
         given = request.headers.get(_HEADER, "").encode(errors="replace")
@@ -113,6 +127,7 @@ class Receiving:
         return _updates.decode(said)
 
     async def _take(self, raw: msgspec.Raw, inlet: Inlet, *, is_polled: bool = True) -> None:
+        """Take one update. If processes died over it before, it is put aside and acknowledged."""
         number = _number(raw)
         async with inlet.handling(f"update/{number}", bytes(raw)) as may_read:
             if may_read:
@@ -121,10 +136,11 @@ class Receiving:
                 self._offset = max(self._offset, number + 1)
 
     async def _handle(self, raw: msgspec.Raw, inlet: Inlet, *, is_polled: bool) -> None:
+        """Decode one update and offer it. The offset moves only after the inlet has taken it."""
         try:
             update = _update.decode(raw)
         except msgspec.MsgspecError as error:
-            # Offered again it would be no more readable, and all after it would wait.
+            # It would not be readable the next time either, and all updates after it would wait.
             number = _number(raw)
             log.warning("an update cannot be read and is put aside", update=number, why=str(error))
             await inlet.spoil(f"update/{number}", bytes(raw).decode(errors="replace"), str(error))
@@ -134,11 +150,14 @@ class Receiving:
         if is_polled:
             self._offset = update.update_id + 1
         if update.callback_query is not None:
-            # Else the button shows that it waits, for a minute.
+            # Without an answer the button shows for a minute that it waits.
             params = {"callback_query_id": update.callback_query.id}
             await self._try("answerCallbackQuery", params, can_wait=is_polled)
 
     async def _offer(self, update: TelegramUpdate, payload: bytes, inlet: Inlet) -> None:
+        """Offer an update to the inlet. Rejected updates are logged, since the person was told. An
+        unknown outcome becomes `Transient`: Telegram offers the update again, and the inbox
+        recognizes it."""
         me = self._me
         assert me is not None, "connect comes first"
         envelope = envelope_of(update, me)
@@ -156,6 +175,8 @@ class Receiving:
             raise Transient(f"{error.message}; Telegram will offer it again") from error
 
     async def _set_hook(self) -> None:
+        """Tell Telegram the address of our hook. Raises `Permanent` with what to correct, if it
+        refuses."""
         if not self._hook_url:
             raise Permanent(
                 "Telegram needs an address to send updates to; set base_url of [server] to the "
@@ -165,7 +186,7 @@ class Receiving:
             "url": self._hook_url,
             "secret_token": self._hook_secret(),
             "allowed_updates": KINDS,
-            # One at a time keeps them in order.
+            # One connection at a time keeps the updates in order.
             "max_connections": 1,
         }
         try:
@@ -178,7 +199,8 @@ class Receiving:
             ) from refused
 
     async def _watch_hook(self, inlet: Inlet) -> None:
-        """Nothing may come for days. Telegram itself says whether anything waits to be sent."""
+        """Watch the hook's health. No update may come for days, so Telegram is asked whether any
+        are waiting: if none are, the hook works."""
         while True:
             hook = msgspec.json.decode(await self._api.ask("getWebhookInfo"), type=_Hook)
             if hook.url != self._hook_url:
@@ -188,15 +210,15 @@ class Receiving:
             await self._clock.sleep(_LOOK_S)
 
     def _hook_secret(self) -> str:
-        """The same in every life and on every node."""
+        """Return the hook's secret. It is the same in every process and on every node."""
         if self._settings.webhook_secret is not None:
             return self._settings.webhook_secret.reveal()
         token = self._settings.token.reveal().encode()
         return hmac.new(token, b"perdure hook", hashlib.sha256).hexdigest()
 
     async def _try(self, method: str, params: Params, *, can_wait: bool = True) -> None:
-        """Do what nothing depends on. A wait that the server names is raised where the caller can
-        keep it: who answers a hook cannot."""
+        """Make a call that nothing depends on, and log its failure. A wait that the server names is
+        raised if the caller can keep it (`can_wait`); while a hook is answered, nobody can."""
         try:
             await self._api.ask(method, params)
         except (Refused, Transient) as error:
@@ -206,6 +228,7 @@ class Receiving:
 
 
 def _number(raw: msgspec.Raw) -> int:
+    """Return the number of an update, or 0 if even that cannot be read."""
     try:
         return msgspec.json.decode(raw, type=_Numbered).update_id
     except msgspec.MsgspecError:

@@ -1,4 +1,7 @@
-"""What a Bot API server says when it does not do as asked, and what to do about it."""
+"""Interprets the refusals of a Bot API server, and says what to do about them.
+
+Telegram sorts its refusals mostly by their English text, so the texts are listed here.
+"""
 
 from typing import Final
 
@@ -8,13 +11,14 @@ from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 
 RATE_LIMITED: Final = "rate_limited"
 _SECTION: Final = "[adapters.telegram]"
+# How much of the server's own text is quoted.
 _WORDS_MAX: Final = 300
 _NOT_FOUND: Final = ("not found", "n't found")
 _SAME: Final = "message is not modified"
 _FIXED: Final = "message can't be edited"
 _INVALID_ID: Final = "message_id_invalid"
 _NO_CHAT: Final = ("chat not found", "peer_id_invalid", "user is deactivated")
-# What is said of a topic that was deleted, or that its group has closed.
+# Texts about a topic that was deleted or closed.
 _NO_THREAD: Final = (
     "thread not found",
     "thread is closed",
@@ -25,7 +29,7 @@ _NO_THREAD: Final = (
     "topic_id_invalid",
     "topic_not_found",
 )
-# What is said of marks, of the form of a rich message, and of a text that is nothing but marks.
+# Texts about marks, about the form of a rich message, and about a text that has nothing but marks.
 _NO_RENDERING: Final = (
     "can't parse message",
     "can't parse caption",
@@ -42,12 +46,14 @@ _NO_RENDERING: Final = (
 
 
 class Parameters(msgspec.Struct, frozen=True):
+    """Holds what a refusal says besides its text: how long to wait, and where a group has moved."""
+
     retry_after: float | None = None
     migrate_to_chat_id: int | None = None
 
 
 class BotApiAnswer(msgspec.Struct, frozen=True):
-    """`message` is what some servers say in the place of a description."""
+    """Holds an answer. Some servers use `message` instead of `description`."""
 
     ok: bool = False
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -58,12 +64,14 @@ class BotApiAnswer(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
+        """Return the server's own text in one line, shortened."""
         said = " ".join((self.description or self.message or "no reason given").split())
         return said[:_WORDS_MAX]
 
 
 class Refused(Permanent):
-    """The server will not do this. `moved_to` is the number that a group has now."""
+    """Says that the server refused a call, so it had no effect. `moved_to` is the group's new
+    number, if it has moved. `words` is the server's own text."""
 
     def __init__(self, message: str, *, status: int, words: str, moved_to: int | None) -> None:
         super().__init__(message)
@@ -73,11 +81,12 @@ class Refused(Permanent):
 
     @property
     def is_unknown_method(self) -> bool:
+        """Tell whether the server does not know the method."""
         return self.status in (404, 501) or _is_unknown(self.words)
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the message that was spoken of is not there."""
+        """Tell whether the message that the call names does not exist."""
         said = self.words.casefold()
         is_missing = "message" in said and _has_any(said, _NOT_FOUND)
         is_bad = (is_missing or _INVALID_ID in said) and not self.is_thread_gone
@@ -85,25 +94,28 @@ class Refused(Permanent):
 
     @property
     def is_unchanged(self) -> bool:
+        """Tell whether the message already has the text of the edit."""
         return self.status == 400 and _SAME in self.words.casefold()
 
     @property
     def is_fixed(self) -> bool:
-        """Tell whether the message is there and not ours to change."""
+        """Tell whether the message exists but can no longer be edited by us."""
         return self.status == 400 and _FIXED in self.words.casefold()
 
     @property
     def is_thread_gone(self) -> bool:
+        """Tell whether the topic was deleted or closed."""
         return self.status == 400 and _has_any(self.words, _NO_THREAD)
 
     @property
     def is_about_rendering(self) -> bool:
-        """Tell whether the same words may be taken without marks."""
+        """Tell whether the same words may be accepted without marks."""
         return self.status == 400 and _has_any(self.words, _NO_RENDERING)
 
     @property
     def is_about_content(self) -> bool:
-        """Said of what was sent, so that something else may be taken in its place."""
+        """Tell whether the content was refused, so that another form of it may be accepted in the
+        same chat."""
         is_elsewhere = self.moved_to is not None or self.is_gone or self.is_thread_gone
         return self.status == 400 and not is_elsewhere
 
@@ -114,11 +126,14 @@ def _has_any(words: str, sought: tuple[str, ...]) -> bool:
 
 
 def _is_unknown(words: str) -> bool:
+    """Tell whether the text says that the method is not found or not supported."""
     _, found, rest = words.casefold().partition("method")
     return bool(found) and _has_any(rest, ("not found", "not supported"))
 
 
 def refusal(method: str, status: int, answer: BotApiAnswer, *, is_repeatable: bool) -> PerdureError:
+    """Return the error for a refused call. `is_repeatable` decides what a server's failure (5xx)
+    means: `Transient`, or else `Ambiguous`."""
     parameters = answer.parameters or Parameters()
     if status == 429:
         wait_s = parameters.retry_after
@@ -147,6 +162,7 @@ def refusal(method: str, status: int, answer: BotApiAnswer, *, is_repeatable: bo
 
 
 def _advice(status: int, words: str) -> str:
+    """Return what a person can do about a refusal."""
     match status:
         case 401:
             return (

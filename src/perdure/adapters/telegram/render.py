@@ -1,8 +1,8 @@
-"""Markdown as Telegram shows it: a text, and marks on it.
+"""Renders markdown as Telegram shows it: a text, and marks on it. Pure.
 
 Marks are sent as data and not as MarkdownV2 or HTML, so no text can be refused for its markup.
-What Telegram has no mark for becomes words: a heading is bold, a list has its bullets, a table
-stands in columns of equal width.
+Where Telegram has no mark, text takes its place: a heading is bold, a list has bullets, and a table
+is aligned in columns.
 """
 
 import re
@@ -34,17 +34,19 @@ from perdure.domain.markdown.tree import (
     Text,
 )
 
-# Telegram itself pings nobody by these, but bots that do so by them share groups with ours.
+# Telegram itself notifies nobody by these words, but other bots in the same group may.
 GROUP_MENTION: Final = re.compile(r"@(?=(?:all|channel|everyone|here|room)\b)", re.IGNORECASE)
 _UNSEEN: Final = "\u2060"
 _WEB: Final = re.compile(r"https?://[^\s]+\Z", re.IGNORECASE)
 
 
 def rendered(text: str) -> Rendered:
+    """Return the text and the marks of a markdown text."""
     return of_blocks(parse(text))
 
 
 def size(text: str) -> int:
+    """Return the length of a markdown text once it is rendered, in UTF-16 units."""
     return rendered(text).size
 
 
@@ -55,12 +57,14 @@ def of_blocks(blocks: Sequence[Block]) -> Rendered:
 
 
 def is_web(target: str) -> bool:
-    """The addresses that Telegram takes for a link, and that open nothing but a page."""
+    """Tell whether an address is an `http` or `https` link. Telegram accepts these, and they only
+    open a page."""
     return _WEB.match(target) is not None
 
 
 def harmless(text: str) -> str:
-    """The text with every word broken that would call people together."""
+    """Return the text with an invisible character inside every word that would notify a whole
+    group."""
     return GROUP_MENTION.sub(f"@{_UNSEEN}", text)
 
 
@@ -95,7 +99,7 @@ def _block(pen: Pen, block: Block) -> None:
 
 
 def _columns(pen: Pen, text: str, *, language: str = "") -> None:
-    """Text whose columns count, and which therefore has no margin."""
+    """Write text whose columns must stay aligned, so without a margin."""
     with pen.indented(None), pen.marked("pre", language=language):
         pen.write(text.rstrip("\n"))
 
@@ -105,7 +109,7 @@ def _quote(pen: Pen, blocks: Sequence[Block]) -> None:
         with pen.marked("blockquote"):
             _blocks(pen, blocks)
         return
-    # Telegram has no quotes within quotes.
+    # Telegram has no quotes inside quotes, so the inner one is shown with `>`.
     pen.write("> ")
     with pen.indented("> "):
         _blocks(pen, blocks)
@@ -170,7 +174,8 @@ def _link(pen: Pen, target: str, children: Sequence[Inline]) -> None:
         with pen.marked("text_link", url=target):
             _inlines(pen, words)
         return
-    # An address that may do something in the app is shown, so that it is seen before it is used.
+    # Other links may trigger something in the app. So their address is shown, and people see it
+    # before they use it.
     _inlines(pen, words)
     if target and words != (Text(target),) and words != (Text(target.removeprefix("mailto:")),):
         pen.write(f" ({harmless(target)})")

@@ -1,8 +1,9 @@
-"""Which answers go out as rich messages.
+"""Decides which answers are sent as rich messages. Pure.
 
-Telegram parses those itself, by rules that are nearly ours. An answer gains by it when it has a
-table or a heading, and only one that both parsers read alike may go that way: pictures would be
-fetched by Telegram, HTML would be obeyed, and links of other kinds open things in the app.
+Telegram parses these itself, by rules that are nearly ours. An answer with a table or a heading
+looks better that way, but only if both parsers read it alike. So answers with pictures (Telegram
+would fetch them), HTML (it would be interpreted) or links other than web pages (they open things in
+the app) are excluded.
 """
 
 import re
@@ -32,12 +33,14 @@ from perdure.domain.markdown.tree import (
     Text,
 )
 
+# Wider tables are not sent as rich messages.
 _COLUMNS_MAX: Final = 20
 _TAG: Final = re.compile(r"<[A-Za-z/!?]")
 
 
 def is_rich(text: str) -> bool:
-    # Most answers have neither sign, and need not be parsed for it.
+    """Tell whether an answer gains by a rich message, and is safe to send as one."""
+    # A quick test first: most answers have none of these signs, so they need not be parsed.
     if "#" not in text and "|" not in text and "\n=" not in text and "\n-" not in text:
         return False
     blocks = tuple(_all(parse(text)))
@@ -47,6 +50,7 @@ def is_rich(text: str) -> bool:
 
 
 def _all(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield all blocks, including those inside quotes and lists."""
     for block in blocks:
         yield block
         match block:
@@ -60,6 +64,7 @@ def _all(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def _is_plain(block: Block) -> bool:
+    """Tell whether a block contains nothing that Telegram would read differently."""
     match block:
         case Paragraph(children) | Heading(_, children):
             return _reads_alike(children)
@@ -79,6 +84,7 @@ def _reads_alike(inlines: Sequence[Inline]) -> bool:
 
 
 def _is_alike(inline: Inline) -> bool:
+    """Tell whether Telegram reads an inline element as we do."""
     match inline:
         case Text(text):
             return _TAG.search(text) is None and GROUP_MENTION.search(text) is None

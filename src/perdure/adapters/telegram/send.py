@@ -1,8 +1,9 @@
-"""What goes out: each effect as one call, and the receipt that comes back.
+"""Performs each effect as one call, and returns the receipt that comes back.
 
-Three things are asked for twice, since a server that refuses has done nothing: what goes to a group
-that has moved follows it there, the words of a rich message follow in the plain form, and a caption
-follows without its marks. After an unanswered call nothing does.
+A call that was refused had no effect, so these are made again in another form: what goes to a group
+that has moved goes to its new number, a rich message is sent in the plain form, a picture is sent
+as a document, and a caption is sent without its marks. After a call that was not answered, nothing
+is sent again.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -36,6 +37,7 @@ from perdure.ports.platform.adapter import (
 )
 
 log = structlog.get_logger("telegram")
+# Bounds the memory for moved groups. A move that is not remembered costs one refused call.
 _MOVES_MAX: Final = 1_000
 
 
@@ -49,17 +51,19 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class Sending:
+    """Sends the messages, edits and files of one bot."""
+
     def __init__(self, api: Api, *, wants_rich: bool) -> None:
         self._api = api
         self._wants_rich = wants_rich
         self._has_rich = False
-        # Groups that became supergroups, under the number they had before.
+        # Groups that became supergroups: their new number, by the number that they had before.
         self._moves: dict[object, int] = {}
 
     async def look_around(self) -> None:
-        """Find out whether the server knows rich messages. An edit cannot tell: servers take what
-        they do not know for absent, and some then change nothing and call it done. A wait that the
-        server names is the caller's to keep."""
+        """Find out whether the server knows rich messages. An edit cannot tell: servers ignore
+        fields that they do not know, and some then change nothing and report success. Raises
+        `Transient` if the server names a wait, which the caller must keep."""
         if not self._wants_rich:
             return
         try:
@@ -71,6 +75,7 @@ class Sending:
                 raise
 
     async def perform(self, effect: Effect) -> Receipt:
+        """Perform one effect and return its receipt. Raises as the `Adapter` port says."""
         match effect:
             case Post():
                 return await self._post(effect)
@@ -89,6 +94,8 @@ class Sending:
                 assert_never(effect)
 
     async def preview(self, preview: Preview) -> str:
+        """Show a growing answer. Returns the receipt of its message, or an empty string for a
+        draft."""
         match preview.streaming:
             case Streaming.DRAFT:
                 await self._draft(preview)
@@ -113,6 +120,7 @@ class Sending:
         await self._ask("sendChatAction", {**payloads.place(address), "action": "typing"})
 
     async def _post(self, post: Post) -> Receipt:
+        """Post a message, as a rich one if that is possible."""
         around = payloads.post(post)
         if self._is_rich(post.text) and not post.is_plain:
             try:
@@ -125,6 +133,8 @@ class Sending:
             return _receipt(await self._send("sendMessage", params))
 
     async def _edit(self, target: Params, text: str, *, is_plain: bool = False) -> None:
+        """Replace the text of a message. A message that already has this text is no error. Raises
+        `NotFound` if it is gone or can no longer be edited."""
         try:
             if self._is_rich(text) and not is_plain:
                 try:
@@ -145,6 +155,7 @@ class Sending:
                 raise
 
     async def _draft(self, preview: Preview) -> None:
+        """Show a draft. Raises `Unsupported` if the server has no drafts."""
         around = payloads.draft(preview)
         if self._is_rich(preview.text):
             try:
@@ -164,6 +175,7 @@ class Sending:
             raise
 
     async def _delete(self, delete: Delete) -> Receipt:
+        """Delete a message. One that is gone already is no error."""
         try:
             await self._ask("deleteMessage", payloads.message(delete.receipt))
         except Refused as refused:
@@ -172,7 +184,7 @@ class Sending:
         return Receipt(external_id=GONE)
 
     async def _react(self, react: React) -> None:
-        """What is gone bears no mark."""
+        """Set the reaction on a message. A message that is gone is no error."""
         try:
             await self._ask("setMessageReaction", payloads.reaction(react))
         except Refused as refused:
@@ -180,6 +192,7 @@ class Sending:
                 raise
 
     async def _upload(self, upload: Upload) -> Receipt:
+        """Send a file. If the marks of the caption are refused, it is sent again without them."""
         try:
             return await self._file(upload, payloads.upload(upload))
         except Refused as refused:
@@ -189,12 +202,14 @@ class Sending:
         return await self._file(upload, payloads.upload(upload, is_plain=True))
 
     async def _file(self, upload: Upload, params: Params) -> Receipt:
+        """Send a picture as a photo, and everything else as a document."""
         if payloads.is_photo(upload):
             try:
                 photo = payloads.attachment(upload, "photo")
                 return _receipt(await self._send("sendPhoto", params, photo))
             except Refused as refused:
-                # Too wide, too tall or not what its name says: as a file it is taken all the same.
+                # Telegram refuses a photo that is too wide, too tall or not what its name says, but
+                # accepts it as a document.
                 if not refused.is_about_content or refused.is_about_rendering:
                     raise
         document = payloads.attachment(upload, "document")
@@ -203,20 +218,21 @@ class Sending:
     async def _send(
         self, method: str, params: Params, attachment: UploadField | None = None
     ) -> msgspec.Raw:
-        """Show something new."""
+        """Make a call that shows something new."""
         return await self._followed(
             partial(self._api.send, method, attachment=attachment), params, what=method
         )
 
     async def _ask(self, method: str, params: Params) -> msgspec.Raw:
-        """Do what may be done twice without harm."""
+        """Make a call that may be repeated without harm."""
         return await self._followed(partial(self._api.ask, method), params, what=method)
 
     async def _followed(
         self, call: Callable[[Params], Awaitable[msgspec.Raw]], params: Params, *, what: str
     ) -> msgspec.Raw:
-        """Make a call in its chat, wherever that is by now. The refusal of a group that has moved
-        says where to, so a new process learns it again."""
+        """Make a call in the chat's present place. The refusal for a moved group names its new
+        number, so a new process learns it again. Raises `ThreadGone` if the topic is gone or
+        closed."""
         chat = params["chat_id"]
         try:
             try:
@@ -239,8 +255,8 @@ class Sending:
         return self._has_rich and is_rich(text)
 
     def _give_up_rich(self, refused: Refused) -> None:
-        """Go on in the plain form if that can help; a server without such messages is asked for
-        none again."""
+        """Return if sending in the plain form can help, else raise the refusal. A server that does
+        not know rich messages is not asked for them again."""
         if refused.is_unknown_method:
             self._has_rich = False
         elif not refused.is_about_content:
@@ -254,7 +270,8 @@ def _content(text: str, *, is_plain: bool) -> Params:
 
 @contextmanager
 def _telling_of_rendering(*, is_plain: bool = False) -> Iterator[None]:
-    """What has no marks cannot be refused for them."""
+    """Turn a refusal of the marks into `Unrenderable`. A plain text has no marks, so it cannot be
+    refused for them."""
     try:
         yield
     except Refused as refused:
@@ -264,6 +281,7 @@ def _telling_of_rendering(*, is_plain: bool = False) -> Iterator[None]:
 
 
 def _receipt(result: msgspec.Raw) -> Receipt:
+    """Return the receipt of a sent message. Raises `Ambiguous` if the answer does not name it."""
     try:
         sent = msgspec.json.decode(result, type=_Sent)
     except msgspec.MsgspecError as error:

@@ -1,7 +1,7 @@
-"""The part of Telegram's updates that is read here.
+"""Declares the part of Telegram's updates that we read.
 
-Everything but the ids may be missing: servers differ in what they leave out, and one update that
-does not fit would otherwise stand in the way of all that follow it.
+All fields but the ids may be missing. Servers differ in what they leave out, and an update that
+cannot be decoded is put aside unread.
 """
 
 import msgspec
@@ -25,12 +25,12 @@ class Chat(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A group's title, or the name of the person whose private chat it is."""
+        """Return a group's title, or the name of the person whose private chat it is."""
         return self.title or " ".join(filter(None, (self.first_name, self.last_name)))
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """A stretch of a text, counted in UTF-16 units."""
+    """Marks a stretch of a text, counted in UTF-16 units."""
 
     type: str
     offset: int
@@ -40,7 +40,7 @@ class Entity(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """Any kind of file; which fields are set depends on the kind."""
+    """Describes any kind of file. Which fields are set depends on the kind."""
 
     file_id: str
     file_unique_id: str = ""
@@ -52,8 +52,8 @@ class File(msgspec.Struct, frozen=True):
 
 
 class TelegramSticker(File, frozen=True):
-    """One that moves has a file that only Telegram's own programs can show, and often a thumbnail
-    that stands still."""
+    """Describes a sticker. An animated one has a file that only Telegram's own apps can show, and
+    often a still thumbnail."""
 
     file_id: str = ""
     emoji: str | None = None
@@ -117,7 +117,7 @@ class Keyboard(msgspec.Struct, frozen=True):
 
 
 class ForwardOrigin(msgspec.Struct, frozen=True):
-    """Who wrote a forwarded message: `type` is user, hidden_user, chat or channel."""
+    """Says who wrote a forwarded message. `type` is user, hidden_user, chat or channel."""
 
     type: str = ""
     sender_user: User | None = None
@@ -127,8 +127,8 @@ class ForwardOrigin(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """Servers older than Bot API 7.0 tell the origin of a forward in the fields after
-    `forward_origin`."""
+    """Holds a message. Servers older than Bot API 7.0 give the origin of a forward in the
+    `forward_*` fields after `forward_origin`."""
 
     message_id: int
     chat: Chat
@@ -170,7 +170,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Click(msgspec.Struct, frozen=True):
-    """A press of a button under one of our messages."""
+    """Holds a press of a button under one of our messages."""
 
     id: str
     sender: User = field(name="from")
@@ -179,7 +179,7 @@ class Click(msgspec.Struct, frozen=True):
 
 
 class StopPress(msgspec.Struct, frozen=True):
-    """A press of the stop button under a draft."""
+    """Holds a press of the stop button under a draft."""
 
     chat: Chat
     draft_id: int
@@ -196,7 +196,8 @@ class TelegramUpdate(msgspec.Struct, frozen=True):
     stopped_message_generation: StopPress | None = None
 
 
-# What we ask to be told. Reactions and membership are not acted upon; they show that the bot lives.
+# The kinds of updates that we ask for. Reactions and changes of membership have no effect; they
+# only show that the connection works.
 KINDS = (
     "message",
     "edited_message",

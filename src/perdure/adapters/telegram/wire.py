@@ -1,7 +1,7 @@
-"""HTTP to a Bot API server, and every failure there in our own words.
+"""Makes HTTP requests to a Bot API server, and translates every failure into our errors.
 
-The server answers `{"ok": true, "result": …}` or says why not. Nothing is tried again here, and no
-error quotes an address: the token is part of it.
+The server answers `{"ok": true, "result": …}`, or says why not. Nothing is repeated here. No error
+text quotes a URL, because the URL contains the token.
 """
 
 import io
@@ -22,6 +22,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 CALL_TIMEOUT_S: Final = 30.0
 UPLOAD_TIMEOUT_S: Final = 300.0
 SILENCE_TIMEOUT_S: Final = 60.0
+# Bounds the memory that one answer can take.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _encoder: Final = msgspec.json.Encoder()
@@ -31,6 +32,8 @@ Params = Mapping[str, object]
 
 
 class UploadField(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds one file of a multipart form."""
+
     field: str
     name: str
     mime: str
@@ -38,7 +41,8 @@ class UploadField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """One bot at one server. `patience_s` is how long a call may take that says nothing else."""
+    """Makes the calls of one bot to one server. `patience_s` is the time limit of a call that names
+    none."""
 
     def __init__(self, url: str, token: Secret, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         self._patience_s = patience_s
@@ -50,7 +54,7 @@ class Api:
     async def ask(
         self, method: str, params: Params | None = None, *, timeout_s: float | None = None
     ) -> msgspec.Raw:
-        """A call that may be made twice without harm."""
+        """Make a call that may be repeated without harm. Raises `Transient` if no answer comes."""
         body = _encoder.encode(params or {})
         within_s = timeout_s or self._patience_s
         return await self._call(method, body, timeout_s=within_s, is_repeatable=True)
@@ -58,7 +62,8 @@ class Api:
     async def send(
         self, method: str, params: Params, *, attachment: UploadField | None = None
     ) -> msgspec.Raw:
-        """A call that shows something new each time it arrives."""
+        """Make a call that shows something new each time it arrives. Raises `Ambiguous` if no
+        answer comes."""
         if attachment is None:
             body: bytes | aiohttp.FormData = _encoder.encode(params)
             return await self._call(method, body, timeout_s=self._patience_s, is_repeatable=False)
@@ -66,6 +71,7 @@ class Api:
         return await self._call(method, body, timeout_s=UPLOAD_TIMEOUT_S, is_repeatable=False)
 
     async def download(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file. Raises `Transient` if the connection breaks."""
         address = self._address(f"/file/bot{{}}/{quote(path)}")
         timeout = aiohttp.ClientTimeout(
             total=None, connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S
@@ -115,7 +121,7 @@ class Api:
         raise refusal(method, answer.error_code or status, answer, is_repeatable=is_repeatable)
 
     def _translated(self, error: Exception, what: str, *, is_repeatable: bool) -> PerdureError:
-        """The one place where what aiohttp raises becomes an error of ours."""
+        """Return our error for what aiohttp raises. This is the one place where that is decided."""
         match error:
             case aiohttp.ClientConnectorDNSError():
                 return Transient(
@@ -137,7 +143,7 @@ class Api:
             case _ if is_repeatable:
                 return Transient(f"{what}: {self._host} did not answer; it will be asked again")
             case _:
-                # It may have arrived: only the way back is known to be broken.
+                # The request may have arrived: all we know is that no answer came back.
                 return Ambiguous(
                     f"{what}: {self._host} did not answer; look into the chat whether it arrived"
                 )
@@ -147,7 +153,8 @@ class Api:
         return URL(self._url + path.format(token), encoded=True)
 
     def _opened(self) -> aiohttp.ClientSession:
-        """Made late, because it belongs to the running loop."""
+        """Return the HTTP session. It is made late, because it belongs to the running event
+        loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
@@ -156,6 +163,7 @@ class Api:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read a body of at most `ANSWER_BYTES_MAX` bytes."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
         body += chunk
@@ -165,7 +173,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _decoded(said: bytes) -> BotApiAnswer:
-    """What is no answer of a Bot API server (a proxy's page) says nothing but its status."""
+    """Decode an answer. For anything else, such as a proxy's page, return an empty one: then only
+    the HTTP status counts."""
     try:
         return _decoder.decode(said)
     except msgspec.MsgspecError:
@@ -173,7 +182,7 @@ def _decoded(said: bytes) -> BotApiAnswer:
 
 
 def _form(params: Params, attachment: UploadField) -> aiohttp.FormData:
-    # Telegram shows a file's name as it comes: percent signs would stay.
+    # Telegram shows a file's name as it is sent, so it must not be percent-encoded.
     form = aiohttp.FormData(quote_fields=False)
     for name, value in params.items():
         form.add_field(name, value if isinstance(value, str) else _encoder.encode(value).decode())
