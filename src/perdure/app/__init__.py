@@ -1,1 +1,1 @@
-"""The app: configuration, wiring and life cycle; the one room that sees the others together."""
+"""Configures, assembles and runs a node. This is the one room that imports all the others."""

@@ -1,11 +1,12 @@
-"""What a process does not load although a library would."""
+"""Keeps a large library from being loaded that nobody needs."""
 
 import sys
 
 
 def import_structlog() -> None:
-    """Before anything else imports it. It would load rich, a sixth of a node's start, for drawing
-    tracebacks that no log of ours has; those who draw tables load it later."""
+    """Import structlog without rich. Must run before anything else imports structlog. Rich would
+    take a sixth of a node's start, only for drawing tracebacks that our logs do not have. Code that
+    draws tables can still import it later."""
     if "structlog" in sys.modules:
         return
     sys.modules["rich"] = None  # type: ignore[assignment]

@@ -1,8 +1,10 @@
-"""Logs: short lines for people on stderr, JSON lines in the home's `logs/perdure.log`.
+"""Writes the logs: short lines for people on stderr, and JSON lines in the home's
+`logs/perdure.log`.
 
-Writing happens on a thread of its own, so a slow disk or terminal never holds up the loop. Lines
-carry ids and lengths, never what people said. What one cause writes is bounded (`repetition`). A
-place that cannot be written to is named once; the gateway goes on without it.
+A separate thread writes, so a slow disk or terminal never holds up the event loop. Lines carry ids
+and lengths, never what people said. The number of lines that one cause writes is bounded
+(`repetition.py`). If the file cannot be written, this is said once, and the gateway runs on without
+it.
 """
 
 import contextlib
@@ -22,16 +24,17 @@ from perdure.app.config.environment import LOG_FILE
 from perdure.app.repetition import Repetition
 from perdure.domain.errors import NO_SPACE
 
-# The terminal does not show the lines of this name: what they say is in the banner.
+# Lines of this logger are not shown on a terminal, because the banner says the same.
 START = "start"
 FILE_BYTES = 10_000_000
 FILES_KEPT = 5
-# What is left to write at the end is little; a terminal that takes nothing is not waited for.
+# How long the end of the process waits for the last lines. They are few, and a terminal that
+# accepts no output must not hold up the end.
 LAST_LINES_S = 0.3
 
 
 def begin(home: Path, *, verbose: bool) -> "Writer":
-    """Set logging up; finish the returned writer last of all."""
+    """Set up logging. The caller must finish the returned writer last of all."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -54,7 +57,7 @@ def begin(home: Path, *, verbose: bool) -> "Writer":
     root.handlers = [passing]
     root.setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    # While its server is away the pool tells of each try with a traceback. The store says it once.
+    # While the server is away, the pool logs each try with a traceback. The store logs it once.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     writer = Writer(lines, *handlers, respect_handler_level=True)
     writer.sum_up = passing.sum_up
@@ -63,13 +66,13 @@ def begin(home: Path, *, verbose: bool) -> "Writer":
 
 
 class Writer(logging.handlers.QueueListener):
-    """The thread that writes the lines."""
+    """Runs the thread that writes the lines."""
 
     sum_up: Callable[[], None] = staticmethod(lambda: None)
 
     def finish(self) -> None:
-        """Write what is queued and stop, from whatever thread, any number of times. A terminal that
-        takes no output, or a disk that hangs, holds the end up for a moment only."""
+        """Write what is queued, and stop. May be called from any thread, any number of times. A
+        blocked terminal or disk delays the end by at most `LAST_LINES_S`."""
         waiting = threading.Thread(target=self._stop_once, daemon=True)
         waiting.start()
         waiting.join(LAST_LINES_S)
@@ -81,8 +84,9 @@ class Writer(logging.handlers.QueueListener):
 
 
 class _Passing(logging.handlers.QueueHandler):
-    """Hands records over as they are: both formatters need the structured event. Details are our
-    own only: libraries tell of each step of theirs, and some of what people said."""
+    """Passes records to the writer's thread unchanged, because both formatters need the structured
+    event. Debug lines of libraries are left out: they log each of their steps, and some of what
+    people said."""
 
     def __init__(self, lines: "SimpleQueue[logging.LogRecord]") -> None:
         super().__init__(lines)
@@ -108,14 +112,15 @@ class _Passing(logging.handlers.QueueHandler):
 
 class _Terminal(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
-        """The terminal is gone, and there is nowhere to say so."""
+        """Do nothing: the terminal is gone, and there is nowhere to report it."""
 
 
 class _File(logging.handlers.RotatingFileHandler):
     has_complained = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
-        """Complain once about a full disk: each line would print a traceback of its own."""
+        """Complain once about a file that cannot be written. Otherwise each line would print a
+        traceback."""
         why = sys.exc_info()[1]
         self._let_go()
         if self.has_complained:
@@ -126,9 +131,9 @@ class _File(logging.handlers.RotatingFileHandler):
             print(f"the log file cannot be written ({why}); {advice}", file=sys.stderr)  # noqa: T201
 
     def _let_go(self) -> None:
-        """Close the file, and let the next line open it anew. What could not be written stays in
-        the file's buffer: it would be tried again with every line, and once more by whoever
-        collects the file at the end of the process, who prints a traceback."""
+        """Close the file, so that the next line opens it anew. Unwritten text stays in the file's
+        buffer: it would be tried again with every line, and once more when the process ends, which
+        prints a traceback."""
         stream, self.stream = self.stream, None
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):

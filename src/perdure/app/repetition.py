@@ -1,9 +1,9 @@
 """Bounds what one cause writes into the log.
 
-Whoever finds a way to make the gateway complain can do it thousands of times a second. So a line
-that is the same as one of the last minute is counted, not written, and of the lines that one cause
-writes a bounded number differs. What was left out is summed up in a line of its own, as soon as
-the minute is over and anything else is written, and at the end.
+Anybody who finds a way to make the gateway complain can do so thousands of times a second. So a
+line that repeats one of the last minute is counted and not written, and the number of different
+lines of one cause is bounded. A summary line says how many were left out. It is written with the
+first line after the minute is over, and at the end.
 """
 
 import logging
@@ -11,16 +11,18 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 PERIOD_S: Final = 60.0
+# How many different lines one cause may write in a period.
 LINES_MAX: Final = 50
+# How many causes are remembered. Beyond that the oldest is summed up early.
 CAUSES_MAX: Final = 1_000
 SUMMARY: Final = "more lines of this kind were left out"
-# What differs between two lines that say the same.
+# Fields that differ between two lines that say the same.
 _WHEN: Final = frozenset({"timestamp"})
 _KEPT: Final = ("logger", "level", "timestamp")
 
 
 class _Cause:
-    """Remembers what one cause has written since `began_s`, and the last line left out."""
+    """Remembers what one cause has written since `began_s`, and the last line that was left out."""
 
     def __init__(self, record: logging.LogRecord, began_s: float) -> None:
         self.record = record
@@ -29,7 +31,7 @@ class _Cause:
         self.left_out = 0
 
     def takes(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is written. One that is not is counted."""
+        """Tell whether a line is to be written. A line that is not is counted."""
         line = hash(_said(record))
         if line in self.written or len(self.written) >= LINES_MAX:
             self.left_out += 1
@@ -40,14 +42,15 @@ class _Cause:
 
 
 class Repetition:
-    """Decides which warnings and errors are written. Other lines always are."""
+    """Decides which warnings and errors are written. All other lines are always written."""
 
     def __init__(self) -> None:
-        # In the order in which their periods began.
+        # Ordered by when their periods began, so that the first is always the next to end.
         self._causes: dict[tuple[str, int, str], _Cause] = {}
 
     def passed(self, record: logging.LogRecord, *, now_s: float) -> Iterator[logging.LogRecord]:
-        """Yield what is written instead of a line: sums that are due, and the line if it is new."""
+        """Yield the lines to write instead of this one: summaries that are due, and the line if it
+        is new."""
         yield from self._due(now_s)
         if record.levelno < logging.WARNING:
             yield record
@@ -60,11 +63,13 @@ class Repetition:
             yield record
 
     def rest(self) -> Iterator[logging.LogRecord]:
-        """Yield all sums, whether or not they are due."""
+        """Yield all summaries, whether they are due or not."""
         while self._causes:
             yield from self._close_first()
 
     def _due(self, now_s: float) -> Iterator[logging.LogRecord]:
+        """Yield the summaries of causes whose period is over, and of the oldest if there are too
+        many."""
         while self._causes:
             first = next(iter(self._causes.values()))
             if now_s - first.began_s < PERIOD_S and len(self._causes) <= CAUSES_MAX:
@@ -78,20 +83,20 @@ class Repetition:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """Return the words of a line without what differs from case to case. Libraries put that behind
-    the words, as arguments; our own lines have it in fields."""
+    """Return the fixed text of a line, without what differs from case to case. Libraries pass the
+    variable part as arguments; our own lines have it in fields."""
     return str(record.msg.get("event")) if isinstance(record.msg, dict) else str(record.msg)
 
 
 def _said(record: logging.LogRecord) -> str:
-    """Return all that a line says."""
+    """Return the whole text of a line, without its time."""
     if isinstance(record.msg, dict):
         return repr({key: value for key, value in record.msg.items() if key not in _WHEN})
     return record.getMessage()
 
 
 def _sum(cause: _Cause) -> logging.LogRecord:
-    """Return a line in the name of the last one that was left out."""
+    """Return the summary line of a cause, with the logger and level of the last line left out."""
     record, count = cause.record, cause.left_out
     made = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None})
     fields: object = record.msg
@@ -100,6 +105,6 @@ def _sum(cause: _Cause) -> logging.LogRecord:
         said: object = {**kept, "event": SUMMARY, "line": _event(record), "count": count}
     else:
         said, made.args = f"{SUMMARY}: {count} of {_event(record)!r}", ()
-    # A record of structlog carries a mapping, whatever the type says.
+    # A record of structlog carries a mapping here, though the declared type is `str`.
     made.msg = cast("str", said)
     return made

@@ -1,6 +1,7 @@
-"""Rules that span several keys: names that must exist elsewhere, choices that exclude each other.
+"""Checks rules that span several keys: names that must exist elsewhere, and choices that exclude
+each other.
 
-They run on a configuration whose every single value is already sound.
+They run on a configuration in which every single value is valid already.
 """
 
 import ipaddress
@@ -28,7 +29,7 @@ _Finding = tuple[KeyPath, str]
 
 
 def findings(config: Config) -> Iterator[_Finding]:
-    """What is wrong, each with the key to look at."""
+    """Yield what is wrong with a configuration, each with the key to look at."""
     yield from _server(config)
     yield from _store(config)
     for name, agent in config.agents.items():
@@ -65,7 +66,7 @@ def _server(config: Config) -> Iterator[_Finding]:
 
 def _store(config: Config) -> Iterator[_Finding]:
     url = config.store.url.reveal()
-    # The address may hold a password, so the complaint never repeats it.
+    # The address may contain a password, so the complaint never repeats it.
     if url != "sqlite" and not _is_postgres(url):
         rule = '"sqlite" or an address such as "postgresql://user@host/db"'
         yield ("store", "url"), f"[store] url must be {rule}"
@@ -95,6 +96,7 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
 
 
 def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
+    """Yield a complaint if a tool is unknown, or is on a tool server that is not configured."""
     server = tool.removeprefix("mcp.")
     if server != tool:
         if server not in config.tools.mcp:
@@ -138,6 +140,7 @@ def _transcriber(transcriber: TranscriberConfig) -> Iterator[_Finding]:
 
 
 def _mcp(name: str, server: McpServer) -> Iterator[_Finding]:
+    """Yield a complaint unless exactly one of command and url is set."""
     path: KeyPath = ("tools", "mcp", name)
     if (server.command is None) == (server.url is None):
         which = "both" if server.command else "neither"

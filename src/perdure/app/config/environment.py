@@ -1,8 +1,8 @@
-"""What the process finds around it: its variables, its home folder, its token.
+"""Reads the process environment, and prepares the home folder and the operator's token.
 
-This is the only reader of the process environment; everyone else is handed the mapping. The home
-holds conversations and secrets, so it belongs to one user alone and the token is written whole or
-not at all.
+Only this module reads the process environment; all others are given the mapping. The home contains
+conversations and secrets, so only one user may open it. The token is written as a whole or not at
+all.
 """
 
 import base64
@@ -20,14 +20,14 @@ from perdure.domain.errors import NO_SPACE, PerdureError, Transient
 HOME_VARIABLE: Final = "PERDURE_HOME"
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
-# Shorter ones can be guessed, and so can one sign repeated.
+# A shorter token could be guessed, and so could one of few different characters.
 TOKEN_MIN: Final = 8
 TOKEN_SIGNS_MIN: Final = 4
 FOLDERS: Final = ("media", "logs")
 SERVER_FILE: Final = "server.json"
 DATABASE: Final = "perdure.db"
 LOG_FILE: Final = "perdure.log"
-# The last line of a life in the log, by which the command line knows how a stop went.
+# The last line of a process in the log. The command line reads from it how a stop went.
 STOPPED: Final = "stopped"
 GAVE_UP: Final = "the stop did not end in time; what is in flight is left as after a kill"
 OPERATOR: Final = "operator"
@@ -37,12 +37,13 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def process_environ() -> Mapping[str, str]:
-    """A copy of the process environment, taken now."""
+    """Return a copy of the process environment."""
     return dict(os.environ)
 
 
 def home_folder(option: Path | None, environ: Mapping[str, str]) -> Path:
-    """`--home` beats PERDURE_HOME beats `~/.perdure`. Always absolute: agents change folders."""
+    """Return the home folder: `--home`, else PERDURE_HOME, else `~/.perdure`. It is absolute,
+    because agents change the working directory."""
     named = option if option is not None else Path(environ.get(HOME_VARIABLE, ""))
     home = _in_user_home(named if named != Path() else Path("~/.perdure"), environ).absolute()
     try:
@@ -55,7 +56,7 @@ def home_folder(option: Path | None, environ: Mapping[str, str]) -> Path:
 
 def prepare_home(home: Path) -> None:
     """Make the home and its folders, open to this user alone. Raises `ConfigError`, or `Transient`
-    where there is no space for them."""
+    if the disk is full."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close_to_others(home)
@@ -70,8 +71,8 @@ def prepare_home(home: Path) -> None:
 
 
 def check_home(home: Path) -> None:
-    """For those who make no home: it need not be there, but nothing else may be in its place.
-    Raises `ConfigError`."""
+    """Check the home for callers that do not create it. It may be missing, but nothing else may be
+    in its place. Raises `ConfigError`."""
     try:
         os.scandir(home).close()
     except FileNotFoundError:
@@ -101,7 +102,8 @@ def disk_full(path: Path) -> Transient:
 def home_token(
     home: Path, environ: Mapping[str, str], entropy_bytes: Callable[[int], bytes]
 ) -> str:
-    """The operator's token: PERDURE_TOKEN, else the home's token file, made when missing."""
+    """Return the operator's token: PERDURE_TOKEN, else the home's token file, which is made if
+    missing."""
     given = environ.get(TOKEN_VARIABLE, "").strip()
     if given:
         return _usable(given, f"the variable {TOKEN_VARIABLE}")
@@ -121,7 +123,8 @@ def home_token(
 
 
 def signed_in(url: str, token: str) -> str:
-    """Return the address that opens the web chat signed in. No browser sends what is behind #."""
+    """Return the address that opens the web chat signed in. Browsers do not send the part after
+    #."""
     return f"{url}/#token={token}"
 
 
@@ -132,8 +135,8 @@ def _in_user_home(path: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _home_of_user() -> str:
-    """Where HOME is not set, the system's list of users knows. A container may run us as a number
-    that is on no list."""
+    """Return the home of this user from the system's list of users, where HOME is not set. A
+    container may run us as a user id that is not on that list."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError as error:
@@ -143,10 +146,11 @@ def _home_of_user() -> str:
 
 
 def _close_to_others(home: Path) -> None:
+    """Take the rights on the home away from other users."""
     mode = home.stat().st_mode
     if not mode & _OTHERS:
         return
-    # A slip such as `--home /tmp` must not lock other people and programs out of their folder.
+    # A mistake such as `--home /tmp` must not lock other people and programs out of their folder.
     foreign = [each.name for each in home.iterdir() if each.is_dir() and each.name not in FOLDERS]
     if mode & stat.S_ISVTX or foreign:
         why = "this folder is shared with other users and holds more than Perdure's files"
@@ -156,7 +160,8 @@ def _close_to_others(home: Path) -> None:
 
 
 def _usable(token: str, source: str) -> str:
-    # The token travels in a header and in a URL.
+    """Return the token, or raise `ConfigError` if it is too weak or cannot be sent."""
+    # The token is sent in a header and in a URL.
     if not (token and token.isascii() and token.isprintable() and " " not in token):
         why = "holds no usable token: it must be printable ASCII without spaces"
     elif len(token) < TOKEN_MIN or len(set(token)) < TOKEN_SIGNS_MIN:
@@ -168,11 +173,11 @@ def _usable(token: str, source: str) -> str:
 
 
 def _write_token(path: Path, entropy_bytes: Callable[[int], bytes]) -> None:
-    """Write beside, sync, then give it its name.
+    """Write the token to a draft file, sync it, then give it its name.
 
-    If we die before the last step there is no token and the next start makes one; a token cut in
-    half never carries the name. Linking refuses to replace, so of two processes that start at once
-    the first one's token stands and both read it.
+    If the process dies before the last step, there is no token and the next start makes one; half a
+    token never has the name. Linking does not replace a file: if two processes start at once, the
+    first one's token stays and both read it.
     """
     token = base64.urlsafe_b64encode(entropy_bytes(32)).rstrip(b"=")
     draft = path.with_name(f".{path.name}.{entropy_bytes(8).hex()}")
@@ -189,20 +194,23 @@ def _write_token(path: Path, entropy_bytes: Callable[[int], bytes]) -> None:
 
 
 def _name(draft: Path, path: Path) -> None:
+    """Give the draft its name, unless another process was first."""
     try:
         path.hardlink_to(draft)
     except FileExistsError:
         if path.stat().st_size == 0:
             draft.replace(path)
     except OSError:
-        # Not every file system has links; there two first starts at once may disagree.
+        # Not every file system has hard links. Without them, two first starts at the same time may
+        # end up with different tokens.
         draft.replace(path)
 
 
 def _sync_folder(folder: Path) -> None:
+    """Sync the folder to disk, so that a power failure does not undo the new name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some network file systems refuse to sync a folder; the token itself is synced already.
+        # Some network file systems refuse to sync a folder. The token itself is synced already.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:

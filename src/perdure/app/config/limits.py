@@ -1,4 +1,4 @@
-"""The limits of a node, as its configuration sets them."""
+"""Builds the limits of a node from its configuration."""
 
 from perdure.app.config.values import Config
 from perdure.domain.people.quotas import Quota
@@ -8,7 +8,7 @@ from perdure.engine.turns.runner_services import Limits
 
 
 def quota_of(config: Config) -> Quota:
-    """Return what each member may have."""
+    """Return how much each member may use."""
     member = config.quotas.member
     return Quota(
         bytes=member.bytes,
@@ -19,7 +19,8 @@ def quota_of(config: Config) -> Quota:
 
 
 def limits_of(config: Config, *, turns_max: int) -> Limits:
-    """`turns_max` is how many turns the system lets this process carry at once."""
+    """Return the limits of the engine. `turns_max` is how many turns the file descriptors of this
+    process allow at once."""
     return Limits(
         concurrent=min(config.turns.concurrent, turns_max),
         turn_timeout_s=config.turns.timeout_s,

@@ -1,7 +1,7 @@
-"""Perdure's configuration: `perdure.toml` in the home folder, read once and again on change.
+"""Loads `perdure.toml` from the home folder, at the start and again when it changes.
 
-A file is usable as a whole or not at all. `load` raises with every problem found; `reload` returns
-them instead, so that a node that runs on a valid configuration keeps it when an edit goes wrong.
+A file is used as a whole or not at all. `load` raises with every problem found. `reload` returns
+the problems instead, so that a running node keeps its valid configuration when an edit goes wrong.
 """
 
 import tomllib
@@ -85,7 +85,8 @@ FILE_NAME: Final = "perdure.toml"
 
 
 def load(home: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration of this home; without a file, the defaults. Raises `ConfigError`."""
+    """Return the configuration of this home, or the defaults if there is no file. Raises
+    `ConfigError`."""
     path = home / FILE_NAME
     try:
         content = path.read_bytes()
@@ -99,10 +100,12 @@ def load(home: Path, environ: Mapping[str, str]) -> Config:
 def reload(
     previous: Config, path: Path, environ: Mapping[str, str]
 ) -> Config | tuple[Problem, ...]:
-    """The configuration after a change of the file, or what keeps it from being used.
+    """Return the configuration after the file changed, or the problems that keep it from being
+    used.
 
-    An unchanged meaning returns `previous` itself. A file that is gone is a problem when it held
-    anything: many editors replace a file by removing it first, and the agents must outlive that.
+    If the meaning did not change, `previous` itself is returned. A missing file is a problem if it
+    had any content: many editors replace a file by removing it first, and the agents must survive
+    that.
     """
     try:
         current = parse(path.read_bytes(), path, environ)
@@ -118,7 +121,8 @@ def reload(
 
 
 def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
-    """Read the bytes of a configuration file. Secrets are looked up beside `path`."""
+    """Read the bytes of a configuration file. Relative secret files are looked up beside `path`.
+    Raises `ConfigError`."""
     text = _decoded(content, path)
     try:
         document = tomllib.loads(text)
@@ -136,13 +140,13 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
 
 
 def _platforms(document: Mapping[str, object]) -> Mapping[str, type[AdapterSettings]]:
-    """The platforms that may stand in the file, and the keys each takes."""
+    """Return the platforms that the file may contain, with the keys that each takes."""
     configured = document.get("adapters")
     return settings_by_name(configured) if isinstance(configured, dict) else {}
 
 
 def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
-    """The changed sections that a running node cannot take over, for the notice that says so."""
+    """Return the changed sections that a running node cannot apply, for the notice that says so."""
     sections = [name for name in Config.__struct_fields__ if name not in ("agents", "adapters")]
     changed = [name for name in sections if getattr(before, name) != getattr(after, name)]
     if without_terms(before.adapters) != without_terms(after.adapters):
@@ -152,7 +156,7 @@ def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
 
 def _decoded(content: bytes, path: Path) -> str:
     try:
-        # Some editors open a file with a byte order mark, which TOML does not know.
+        # Some editors put a byte order mark at the beginning of a file, which TOML does not allow.
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
@@ -165,5 +169,6 @@ def _unreadable(path: Path, error: OSError) -> Problem:
 
 
 def _order(config: Config) -> list[str]:
-    """Equal mappings may differ in order, and the first agent is the default."""
+    """Return the order of the agents. Equal mappings may differ in it, and the first agent is the
+    default."""
     return list(config.agents)

@@ -1,7 +1,7 @@
-"""From configured platforms to running ones.
+"""Makes the configured platforms, and decides on which terms their people are served.
 
-What a platform is called, which keys it takes and what it needs stands in its manifest, which
-imports nothing of it. Third parties add theirs by the entry point group `perdure.adapters`.
+A platform's manifest says its name, its keys and what it needs, without importing the adapter.
+Third parties add platforms through the entry point group `perdure.adapters`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ NOBODY: Final = Terms(rules=AccessRules(is_closed=True))
 
 
 def manifest(name: str) -> Manifest:
-    """Raises `Rejected` for a platform that nobody brought."""
+    """Return the manifest of a platform. Raises `Rejected` if no package provides it."""
     if name in BUILT_IN:
         found = import_module(f"perdure.adapters.{name}.manifest").MANIFEST
     else:
@@ -43,20 +43,22 @@ def manifest(name: str) -> Manifest:
 
 
 def address_forms(configured: Iterable[str]) -> dict[str, AddressForm]:
-    """What the places of each configured platform are called."""
+    """Return the form of addresses of each configured platform."""
     return {name: manifest(name).address for name in configured}
 
 
 def names() -> list[str]:
+    """Return the names of all platforms that are installed."""
     others = {entry.name for entry in metadata.entry_points(group=GROUP)}
     return sorted({*BUILT_IN, *others})
 
 
 def settings_by_name(configured: Iterable[str]) -> dict[str, type[AdapterSettings]]:
-    """The keys of every platform that is configured, or could be."""
+    """Return the settings that each platform takes, for those that are configured or built in."""
     known = names()
     asked = set(configured)
-    # Nothing of others is imported without need, but who asks for what is not there sees them all.
+    # Third-party packages are imported only if they are configured. But if the file names an
+    # unknown platform, all are loaded, so that the complaint can list them.
     wanted = {*asked, *BUILT_IN} if asked <= set(known) else set(known)
     return {name: manifest(name).settings for name in known if name in wanted}
 
@@ -70,7 +72,7 @@ def platforms(
     hook_url: Callable[[str], str],
     answers: Callable[[str], FindAnswer],
 ) -> dict[str, Platform]:
-    """Each is imported here and not before. Raises `Rejected` where something is missing."""
+    """Import and make the configured platforms. Raises `Rejected` where a library is missing."""
     made = {}
     for name, settings in configured.items():
         known = manifest(name)
@@ -96,15 +98,16 @@ def platforms(
 
 
 class Hosts:
-    """On what terms each platform's people are served; a changed configuration counts at once."""
+    """Holds the terms on which each platform's people are served. A changed configuration applies
+    at once."""
 
     def __init__(self, configured: Mapping[str, AdapterSettings]) -> None:
         self._terms: dict[str, Terms] = {}
         self.replace(configured)
 
     def replace(self, configured: Mapping[str, AdapterSettings]) -> None:
-        """A platform that is gone from the file stays connected until the restart, and serves
-        nobody."""
+        """Apply changed settings. A platform that is no longer in the file stays connected until
+        the restart, but serves nobody."""
         self._terms = {name: terms_of(settings) for name, settings in configured.items()}
 
     def terms(self, name: str) -> Terms:
@@ -112,7 +115,8 @@ class Hosts:
 
 
 def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, AdapterSettings]:
-    """What only a restart can change."""
+    """Return the settings without the keys that apply at once. If these differ, a restart is
+    needed."""
     kept = {
         field: getattr(AdapterSettings(), field)
         for field in (
@@ -126,6 +130,7 @@ def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, Adapte
 
 
 def terms_of(settings: AdapterSettings) -> Terms:
+    """Return the terms of one platform: who may speak, and how."""
     return Terms(
         rules=AccessRules(
             allow=frozenset({*settings.allow, *settings.operators}),
@@ -150,6 +155,7 @@ def operators_of(configured: Mapping[str, AdapterSettings]) -> frozenset[str]:
 
 
 def display_of(settings: AdapterSettings) -> Display:
+    """Return how much of the work a platform shows beside the answer."""
     shown = settings.display
     return Display(
         has_stream=settings.stream if shown.stream is None else shown.stream,

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration file, said so that the next edit fixes it.
+"""Describes what is wrong with a configuration file, so that the next edit can fix it.
 
-A problem carries its file and line. Unknown names come with the nearest valid one, and the
-parser's own complaints with a hint at the slip that usually causes them.
+A problem has its file and line. For an unknown name the nearest valid one is suggested, and the
+parser's own complaints come with a hint at their usual cause.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _HINTS: Final = (
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing to mend. Line 0 means the file as a whole."""
+    """Describes one thing to correct. Line 0 means the file as a whole."""
 
     file: str
     line: int
@@ -48,7 +48,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Rejected):
-    """The configuration cannot be used; every problem found is listed, one per line."""
+    """Says that the configuration cannot be used. Lists every problem found, one per line."""
 
     default_code = "config"
 
@@ -58,19 +58,19 @@ class ConfigError(Rejected):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that was most likely meant, if any is close."""
+    """Return the valid name that was most likely meant, or None if none is close."""
     by_folded = {option.lower().replace("-", "_"): option for option in valid}
     folded = name.lower().replace("-", "_")
     close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
     if close:
         return by_folded[close[0]]
-    # "timeout" for "timeout_s": too short to be close, yet plainly meant.
+    # "timeout" for "timeout_s" is not close enough for the search above, but clearly meant.
     whole = [option for key, option in by_folded.items() if folded in key or key in folded]
     return whole[0] if folded and len(whole) == 1 else None
 
 
 def instead(name: str, valid: Sequence[str], *, noun: str = "keys") -> str:
-    """The second half of a complaint about an unknown name."""
+    """Return the advice for an unknown name: the nearest valid one, or all valid ones."""
     meant = nearest(name, valid)
     if meant is not None:
         return f"did you mean {quoted(meant)}?"
@@ -84,7 +84,7 @@ def quoted(text: str) -> str:
 
 
 def malformed(file: Path, text: str, error: tomllib.TOMLDecodeError) -> Problem:
-    """The parser's complaint with its line, and what usually causes it."""
+    """Return the parser's complaint with its line and its usual cause."""
     match = _PLACE.match(str(error))
     message, line, column = match.groups() if match else (str(error), None, None)
     hint = next((hint for start, hint in _HINTS if message.startswith(start)), None)

@@ -1,10 +1,9 @@
-"""Where in a TOML file a key stands.
+"""Finds the line of each key in a TOML file.
 
-The standard parser returns values without positions, and a complaint about a configuration is
-only half useful without its line. This scanner reads a text the parser has already accepted, so it
-never judges: it walks headers, keys and values just closely enough to know on which line each key
-starts. Whatever it cannot follow, it stops at; a key it has not seen is reported at its nearest
-table.
+The standard parser returns values without positions, and a complaint about a configuration needs
+its line. This scanner reads a text that the parser has already accepted, so it checks nothing: it
+follows headers, keys and values only far enough to know where each key begins. It stops at anything
+it cannot follow. A key that it has not seen is reported at the nearest table around it.
 """
 
 import re
@@ -28,14 +27,14 @@ _SCALAR: Final = re.compile(
 
 
 class Positions:
-    """The lines of one file's keys."""
+    """Holds the lines of the keys in one file."""
 
     def __init__(self, text: str) -> None:
         self._scan = _Scan(text)
         self._scan.run()
 
     def line(self, path: KeyPath) -> int:
-        """The line of this key, else of the nearest table around it, else the first."""
+        """Return the line of a key, else of the nearest table around it, else the first line."""
         for length in range(len(path), 0, -1):
             found = self._scan.lines.get(path[:length])
             if found is not None:
@@ -44,10 +43,12 @@ class Positions:
 
 
 class _Lost(Exception):
-    """The scanner met something it does not follow; what it has so far stays true."""
+    """Says that the scanner cannot follow the text. The lines found before stay valid."""
 
 
 class _Scan:
+    """Scans one text, and collects the line of each key."""
+
     def __init__(self, text: str) -> None:
         self.lines: dict[KeyPath, int] = {}
         self._text = text
@@ -73,13 +74,15 @@ class _Scan:
         path = self._resolve(self._key(), is_array=is_array)
         self._next()
         self._expect("]]" if is_array else "]")
-        # A header outranks the line noted when a sub-table of it came first.
+        # A sub-table may come before its table's own header. The header's line then replaces the
+        # earlier one.
         self.lines[path] = line
         self._note((), path, line)
         return path
 
     def _resolve(self, parts: KeyPath, *, is_array: bool) -> KeyPath:
-        """A header below an array of tables means the newest element of that array."""
+        """Return the path that a header names. Below an array of tables it means the newest
+        element."""
         path: KeyPath = ()
         for part in parts[:-1]:
             path = (*path, part)
@@ -120,11 +123,12 @@ class _Scan:
         return self._take(mark)
 
     def _note(self, table: KeyPath, path: KeyPath, line: int) -> None:
+        """Record the line of a key and of the tables around it, unless they are known."""
         for length in range(len(table) + 1, len(path) + 1):
             self.lines.setdefault(path[:length], line)
 
     def _key(self) -> KeyPath:
-        # The real parser undoes quotes and escapes: `a."b.c"` nests as a, then b.c.
+        # The standard parser handles quotes and escapes: `a."b.c"` becomes a, then b.c.
         inner: object = tomllib.loads(self._match(_KEY.match) + " = 0")
         path: KeyPath = ()
         while isinstance(inner, dict):
@@ -153,6 +157,7 @@ class _Scan:
         return found.group()
 
     def _line(self) -> int:
+        """Return the current line. Only the text since the last call is counted."""
         start, line = self._counted
         self._counted = (self._at, line + self._text.count("\n", start, self._at))
         return self._counted[1]

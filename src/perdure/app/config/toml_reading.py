@@ -1,10 +1,10 @@
-"""From parsed TOML to typed values, collecting every problem on the way.
+"""Turns parsed TOML into typed values, and collects every problem on the way.
 
-The types decide: a struct is a table whose fields are its keys, a mapping is a table of freely
-named entries, a union of tagged structs is chosen by its tag, a `Secret` may point to a variable
-or a file, and everything else is a plain value that msgspec checks. A wrong value yields None
-beside its problem, so reading goes on and the person sees all problems at once; the caller uses
-the result only when there were none.
+The types decide: a struct is a table whose fields are its keys, a mapping is a table with free
+names, a union of tagged structs is chosen by its tag, a `Secret` may point to a variable or a file,
+and everything else is a plain value that msgspec checks. A wrong value becomes None and adds a
+problem, so reading continues and the person sees all problems at once. The caller must use the
+result only if there are no problems.
 """
 
 import math
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class TomlSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the text comes from, and where its secrets are looked up."""
+    """Says where the text comes from, and where its secrets are looked up."""
 
     file: Path
     positions: Positions
@@ -47,7 +47,7 @@ class TomlSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TomlReader:
-    """Reads one document. `named` fixes which entries a mapping of that struct may have."""
+    """Reads one document. `named` lists the entries that a mapping of that struct may have."""
 
     def __init__(
         self, source: TomlSource, *, named: Mapping[type, Mapping[str, type[msgspec.Struct]]]
@@ -57,10 +57,12 @@ class TomlReader:
         self._named = named
 
     def complain(self, path: KeyPath, text: str) -> None:
+        """Add a problem at the line of a key."""
         line = self._source.positions.line(path)
         self.problems.append(Problem(str(self._source.file), line, text))
 
     def table(self, kind: type[T], value: object, path: KeyPath) -> T | None:
+        """Read a table into a struct. Returns None if there was a problem in it."""
         if not isinstance(value, dict):
             self._no_table(path)
             return None
@@ -77,6 +79,7 @@ class TomlReader:
         return kind(**read) if len(self.problems) == before else None
 
     def value(self, kind: object, value: object, path: KeyPath) -> object:
+        """Read a value of any type. Returns None beside a problem if it is wrong."""
         wanted = bare(kind)
         shape = stripped(wanted)
         origin = get_origin(shape)
@@ -115,6 +118,7 @@ class TomlReader:
     def _tagged(
         self, kinds: Sequence[type[msgspec.Struct]], value: object, path: KeyPath
     ) -> object:
+        """Read a table into the struct that its tag names, such as `kind = "chat"`."""
         by_tag = {str(kind.__struct_config__.tag): kind for kind in kinds}
         field = str(kinds[0].__struct_config__.tag_field)
         if not isinstance(value, dict):
@@ -138,6 +142,7 @@ class TomlReader:
         return tuple(self.value(item, each, (*path, index)) for index, each in enumerate(value))
 
     def _mapping(self, kind: object, value: object, path: KeyPath) -> object:
+        """Read a table of named entries. Where the valid names are known, others are refused."""
         if not isinstance(value, dict):
             self._no_table(path)
             return None
@@ -152,6 +157,7 @@ class TomlReader:
         return {key: self.value(item, each, (*path, key)) for key, each in value.items()}
 
     def _plain(self, kind: object, value: object, path: KeyPath) -> object:
+        """Read a value that msgspec checks. Infinity and not-a-number are refused."""
         options = get_args(kind) if get_origin(kind) is Literal else ()
         try:
             if not isinstance(value, float) or math.isfinite(value):
@@ -162,7 +168,7 @@ class TomlReader:
         return None
 
     def _no_table(self, path: KeyPath) -> None:
-        # What stands there is not repeated: it may be a secret put one level too high.
+        # The value is not quoted: it may be a secret that was put one level too high.
         self.complain(path, f"{shown(path)} must be a table: a section, or {{ key = value }}")
 
     def _wrong(
@@ -186,7 +192,8 @@ class TomlReader:
             case dict():
                 self._no_secret(value, path)
             case _:
-                # A value of the wrong type may still be the secret itself, an unquoted number say.
+                # The value is not quoted: it may be the secret itself, for example an unquoted
+                # number.
                 self.complain(path, f"{shown(path)} must be {SECRET_WORDS}; text needs quotes")
         return None
 

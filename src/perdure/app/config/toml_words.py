@@ -1,4 +1,4 @@
-"""Types and values of the configuration in words, for complaints about them."""
+"""Describes types and values of the configuration in words, for complaints about them."""
 
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
@@ -22,7 +22,7 @@ _PLAIN: Final[Mapping[object, str]] = {
 
 
 def expected(kind: object) -> str:
-    """What a value must be, in words."""
+    """Say in words what a value must be."""
     for meta in metas(kind):
         if meta.description:
             return meta.description
@@ -37,7 +37,8 @@ def expected(kind: object) -> str:
 
 
 def shown(path: KeyPath) -> str:
-    """`[server]` for a section, `[server] port` for a key, `[agents.main] tools[1]` below."""
+    """Name a key as people know it: `[server]` for a section, `[server] port` for a key,
+    `[agents.main] tools[1]` for an item of a list."""
     if not path:
         return "the file"
     depth = 2 if path[0] in {"agents", "adapters"} else 1
@@ -49,6 +50,7 @@ def shown(path: KeyPath) -> str:
 
 
 def shown_value(value: object) -> str:
+    """Show a wrong value, shortened, and without what may be secret."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -69,7 +71,7 @@ def one_of(options: Sequence[str] | Mapping[str, object]) -> str:
 
 
 def bare(kind: object) -> object:
-    """The type without `| None`."""
+    """Return the type without `| None`."""
     if get_origin(kind) in {Union, UnionType}:
         rest = [each for each in get_args(kind) if each is not NoneType]
         if len(rest) == 1:
@@ -78,10 +80,12 @@ def bare(kind: object) -> object:
 
 
 def stripped(kind: object) -> object:
+    """Return the type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def metas(kind: object) -> list[msgspec.Meta]:
+    """Return the annotations that msgspec checks."""
     wanted = bare(kind)
     extras = get_args(wanted)[1:] if get_origin(wanted) is Annotated else ()
     return [extra for extra in extras if isinstance(extra, msgspec.Meta)]

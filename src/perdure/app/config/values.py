@@ -1,6 +1,6 @@
-"""The configuration as values.
+"""Declares the configuration as values.
 
-Each struct is one section of `perdure.toml`, made of the types of `ports/platform/settings.py`.
+Each struct is one section of `perdure.toml`, made of the types in `ports/platform/settings.py`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from perdure.ports.platform.settings import (
 
 MAIN: Final = "main"
 MEMORY: Final = "memory"
-# What agents may have by name, and what a later version gives them.
+# The tools that agents can have, and the names reserved for a later version.
 TOOLS: Final = (MEMORY, "sessions")
 TOOLS_TO_COME: Final = ("schedule", "send")
 
@@ -48,13 +48,14 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     hosts: tuple[NonEmptyText, ...] = ()
 
     def __post_init__(self) -> None:
-        """Paths are put behind the address with a slash of their own."""
+        """Remove the slash at the end of `base_url`, because paths begin with one."""
         if self.base_url is not None:
             msgspec.structs.force_setattr(self, "base_url", self.base_url.rstrip("/"))
 
 
 class StoreConfig(Section, frozen=True, kw_only=True):
-    """`url` is the word sqlite or a postgresql:// address, which may carry a password."""
+    """Holds where the store is. `url` is the word sqlite or a postgresql:// address. It is a
+    secret, because the address may contain a password."""
 
     url: Secret = Secret("sqlite")
 
@@ -64,7 +65,7 @@ class StoreConfig(Section, frozen=True, kw_only=True):
 
 
 class PricesSection(Section, frozen=True, kw_only=True):
-    """Money per million tokens."""
+    """Holds what a million tokens cost."""
 
     input: Money = 0.0
     output: Money = 0.0
@@ -72,7 +73,7 @@ class PricesSection(Section, frozen=True, kw_only=True):
 
 
 class AgentSection(Section, frozen=True, kw_only=True):
-    """What every kind of agent takes."""
+    """Holds the settings that every kind of agent takes."""
 
     instructions: str = ""
     context_tokens: Count = 128_000
@@ -86,7 +87,8 @@ class AgentSection(Section, frozen=True, kw_only=True):
 
 
 class ChatAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="chat"):
-    """A model behind the OpenAI or the Anthropic wire. An empty `base_url` is the maker's own."""
+    """Configures a model behind the OpenAI or the Anthropic wire. An empty `base_url` means the
+    provider's own address."""
 
     api: Literal["openai", "anthropic"] = "openai"
     base_url: Url = ""
@@ -119,7 +121,7 @@ class Pool(Section, frozen=True, kw_only=True):
 
 
 class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="acp"):
-    """An external agent program that speaks ACP on its standard streams."""
+    """Configures an external agent program that speaks ACP on its standard streams."""
 
     command: CommandWords
     env: Mapping[NonEmptyText, Secret] = _NOTHING
@@ -128,14 +130,14 @@ class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="a
 
 
 class DemoAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="demo"):
-    """The offline agent."""
+    """Configures the offline agent."""
 
 
 AgentConfig = ChatAgentSection | AcpAgent | DemoAgentSection
 
 
 class McpServer(Section, frozen=True, kw_only=True):
-    """A tool server: a program to start, or the address of a running one."""
+    """Configures a tool server: a program to start, or the address of a running one."""
 
     command: CommandWords | None = None
     url: Url | None = None
@@ -147,7 +149,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
 
 
 class PersonaConfig(Section, frozen=True, kw_only=True):
-    """How an agent answers where /persona has chosen it."""
+    """Holds how an agent answers where /persona has chosen this persona."""
 
     instructions: NonEmptyText
 
@@ -190,8 +192,9 @@ class LimitsConfig(Section, frozen=True, kw_only=True):
 
 
 class TranscriberConfig(Section, frozen=True, kw_only=True):
-    """Who understands speech: a server that speaks OpenAI's audio wire, or a program that prints
-    what is said in the file that stands for {file}. Without either nobody does."""
+    """Configures how speech becomes text: by a server that speaks OpenAI's audio wire, or by a
+    program that prints what is said in the file whose name replaces {file}. Without either, speech
+    is not transcribed."""
 
     url: Url | None = None
     model: NonEmptyText = "whisper-1"
@@ -206,7 +209,7 @@ class RetentionConfig(Section, frozen=True, kw_only=True):
 
 
 class BudgetSection(Section, frozen=True, kw_only=True):
-    """What may be spent; a key left out is no limit, 0 allows nothing."""
+    """Holds how much may be spent. A key that is left out means no limit, 0 allows nothing."""
 
     tokens: WholeNumber | None = None
     money: Money | None = None
@@ -223,7 +226,7 @@ class BudgetsConfig(Section, frozen=True, kw_only=True):
 
 
 class MemberQuotas(Section, frozen=True, kw_only=True):
-    """What one member may have; 0 is no limit."""
+    """Holds how much one member may use. 0 means no limit."""
 
     bytes: WholeNumber = 5_000_000_000
     files: WholeNumber = 20
@@ -232,13 +235,13 @@ class MemberQuotas(Section, frozen=True, kw_only=True):
 
 
 class QuotasConfig(Section, frozen=True, kw_only=True):
-    """Operators have none."""
+    """Holds the quotas of members. Operators have none."""
 
     member: MemberQuotas = MemberQuotas()
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The whole file. `agents` keeps the file's order: the first is the default."""
+    """Holds the whole file. `agents` keeps the file's order: the first is the default."""
 
     server: ServerConfig = ServerConfig()
     store: StoreConfig = StoreConfig()

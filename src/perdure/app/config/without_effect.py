@@ -1,7 +1,7 @@
-"""Settings that are read and checked, and that this version does nothing with.
+"""Lists settings that are read and checked, but have no effect in this version.
 
-They stand in the file format already, so a file that has them is valid; whoever wrote them learns
-that they wait for a later version.
+They are part of the file format already, so a file with them is valid. The operator is told that
+they wait for a later version.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from perdure.app.config.values import TOOLS
 
 
 def settings_without_effect(config: Config) -> Iterator[str]:
-    """Each as it is written in the file."""
+    """Yield each such setting of a configuration, as it is written in the file."""
     yield from (f"[tools.mcp.{name}]" for name in config.tools.mcp)
     if config.retention.closed_days > 0:
         yield "[retention] closed_days"

@@ -1,1 +1,1 @@
-"""Finds the node of a home and asks it, or asks the store where none runs."""
+"""Finds the node of a home and asks it, or asks the store if no node runs."""

@@ -1,11 +1,11 @@
-"""A running node, spoken to over HTTP on its own socket.
+"""Talks to a running node over HTTP, on the socket of its home.
 
-`server.json` in the home is a hint: it outlives a killed node, and its port may by now belong to
-somebody else, who must not be told the token. So nothing is ever sent to the port: the node is
-asked by the socket of its home, after it is known whose that is (`local_socket`). It counts as
-running when it answers as a Perdure that has the process id of the hint; whether there is one that
-does not answer, `presence` knows. A node that was restarted may sit elsewhere; `look_again` finds
-it.
+`server.json` in the home is only a hint: it outlives a killed node, and its port may now belong to
+another program, which must not get the token. So nothing is ever sent to the port. The node is
+asked through the socket of its home, once it is proven whose that is (`local_socket.py`). It counts
+as running if it answers as a Perdure with the process id of the hint. `node_process.py` knows
+whether there is a node that does not answer. A restarted node may have another socket; `look_again`
+finds it.
 """
 
 import re
@@ -37,31 +37,31 @@ P = ParamSpec("P")
 T = TypeVar("T")
 PROBE_S: Final = 5.0
 ANSWER_S: Final = 60.0
-# A node says at least that it is still there four times as often.
+# How long a stream may be silent. A node sends a sign of life four times as often.
 SILENCE_S: Final = 60.0
-# The longest line of an event stream: one message whole.
+# Bounds a line of an event stream, which holds a whole message.
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
-# Pages end at a fraction of this, though never before their first message.
+# Bounds an answer. Pages are much smaller, except for one that has a single huge message.
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-# Of an error: nobody was there to take the call.
+# The code of an error that says that the node could not be reached.
 UNREACHABLE: Final = "unreachable"
-# Before everything: what a watcher sends who wants a conversation from its first event on.
+# The position before the first event of a conversation.
 BEGINNING: Final = str(Position(1, 0))
 
-# A name in the path of an endpoint.
+# A placeholder in the path of an endpoint.
 _NAME: Final = re.compile(r"\{\w+\}")
 _NEWS: Final = {name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()}
 
 
 async def node_client(home: Path, environ: Mapping[str, str]) -> "NodeClient | None":
-    """Return the client of this home's node, or None when none runs."""
+    """Return a client of this home's node, or None if no node runs."""
     client = NodeClient(home, environ)
     return client if await client.look_again() else None
 
 
 async def store_trouble(home: Path, environ: Mapping[str, str]) -> str:
-    """Return why the store of this home's node does not serve, as the node itself says. Asked of a
-    node that does not answer otherwise: to know our token it would have to ask its store."""
+    """Return why the store of this home's node does not work, as the node itself says. Use it for a
+    node that does not answer otherwise: to check our token it would need its store."""
     return await NodeClient(home, environ).store_trouble()
 
 
@@ -71,6 +71,7 @@ def _authorization(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token(home: Path, environ: Mapping[str, str]) -> str:
+    """Return the operator's token, or an empty string if it cannot be read."""
     token = environ.get(TOKEN_VARIABLE, "").strip()
     if token:
         return token
@@ -81,7 +82,7 @@ def _token(home: Path, environ: Mapping[str, str]) -> str:
 
 
 class NodeClient:
-    """Asks the node of a home, once `look_again` has found it. It keeps no connection."""
+    """Asks the node of a home, once `look_again` has found it. It keeps no connection open."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home = home
@@ -98,7 +99,7 @@ class NodeClient:
         return _token(self._home, self._environ)
 
     async def look_again(self) -> bool:
-        """Find where the node is now. Raises `Rejected` when it does not take our token."""
+        """Find where the node is now. Raises `Rejected` if the node does not accept our token."""
         if not await self._reach():
             return False
         try:
@@ -112,6 +113,7 @@ class NodeClient:
         return status.pid == self.pid
 
     async def store_trouble(self) -> str:
+        """Return why the node's store does not work, or an empty string."""
         try:
             if not await self._reach():
                 return ""
@@ -121,7 +123,8 @@ class NodeClient:
         return health.store.reason
 
     async def _reach(self) -> bool:
-        """Open the way to the node of this home. False: none is there that is surely ours."""
+        """Find the socket of this home's node. Returns False if there is none that is proven to be
+        ours."""
         found = hint(self._home)
         path = None if found is None else proven(self._home, found.socket)
         if found is None or path is None:
@@ -135,8 +138,8 @@ class NodeClient:
         return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
 
     async def ask(self, endpoint: Endpoint[Any, P, T], *names: P.args, **given: P.kwargs) -> T:
-        """Ask the node for an endpoint. A message or something sent is safe to repeat with the same
-        id: the node knows it."""
+        """Call an endpoint of the node. Messages and sendings may be repeated with the same id: the
+        node recognizes them. Raises `Ambiguous` if the connection breaks."""
         body = given.pop(BODY, None)
         target = _target(endpoint.path, *names, **given)
         return await self._ask(endpoint.gives, target, method=endpoint.method, body=body)
@@ -144,7 +147,8 @@ class NodeClient:
     async def watch(
         self, conversation: str, *, after: str | None
     ) -> AsyncGenerator[tuple[str, News], None]:
-        """What happens, each with the id to go on from. Ends with the connection."""
+        """Yield what happens in a conversation, each with the position to continue from. Ends with
+        the connection."""
         target = _target("/api/conversations/{name}/events", conversation)
         position = {"Last-Event-ID": after} if after else {}
         request = local_http.HttpRequest(target=target, headers=self._headers | position)
@@ -189,7 +193,7 @@ class NodeClient:
 
 
 def _target(path: str, *names: object, **query: object) -> str:
-    """Return a path with its names filled in, in order, and what is given of the query."""
+    """Return a path with its placeholders filled in, in order, and with the query."""
     left = iter(names)
     filled = _NAME.sub(lambda _: _quoted(next(left)), path)
     given = [f"{key}={_quoted(each)}" for key, each in query.items() if each is not None]
@@ -201,16 +205,16 @@ def _quoted(value: object) -> str:
 
 
 class _Events:
-    """Reads server-sent events of kinds we know out of a stream, wherever it is cut. An event
-    counts once its blank line is there."""
+    """Reads server-sent events out of a stream that may be cut anywhere. An event counts once its
+    blank line has arrived. Events of unknown kinds are skipped."""
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._fields: dict[str, str] = {}
 
     def fed(self, piece: bytes) -> Iterator[tuple[str, News]]:
-        """Yield what became whole. Raises `ValueError` at a line without an end, and
-        `msgspec.MsgspecError`."""
+        """Yield the events that are complete now. Raises `ValueError` if a line is too long, and
+        `msgspec.MsgspecError` if an event cannot be decoded."""
         *lines, rest = piece.split(b"\n")
         for line in lines:
             self._held += line
@@ -241,7 +245,7 @@ def _decoded(raw: bytes, shape: type[T], url: str) -> T:
 
 
 def _refusal(status: int, raw: bytes) -> PerdureError:
-    """The node's own words, as the error that they were."""
+    """Return the error that the node reported, with its own text."""
     try:
         problem = msgspec.json.decode(raw, type=wire.ErrorOut).error
     except msgspec.MsgspecError:
@@ -254,9 +258,10 @@ def _refusal(status: int, raw: bytes) -> PerdureError:
 
 
 def _translated(error: Exception, url: str) -> PerdureError:
+    """Return the error of ours for a broken connection."""
     if isinstance(error, local_http.NobodyListens):
         return _unreachable(url)
-    # From here on the request may have arrived.
+    # In all other cases the request may have arrived.
     if isinstance(error, OSError):
         how = "was silent for too long" if isinstance(error, TimeoutError) else "broke off"
         return Ambiguous(f"the connection to {url} {how}; look before you repeat")

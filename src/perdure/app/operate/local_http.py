@@ -1,11 +1,12 @@
-"""HTTP/1.1 as a client, on a socket of this machine.
+"""Makes HTTP/1.1 requests over a Unix socket of this machine.
 
-The command line asks a node of its own version, mostly one short question, and a library for HTTP
-takes longer to load than the answer takes to come. So this module speaks what such a question
-needs: each request has a connection of its own, and the body of an answer has a stated length, or
-comes in chunks, or ends with the connection. Whatever comes is bounded.
+The command line mostly asks a node of its own version one short question, and an HTTP library takes
+longer to import than the answer takes to arrive. So this module implements only what is needed:
+each request has its own connection, and the body of an answer has a stated length, or comes in
+chunks, or ends with the connection. Everything that is received is bounded.
 
-The caller has proven whose socket it is (`local_socket`): a request carries the token.
+The caller must have proven whose socket it is (`local_socket.py`), because a request carries the
+token.
 """
 
 import asyncio
@@ -22,24 +23,24 @@ from perdure.ports.system.time_limits import time_limit
 CONNECT_S: Final = 2.0
 HEAD_BYTES_MAX: Final = 64 * 1024
 PIECE_BYTES: Final = 64 * 1024
-# The digits of a length that a file could have.
+# Enough digits for the length of any file.
 _DIGITS_MAX: Final = 16
 
 
 class NobodyListens(ConnectionError):
-    """No connection could be made, so nothing was asked."""
+    """Says that no connection could be made, so the request was not sent."""
 
 
 class BrokenOff(ConnectionError):
-    """The connection ended before the answer did."""
+    """Says that the connection ended before the answer did."""
 
 
 class UnreadableAnswer(ValueError):
-    """What came is no answer in HTTP, or is longer than it may be."""
+    """Says that the answer is not HTTP, or is too long."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. `target` is a path with its query, encoded already."""
+    """Holds one request. `target` is the path with its query, already encoded."""
 
     method: str = "GET"
     target: str
@@ -47,7 +48,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
 
     def encoded(self) -> bytes:
-        """Return the request as it goes out. Raises `ValueError` where a header would end early."""
+        """Return the bytes to send. Raises `ValueError` if a header contains a line break."""
         headers = {"Host": "localhost", "Connection": "close", **self.headers}
         if self.body is not None:
             headers["Content-Type"] = "application/json"
@@ -64,9 +65,9 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def asked(
     path: Path, request: HttpRequest, *, silence_s: float | None = None
 ) -> AsyncIterator["HttpAnswer"]:
-    """Send a request to whoever listens at a socket, and yield the answer when its head is there.
-    `silence_s` limits each wait for more. Raises `NobodyListens` when nothing was sent,
-    `TimeoutError`, another `OSError` when the connection broke, and `UnreadableAnswer`."""
+    """Send a request to a socket, and yield the answer once its head has arrived. `silence_s`
+    limits each wait for more. Raises `NobodyListens` if nothing was sent, `TimeoutError`, another
+    `OSError` if the connection broke, and `UnreadableAnswer`."""
     reader, writer = await _connected(path)
     try:
         writer.write(request.encoded())
@@ -75,14 +76,14 @@ async def asked(
             head = await _line(reader, b"\r\n\r\n")
         yield HttpAnswer(reader, *_status_and_headers(head), silence_s=silence_s)
     finally:
-        # The node does not wait for us, and what it still sends is of no use.
+        # Abort instead of closing: we are not interested in what the node may still send.
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
 
 
 class HttpAnswer:
-    """What came back. The body is taken once, whole or piece by piece."""
+    """Holds an answer. The body can be read once, as a whole or piece by piece."""
 
     def __init__(
         self,
@@ -97,11 +98,11 @@ class HttpAnswer:
         self._silence_s = silence_s
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._is_first = True
-        # What is still to come of the body, or of its current chunk.
+        # The bytes that are still to come of the body, or of its current chunk.
         self._left = 0 if self._is_chunked else _length(headers.get("content-length"))
 
     async def whole(self, *, bytes_max: int) -> bytes:
-        """Return the body. Raises `UnreadableAnswer` when it is longer."""
+        """Return the whole body. Raises `UnreadableAnswer` if it is longer than `bytes_max`."""
         body = bytearray()
         while piece := await self.piece():
             body += piece
@@ -110,7 +111,8 @@ class HttpAnswer:
         return bytes(body)
 
     async def piece(self) -> bytes:
-        """Return the next bytes of the body as soon as there are some, and none at its end."""
+        """Return the next bytes of the body as soon as there are some. Returns no bytes at its
+        end."""
         async with time_limit(self._silence_s):
             if self._is_chunked and not self._left:
                 self._left = await self._next_chunk()
@@ -123,8 +125,8 @@ class HttpAnswer:
         return piece
 
     async def _next_chunk(self) -> float:
-        """Return the size of the next chunk. Behind the last one, whose size is zero, nothing is
-        read any more."""
+        """Return the size of the next chunk. After the last one, whose size is zero, nothing is
+        read."""
         if not self._is_first and await _line(self._reader, b"\r\n") != b"":
             raise UnreadableAnswer("a chunk is longer than it says")
         self._is_first = False
@@ -143,7 +145,7 @@ async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 async def _line(reader: asyncio.StreamReader, end: bytes) -> bytes:
-    """Return what comes before `end`, and take both."""
+    """Return the bytes before `end`, and consume both."""
     try:
         return (await reader.readuntil(end)).removesuffix(end)
     except asyncio.IncompleteReadError as error:
@@ -164,12 +166,12 @@ def _status_and_headers(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _length(stated: str | None) -> float:
-    """Return how long the body is: without a stated length, until the connection ends."""
+    """Return the length of the body. Without a stated length it lasts until the connection ends."""
     return math.inf if stated is None else _number(stated, base=10)
 
 
 def _number(text: str, *, base: int) -> int:
-    # Python would take signs and underscores too.
+    # `int` would also accept signs and underscores.
     if not text.isalnum() or len(text) > _DIGITS_MAX:
         raise UnreadableAnswer("it does not say how long it is")
     try:

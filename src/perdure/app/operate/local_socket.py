@@ -1,12 +1,12 @@
-"""The socket by which the command line speaks to the node of its home.
+"""Makes and checks the socket by which the command line talks to the node of its home.
 
-A port says nothing about who listens there: when a node is killed, anybody on the machine may take
-it, and would be told the operator's token by the first verb. A socket in a folder that belongs to
-one user alone can only be that user's. The client looks at who owns the folder and the socket and
-who listens, before it says anything; the node asks for the token all the same.
+A port does not say who listens on it: when a node is killed, any program on the machine may take
+the port, and would get the operator's token with the next command. A socket in a folder that only
+one user can open must be that user's. The client checks the owners of the folder, of the socket and
+of the listening process before it sends anything. The node still asks for the token.
 
-The socket stands in the home. Where that path is longer than the system takes, or the file system
-knows no sockets, it stands in the user's runtime folder under a name made from the home's.
+The socket is in the home. If that path is too long for the system, or the file system has no
+sockets, it is in the user's runtime folder, under a name derived from the home's.
 """
 
 import hashlib
@@ -22,20 +22,21 @@ from pathlib import Path
 from typing import Final
 
 NAME: Final = "perdure.sock"
-# What the system's address of a socket holds, without the zero at its end.
+# The longest path of a socket on this system, without the zero at its end.
 PATH_BYTES_MAX: Final = 107 if sys.platform == "linux" else 103
 RUNTIME_VARIABLE: Final = "XDG_RUNTIME_DIR"
+# How long we wait for a connection while we check who listens.
 LOOK_S: Final = 2.0
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-# Process, user and group of whoever listens.
+# The process, user and group of the listening process, as the kernel returns them.
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 @contextmanager
 def bound_socket(home: Path, environ: Mapping[str, str]) -> Iterator[socket.socket | None]:
-    """Yield a socket of this home that does not listen yet, or None where none can be made. What a
-    dead node has left in its place is replaced, and ours is removed at the end."""
+    """Yield a bound socket of this home that does not listen yet, or None if none can be made. A
+    socket left by a dead node is replaced, and ours is removed at the end."""
     made = _first_bound(places(home, environ))
     if made is None:
         yield None
@@ -45,8 +46,9 @@ def bound_socket(home: Path, environ: Mapping[str, str]) -> Iterator[socket.sock
     try:
         yield made
     finally:
-        # On a shared store another node of this home may have put its own there. An open socket
-        # keeps its file's number, so that no other file can have it.
+        # On a shared store another node of this home may have replaced our socket with its own.
+        # While our socket is open, no other file can have its inode number, so this comparison is
+        # safe.
         with suppress(OSError):
             if os.path.samestat(path.lstat(), ours):
                 path.unlink()
@@ -54,7 +56,7 @@ def bound_socket(home: Path, environ: Mapping[str, str]) -> Iterator[socket.sock
 
 
 def places(home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield where the socket of a home may stand, the best place first."""
+    """Yield where the socket of a home may be, the best place first."""
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:24]
     folders = [Path(environ.get(RUNTIME_VARIABLE, "")), Path(f"/run/user/{os.getuid()}")]
     named = [folder / f"perdure-{name}.sock" for folder in folders if folder.is_absolute()]
@@ -65,9 +67,9 @@ def places(home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def proven(home: Path, told: str) -> Path | None:
-    """Return the socket at which the node of this home listens, once it is sure that whoever does
-    is somebody to be trusted with this home. `told` is where the node said that it is; a home that
-    is mounted elsewhere still holds its own."""
+    """Return the socket of this home's node, once it is proven that a trusted user listens on it.
+    `told` is where the node said that it is. The home's own socket is tried first: a home that is
+    mounted elsewhere still contains it."""
     for path in dict.fromkeys((home / NAME, Path(told or os.devnull))):
         if len(os.fsencode(path)) <= PATH_BYTES_MAX and _is_trusted(path, _trusted(home)):
             return path
@@ -75,6 +77,7 @@ def proven(home: Path, told: str) -> Path | None:
 
 
 def _first_bound(paths: Iterator[Path]) -> socket.socket | None:
+    """Bind a socket at the first path where that works."""
     for path in paths:
         one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -87,7 +90,7 @@ def _first_bound(paths: Iterator[Path]) -> socket.socket | None:
 
 
 def _take(path: Path, one: socket.socket) -> None:
-    """Bind a socket where only its user can reach it. Raises `OSError` where that cannot be."""
+    """Bind a socket where only its user can reach it. Raises `OSError` if that is not possible."""
     folder = path.parent
     if folder.parent == Path(tempfile.gettempdir()):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +103,7 @@ def _take(path: Path, one: socket.socket) -> None:
         path.unlink()
     one.settimeout(0)
     one.bind(str(path))
-    # It does not listen yet, so nobody was in time to come in by looser rights.
+    # The socket does not listen yet, so nobody could connect before the rights were narrowed.
     path.chmod(0o600)
 
 
@@ -112,6 +115,7 @@ def _trusted(home: Path) -> frozenset[int]:
 
 
 def _is_trusted(path: Path, users: frozenset[int]) -> bool:
+    """Tell whether the folder, the socket and the listening process all belong to trusted users."""
     try:
         folder, found = path.parent.stat(), path.lstat()
         if not stat.S_ISSOCK(found.st_mode) or folder.st_mode & _WRITABLE_BY_OTHERS:
@@ -127,7 +131,7 @@ def _is_trusted(path: Path, users: frozenset[int]) -> bool:
 
 
 def _listener(one: socket.socket) -> int | None:
-    """Return the user whose process listens, or None where the system does not tell."""
+    """Return the user of the listening process, or None if the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None

@@ -1,10 +1,10 @@
-"""Which process is the node of a home, whether or not it answers.
+"""Finds the process that is the node of a home, whether it answers or not.
 
-On SQLite it is whoever holds the lock beside the database; the kernel lets go of it however a
-process ends. `server.json` is only a hint where to ask: it outlives a killed node, and then its
-process id may belong to a stranger. On PostgreSQL nodes share the store and nothing is locked: the
-node of a home is the one that answers at the hint's address. One that is silent is told from a
-stranger by its command line.
+On SQLite it is the process that holds the lock beside the database; the kernel releases the lock
+however the process ends. `server.json` is only a hint where to ask: it outlives a killed node, and
+its process id may then belong to another program. On PostgreSQL nodes share the store and there is
+no lock: the node of a home is the one that answers at the hint's address. If it is silent, its
+command line tells it from another program.
 """
 
 import fcntl
@@ -20,7 +20,8 @@ from perdure.app.config.toml_errors import ConfigError
 
 
 class ServerFile(msgspec.Struct, frozen=True):
-    """`socket` is where the command line reaches the node, `public` the address for people."""
+    """Holds what a node writes about itself. `socket` is where the command line reaches it,
+    `public` is the address for people."""
 
     pid: int
     port: int
@@ -30,7 +31,7 @@ class ServerFile(msgspec.Struct, frozen=True):
 
 
 def hint(home: Path) -> ServerFile | None:
-    """What the node that started last wrote down; None when there is nothing of use."""
+    """Return what the node that started last wrote, or None if there is nothing usable."""
     try:
         return msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
     except (OSError, msgspec.MsgspecError):
@@ -38,8 +39,8 @@ def hint(home: Path) -> ServerFile | None:
 
 
 def silent_node(home: Path, environ: Mapping[str, str]) -> int | None:
-    """The process of a node that is there though it did not answer: None when there is none, 0
-    when nothing says which it is."""
+    """Return the process id of a node that exists but did not answer. Returns None if there is
+    none, and 0 if its id is unknown."""
     lock = lock_of(home)
     holder = lock_holder(lock)
     if holder is not None:
@@ -50,18 +51,20 @@ def silent_node(home: Path, environ: Mapping[str, str]) -> int | None:
 
 
 def lock_of(home: Path) -> Path:
-    """The file beside a SQLite database that its node holds locked."""
+    """Return the file beside a SQLite database that its node holds locked."""
     return home / f"{DATABASE}.lock"
 
 
 def lock_holder(lock: Path) -> int | None:
-    """Who holds the lock: None when nobody does, 0 when the file does not say."""
+    """Return the process id of the holder of the lock. Returns None if nobody holds it, and 0 if
+    the file does not say who."""
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # Shared, so that two who look at once do not take each other for the holder.
+        # A shared lock, so that two processes that look at the same time do not take each other for
+        # the holder.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(descriptor, 32, 0).strip()
@@ -73,8 +76,8 @@ def lock_holder(lock: Path) -> int | None:
 
 
 def drain_by_signal(pid: int, lock: Path) -> bool:
-    """Ask a holder of the lock that cannot be asked over HTTP. False: it was not asked, since it
-    is no node for sure, or not ours to signal."""
+    """Ask the holder of the lock by a signal to drain, if it cannot be asked over HTTP. Returns
+    False if it was not asked, because it may not be a node or we may not signal it."""
     if not _is_node(pid, lock):
         return False
     try:
@@ -85,15 +88,15 @@ def drain_by_signal(pid: int, lock: Path) -> bool:
 
 
 def _is_node(pid: int, lock: Path) -> bool:
-    """A number written in another container means someone else here, and a verb of the command
-    line is soon done."""
+    """Tell whether a process is a node of this home. A process id that was written in another
+    container may be another program here, and a command of the command line ends soon by itself."""
     if not is_alive(pid):
         return False
     return not _is_visible(pid) or (_has_open_here(pid, lock) and is_serve(_words(pid)))
 
 
 def is_alive(pid: int) -> bool:
-    """Does this process still work? One that only waits to be reaped does not."""
+    """Tell whether a process still runs. A zombie does not."""
     if pid <= 0:
         return False
     try:
@@ -110,21 +113,24 @@ def is_alive(pid: int) -> bool:
 
 
 def _is_verb(pid: int, lock: Path) -> bool:
-    """A verb of the command line that has opened the store for a moment."""
+    """Tell whether the holder is a command of the command line that has opened the store for a
+    moment."""
     return _is_visible(pid) and _has_open(pid, lock) and not is_serve(_words(pid))
 
 
 def _is_serving(pid: int) -> bool:
+    """Tell whether a process runs `perdure serve`. Where its command line is not visible, any
+    living process counts."""
     if not is_alive(pid) or not _is_visible(pid):
         return is_alive(pid)
     return is_serve(_words(pid))
 
 
 def is_serve(words: Sequence[bytes]) -> bool:
-    """Tell whether a command line is `perdure serve`, by its program and its verb alone: folders on
-    the way to a program, and other arguments, may be named anything."""
+    """Tell whether a command line is `perdure serve`, by its program and its verb alone. The folder
+    of the program and its other arguments may have any name."""
     match _arguments_of_perdure(words):
-        case [b"--home", _, *rest]:  # global options may stand before the verb
+        case [b"--home", _, *rest]:  # global options may come before the verb
             return is_serve([b"perdure", *rest])
         case [option, *rest] if option.startswith(b"-"):
             return is_serve([b"perdure", *rest])
@@ -135,8 +141,8 @@ def is_serve(words: Sequence[bytes]) -> bool:
 
 
 def _arguments_of_perdure(words: Sequence[bytes]) -> Sequence[bytes]:
-    """Return what follows `perdure`, `python …/perdure` or `python -m perdure`. Another program has
-    no arguments of ours."""
+    """Return what follows `perdure`, `python …/perdure` or `python -m perdure`. Returns nothing for
+    another program."""
     name = _name_of(words[0]) if words else b""
     if name == b"perdure":
         return words[1:]
@@ -150,7 +156,7 @@ def _arguments_of_perdure(words: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _without_options(words: Sequence[bytes]) -> Sequence[bytes]:
-    """Leave out the options of the interpreter that stand before its module or script."""
+    """Remove the interpreter's options before its module or script."""
     while words and words[0].startswith(b"-") and words[0] not in (b"-m", b"-c"):
         words = words[2 if words[0] in (b"-X", b"-W") else 1 :]
     return words
@@ -161,6 +167,7 @@ def _name_of(program: bytes) -> bytes:
 
 
 def _is_shared(home: Path, environ: Mapping[str, str]) -> bool:
+    """Tell whether the home's store is a PostgreSQL database."""
     from perdure.app.config import loading as config  # noqa: PLC0415 - only where a node is silent
 
     try:
@@ -174,7 +181,8 @@ def _is_visible(pid: int) -> bool:
 
 
 def _has_open_here(pid: int, lock: Path) -> bool:
-    """Tell whether the process has the home's lock open, or where nothing is locked, its log."""
+    """Tell whether the process has the home's lock open, or its log, which PostgreSQL nodes have
+    too."""
     return _has_open(pid, lock) or _has_open(pid, lock.parent / "logs" / LOG_FILE)
 
 
@@ -187,7 +195,7 @@ def _has_open(pid: int, file: Path) -> bool:
 
 
 def _words(pid: int) -> list[bytes]:
-    """The command line."""
+    """Return the command line of a process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

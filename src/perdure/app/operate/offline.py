@@ -1,6 +1,6 @@
-"""The answers of a running node, straight from the store, for when none runs.
+"""Answers the questions of the command line from the store itself, when no node runs.
 
-Whoever can read the home is its operator. The store's own lock keeps two processes apart.
+Everybody who can read the home is its operator. The store's own lock keeps two processes apart.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -32,7 +32,8 @@ IN_USE: Final = "in_use"
 async def opened_store(
     home: Path, environ: Mapping[str, str], *, make: bool = False
 ) -> AsyncIterator[Store]:
-    """This home's store, ours alone until the block is left. `make`: also where no home is yet."""
+    """Yield this home's store, locked until the block ends. With `make`, a missing home is
+    created."""
     store = _closed_store(home, environ, make=make)
     await store.open()
     try:
@@ -43,8 +44,8 @@ async def opened_store(
 
 @asynccontextmanager
 async def watched_store(home: Path, environ: Mapping[str, str]) -> AsyncIterator[Store]:
-    """This home's store, for reading beside a node that has it open. Where none has, it is brought
-    up to date first, and is then free for one again."""
+    """Yield this home's store for reading beside a running node. If no node has it open, it is
+    migrated first and then released, so that a node can open it."""
     settings = config.load(home, environ)
     if not settings.store.is_sqlite:
         async with opened_store(home, environ) as store:
@@ -65,6 +66,8 @@ async def watched_store(home: Path, environ: Mapping[str, str]) -> AsyncIterator
 
 
 def _closed_store(home: Path, environ: Mapping[str, str], *, make: bool) -> Store:
+    """Return the store, not yet opened. Raises `Rejected` if there is no home and `make` is not
+    set."""
     if not make and not home.is_dir():
         raise Rejected(
             f"there is no Perdure in {home}; `perdure serve` begins one there, or choose another "
@@ -86,12 +89,13 @@ class StoreAnswers:
     async def ask(
         self, endpoint: Endpoint[OperatorServices, P, T], *names: P.args, **given: P.kwargs
     ) -> T:
+        """Call an endpoint's function directly, as a node would."""
         return await endpoint.answer(self._services, self._operator, *names, **given)
 
 
 async def store_answers(store: Store, settings: config.Config) -> StoreAnswers:
-    """Return what answers on this store. The operator is made before anybody else, whose name it
-    could become otherwise."""
+    """Return what answers on this store. The operator is created first, so that no other principal
+    can take this name."""
     operator = await store.principals.ensure(OPERATOR, role="operator")
     nobody = NoNode(store, settings)
     services = OperatorServices(
@@ -105,7 +109,7 @@ async def store_answers(store: Store, settings: config.Config) -> StoreAnswers:
         audit=store.audit,
         door=nobody,
         control=nobody,
-        wakes=Bus(),  # nobody waits
+        wakes=Bus(),  # no node waits for wake-ups
         entropy=SystemEntropy(),
         forms=address_forms(settings.adapters),
     )
@@ -113,22 +117,22 @@ async def store_answers(store: Store, settings: config.Config) -> StoreAnswers:
 
 
 class NoNode:
-    """Stands for the node where none runs: what is wanted is written down, and the next start goes
-    on from there."""
+    """Takes the place of the node when none runs: it stores what is wanted, and the next start
+    continues from there."""
 
     def __init__(self, store: Store, settings: config.Config) -> None:
         self._store = store
         self._settings = settings
 
     async def send(self, sending: OutgoingMessage) -> SentMessage:
+        """Store a message to send. The next start sends it."""
         adapters = self._settings.adapters
         await self._store.principals.platforms_operators(operators_of(adapters))
         queue_max = self._settings.limits.queued_per_conversation
         return await self._store.places.send(sending, queue_max=queue_max)
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
-        """Stop a turn that a node has left in the middle, so that the next start does not go on
-        with it."""
+        """Stop a turn that a node left unfinished, so that the next start does not resume it."""
         await self._store.inbox.stop(turn, by=by)
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
@@ -142,4 +146,4 @@ class NoNode:
         raise Rejected("a letter is taken again by a running node; start it: perdure serve")
 
     async def review_access(self) -> None:
-        """Do nothing: no turn runs, and each is asked about again before it begins."""
+        """Do nothing: no turn runs, and access is checked again before each turn begins."""

@@ -1,8 +1,9 @@
-"""Is everything stored sound? The database's own check, then every session against the rules.
+"""Checks everything that is stored: the database's own check of its file, then every session
+against the rules.
 
-Sessions are read many at a time, each batch in a short transaction of its own, and judged when that
-is over: a long one would keep the write-ahead log of a running node from being copied. A session
-that has changed in between is judged as it is then.
+Sessions are read in batches, each in a short transaction, and judged after it: a long transaction
+would keep a running node from shortening its write-ahead log. A session that changes in between is
+judged as it is when it is read.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from perdure.ports.gateway import Report
 from perdure.ports.records.audit import Audit, SessionMark
 from perdure.ports.records.history import Diagnostics
 
-# Beyond this many faults nobody reads on, and each one costs a look at a whole table.
+# Bounds the sessions that are examined one by one. Nobody reads more faults than this, and each
+# costs a scan of a whole table.
 SUSPECTS_MAX: Final = 100
+# After a check of a table that took longer than `LONG_S`, the node gets a pause to copy its log.
 LONG_S: Final = 0.5
 PAUSE_S: Final = 0.2
 
@@ -27,8 +30,8 @@ _Tell = Callable[[int, int], None]
 
 
 class VerifyVerdict(NamedTuple):
-    """What a look at everything has found, and the sessions that need no other look until something
-    happens in them."""
+    """Holds what was found, and the sessions that are sound and need no other check until they
+    change."""
 
     report: Report
     sound: list[SessionMark]
@@ -37,23 +40,23 @@ class VerifyVerdict(NamedTuple):
 async def verify(
     audit: Audit, diagnostics: Diagnostics, *, only_new: bool = False, tell: _Tell | None = None
 ) -> VerifyVerdict:
-    """Look at everything once, or at the sessions that have changed since they were found sound.
-    `tell` hears how many sessions have been looked at, and of how many: first of none."""
+    """Check everything, or only the sessions that changed since they were found sound. `tell` is
+    called with the number of sessions checked and the total, first with zero."""
     verdict = await _sessions(audit, diagnostics, only_new=only_new, tell=tell)
     found = [] if only_new else [f"database: {each}" for each in await _file(audit)]
-    # In a damaged file nothing is certain, also not what could be read.
+    # In a damaged file nothing is certain, not even what could be read.
     sound = [] if found else verdict.sound
     return VerifyVerdict(Report(verdict.report.sessions, found + verdict.report.violations), sound)
 
 
 async def report(audit: Audit, diagnostics: Diagnostics) -> Report:
-    """Look at everything once, for those who only want to read of it."""
+    """Check everything once. Returns only the report."""
     return (await verify(audit, diagnostics)).report
 
 
 async def _file(audit: Audit) -> list[str]:
-    """Let the database check its own file, table by table. While it reads a large one, the log of
-    a node can only grow; in a pause behind it the node copies the log."""
+    """Let the database check its own file, table by table. While it reads a large table, the node's
+    write-ahead log can only grow. During the pause after it, the node copies the log."""
     found: list[str] = []
     try:
         tables = await audit.tables()
@@ -70,6 +73,7 @@ async def _file(audit: Audit) -> list[str]:
 async def _sessions(
     audit: Audit, diagnostics: Diagnostics, *, only_new: bool, tell: _Tell | None
 ) -> VerifyVerdict:
+    """Check the sessions batch by batch."""
     total = await audit.count(only_new=only_new)
     if tell is not None:
         tell(0, total)
@@ -90,6 +94,7 @@ async def _sessions(
 
 
 async def _batches(audit: Audit, *, only_new: bool) -> AsyncIterator[list[SessionId]]:
+    """Yield the ids of all sessions, a batch at a time."""
     after: SessionId | None = None
     while batch := await audit.batch(after=after, only_new=only_new):
         yield batch
@@ -99,19 +104,21 @@ async def _batches(audit: Audit, *, only_new: bool) -> AsyncIterator[list[Sessio
 async def _judged(
     audit: Audit, diagnostics: Diagnostics, batch: Sequence[SessionId], *, only_new: bool
 ) -> VerifyVerdict:
+    """Read a batch and judge it. If it cannot be read, each of its sessions is read alone."""
     try:
-        if only_new:  # between two new ones there may be many others
+        if only_new:  # a range would also contain sessions that have not changed
             records = [each for one in batch for each in await audit.records(one, one)]
         else:
             records = await audit.records(batch[0], batch[-1])
     except Corrupt:
         return await _one_by_one(diagnostics, batch)
-    # In a thread: it takes some time, and a node has other things to do.
+    # Judging takes some time, and in a node the event loop has other work. So it runs in a thread.
     return await asyncio.to_thread(_verdict, records)
 
 
 def _verdict(records: Sequence[SessionRecord]) -> VerifyVerdict:
-    """People count the sessions they talk in."""
+    """Judge sessions. Errands are judged too, but not counted: people count the sessions they talk
+    in."""
     found: list[str] = []
     sound: list[SessionMark] = []
     for record in records:
@@ -124,12 +131,12 @@ def _verdict(records: Sequence[SessionRecord]) -> VerifyVerdict:
 
 
 def _is_at_rest(record: SessionRecord) -> bool:
-    """Tell whether nothing can happen to its rows without an event or another epoch."""
+    """Tell whether the session's rows can change only together with a new event or a new epoch."""
     return not record.summaries_under_way and all(turn.outcome for turn in record.turns)
 
 
 async def _one_by_one(diagnostics: Diagnostics, batch: Sequence[SessionId]) -> VerifyVerdict:
-    """Find the sessions of a batch that cannot be read."""
+    """Read and judge each session alone, to find those that cannot be read."""
     verdicts = []
     for session in batch:
         try:
@@ -146,7 +153,8 @@ async def _one_by_one(diagnostics: Diagnostics, batch: Sequence[SessionId]) -> V
 
 
 async def _updates(audit: Audit, diagnostics: Diagnostics, known: frozenset[str]) -> list[str]:
-    """Judge the sessions whose updates do not seem to fit, all of each as of one instant."""
+    """Judge again the sessions whose updates do not seem to fit. All rows of each are read at one
+    instant, so changes in between cause no false alarm."""
     suspects = await audit.suspects()
     found: list[str] = []
     for session in suspects[:SUSPECTS_MAX]:
