@@ -1,1 +1,1 @@
-"""The agents: one package per family of backends that can run a turn."""
+"""Holds the agents, one package for each family of backends that can run a turn."""

@@ -1,1 +1,1 @@
-"""The chat agent: a model behind the OpenAI or the Anthropic wire."""
+"""Runs turns with a model behind the OpenAI or the Anthropic wire."""

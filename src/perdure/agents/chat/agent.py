@@ -1,7 +1,7 @@
-"""One model call: send it once, and stream the answer.
+"""Makes one model call: it sends the request once and streams the answer.
 
-Whether it is made again is decided by whoever has asked for it. Only a failure before the first
-token says that it may be: after that the tokens are paid for, and some may have been shown.
+Retries are the caller's decision. Only a failure before the first token is marked `may_retry`:
+after that the tokens are paid for, and some may have been shown.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -22,6 +22,8 @@ from perdure.ports.turns.agent import Work
 
 
 class ChatAgent:
+    """Implements the `Agent` port for one model behind one server."""
+
     def __init__(
         self, settings: ChatSettings, *, session: aiohttp.ClientSession | None, clock: Clock
     ) -> None:
@@ -30,9 +32,13 @@ class ChatAgent:
         self._wire = ModelWire(settings, session=session, clock=clock)
 
     def encode(self, message: PromptMessage) -> bytes:
+        """Encode one message as the server expects it. The same message always gives the same
+        bytes."""
         return self._dialect.encode(message)
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        """Make one model call and yield its events. Never raises: the last event is one
+        `Stopped`."""
         try:
             body = self._dialect.body(request, self._settings)
         except (Rejected, UnicodeError) as error:
@@ -61,11 +67,13 @@ class ChatAgent:
 
 
 def _ending(exchange: Exchange, request: ModelRequest) -> Iterator[AgentEvent]:
+    """Yield the events that end the stream: whole tool calls, the usage, and one `Stopped`."""
     answer = exchange.answer
     failure = exchange.ending()
     reason = answer.outcome()
     if failure is None and reason is StopReason.TOOL_CALLS:
         yield from answer.calls.whole(request)
+    # A call that may be repeated produced no token, so it is not counted.
     if failure is None or not failure.may_retry:
         yield AgentSpent(answer.usage)
     if failure is not None or reason is None:

@@ -1,8 +1,8 @@
-"""An answer while it arrives.
+"""Collects a model's answer while it arrives.
 
-A dialect's reader fills it event by event; the agent drains the text at each network read and asks
-for the rest at the end. `finish` is set by the provider's own marker and by nothing else, so an
-answer without one has been cut, whatever else was in it.
+A dialect's reader fills in one event after another. The agent drains the text after each network
+read, and asks for the rest at the end. Only the provider's own marker sets `finish`, so an answer
+without one was cut off, whatever else is in it.
 """
 
 import json
@@ -23,14 +23,17 @@ T = TypeVar("T")
 
 
 class Garbage(Exception):
-    """The server sent what its dialect does not know."""
+    """Reports that a server sent what its dialect does not know."""
 
 
 @dataclass(slots=True)
 class ModelAnswer:
-    """`texts` is what came as text, in which there may be thoughts. `has_begun`: a first token of
-    any sort was seen. `is_thinking`: thoughts came, and no text after them. `is_over`: nothing
-    more will come. `measure` knows how much may come."""
+    """Holds the state of one answer.
+
+    `texts` is text that was not drained yet and may contain thoughts. `has_begun` says that a first
+    token of any kind came. `is_thinking` says that thoughts came and no text after them. `is_over`
+    says that nothing more will come. `measure` bounds how much may come.
+    """
 
     texts: list[str] = field(default_factory=list)
     calls: CallSlots = field(default_factory=CallSlots)
@@ -56,7 +59,7 @@ class ModelAnswer:
         return text
 
     def rest(self) -> str:
-        """Return the end of the text: what might have become a thought and did not."""
+        """Return text that was held back because it could have become a thought, and did not."""
         return self._thoughts.rest(is_finished=self.outcome() is StopReason.STOP)
 
     def add_call(
@@ -70,24 +73,27 @@ class ModelAnswer:
         self._end_if_too_much()
 
     def exceed(self) -> None:
-        """Take note that the answer is too long, before all of it could be read."""
+        """Note that the response is too long, before all of it was read."""
         self.measure.exceed(self.measure.room.too_long())
         self._end_if_too_much()
 
     def _end_if_too_much(self) -> None:
+        """End the answer if it exceeds its bounds. Its calls may be incomplete, so they are
+        dropped."""
         if self.measure.excess:
             self.is_over = True
             self.calls.clear()
 
     def finished(self, reason: StopReason | None, *, said: str) -> None:
-        """Take the provider's marker; an unknown one is a finish all the same."""
+        """Take the provider's finish marker. An unknown reason counts as a finish all the same."""
         self.has_begun = True
         self.finish = reason or StopReason.STOP
         if reason is None:
             self.detail = f"the provider gave {said[:64]!r} as its finish reason"
 
     def outcome(self) -> StopReason | None:
-        """The finish, which depends on whether there are calls: servers confuse the two."""
+        """Return the finish, corrected by whether there are tool calls: some servers confuse the
+        two."""
         if self.finish is StopReason.STOP and self.calls:
             return StopReason.TOOL_CALLS
         if self.finish is StopReason.TOOL_CALLS and not self.calls:
@@ -95,13 +101,14 @@ class ModelAnswer:
         return self.finish
 
     def failed(self, said: Complaint) -> None:
-        """Take an error that the provider sent instead of the rest; the first one is the cause."""
+        """Take an error that the provider sent instead of the rest. The first one is kept as the
+        cause."""
         self.is_over = True
         self.error = self.error or said
 
 
 def decode(decoder: msgspec.json.Decoder[T], event: bytes) -> T:
-    """Decode what a server sent; raise `Garbage` for what is not of the expected shape."""
+    """Decode what a server sent. Raises `Garbage` if it does not have the expected shape."""
     try:
         return decoder.decode(event)
     except msgspec.ValidationError as error:
@@ -111,7 +118,8 @@ def decode(decoder: msgspec.json.Decoder[T], event: bytes) -> T:
 
 
 def _decode_mended(decoder: msgspec.json.Decoder[T], event: bytes) -> T:
-    """Again, less strictly: models that emit bytes can split a character between two tokens."""
+    """Decode again, less strictly: a model that emits bytes can split a character into two
+    tokens."""
     try:
         value = json.loads(event.decode("utf-8", "replace"), strict=False)
         return decoder.decode(storable(json.dumps(value, ensure_ascii=False)))

@@ -1,7 +1,7 @@
-"""The Anthropic messages wire, outward: messages and requests as bytes.
+"""Encodes messages and requests for the Anthropic messages wire.
 
 Three places carry a cache marker: the last tool, the last system block and the last message. None
-of them is in the encoded history, whose bytes therefore stay the same from request to request.
+of them is in the encoded history, so its bytes stay the same from request to request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,9 +27,11 @@ from perdure.domain.journal.options import Options
 from perdure.domain.prompt.prompt import ModelRequest, Note, PromptMessage, Role
 from perdure.domain.urls import below
 
+# The version of the API.
 VERSION: Final = "2023-06-01"
-# The wire requires a number; this many tokens every model since 2024 accepts.
+# The wire requires a number. Every model since 2024 accepts this many tokens.
 MAX_TOKENS: Final = 8192
+# Longer tool texts are not kept in the cache of translations.
 _KEPT_MAX: Final = 64 * 1024
 
 _json: Final = msgspec.json.Encoder().encode
@@ -76,6 +78,8 @@ class _Named(msgspec.Struct):
 
 
 class _Tagged(msgspec.Struct):
+    """Reads the type of a response format, or the function of a tool choice."""
+
     type: str = ""
     function: _Named = msgspec.field(default_factory=_Named)
 
@@ -84,20 +88,24 @@ _tools_decoder: Final = msgspec.json.Decoder(list[_OpenAiTool])
 
 
 def url(base_url: str) -> str:
+    """Return the URL to which requests are posted, whether or not `base_url` ends with `/v1`."""
     has_version = urlsplit(base_url).path.rstrip("/").endswith("/v1")
     return below(base_url, "messages" if has_version else "v1/messages")
 
 
 def headers(settings: ChatSettings) -> Mapping[str, str]:
+    """Return the headers with the API's version and the key."""
     key = {"x-api-key": settings.api_key} if settings.api_key else {}
     return {"anthropic-version": VERSION, **key}
 
 
 def encode(message: PromptMessage) -> bytes:
+    """Encode one message as a JSON object."""
     return _json(_WireMessage(message.role, [wire_block(block) for block in message.blocks]))
 
 
 def body(request: ModelRequest, settings: ChatSettings) -> list[bytes]:
+    """Return the request in pieces. Raises `Rejected` if this wire cannot express it."""
     earlier = turns(request.context)
     if earlier.messages and request.history:
         raise Rejected("a conversation's history and a caller's cannot be mixed; send one")
@@ -116,8 +124,11 @@ def body(request: ModelRequest, settings: ChatSettings) -> list[bytes]:
 
 
 def _options(request: ModelRequest, settings: ChatSettings) -> bytes:
-    """What this wire has no word for is left to the model, but for the answer's form: a program
-    that asked for JSON would stumble over anything else."""
+    """Return the options of a request as JSON members.
+
+    Options that this wire does not know are left out. Only `response_format` is refused: a program
+    that asked for JSON could not use anything else.
+    """
     asked = request.options
     if asked.response_format and _kind(asked.response_format) != "text":
         raise Rejected(
@@ -130,7 +141,7 @@ def _options(request: ModelRequest, settings: ChatSettings) -> bytes:
     return members(
         _Options(
             max_tokens=MAX_TOKENS if limit is None else limit,
-            # This wire ends at 1 where the other goes on to 2.
+            # This wire allows a temperature up to 1, the OpenAI wire up to 2.
             temperature=None if temperature is None else min(temperature, 1.0),
             top_p=asked.top_p,
             stop_sequences=asked.stop,
@@ -144,6 +155,7 @@ def _kind(tagged: str) -> str:
 
 
 def _choice(asked: Options) -> _Choice:
+    """Translate OpenAI's `tool_choice` and `parallel_tool_calls` for this wire."""
     wanted = msgspec.json.decode(asked.tool_choice or '"auto"', type=str | _Tagged)
     one_by_one = True if asked.parallel_tool_calls is False else None
     if isinstance(wanted, _Tagged):
@@ -156,6 +168,7 @@ def _choice(asked: Options) -> _Choice:
 
 
 def _system(texts: list[str]) -> bytes:
+    """Return the system blocks as a JSON member, the last one with the cache marker."""
     blocks: list[AnyBlock] = [AnthropicText(text=text) for text in texts if text.strip()]
     if not blocks:
         return b""
@@ -163,8 +176,11 @@ def _system(texts: list[str]) -> bytes:
 
 
 def _tools(tools: str) -> bytes:
-    """The tools in this wire's shape. An agent's own are the same text at every call; a caller's
-    can be of any size, and large ones are not kept."""
+    """Return the tools in this wire's shape, as a JSON member.
+
+    An agent's own tools are the same text at every call, so their translation is kept. A caller's
+    tools can be of any size, and large ones are not kept.
+    """
     return _translated_once(tools) if len(tools) <= _KEPT_MAX else _translated(tools)
 
 
@@ -174,6 +190,7 @@ def _translated_once(tools: str) -> bytes:
 
 
 def _translated(tools: str) -> bytes:
+    """Translate the tools from OpenAI's shape. Raises `Rejected` if they cannot be read."""
     try:
         functions = [tool.function for tool in _tools_decoder.decode(tools)]
     except msgspec.DecodeError as error:
@@ -193,6 +210,7 @@ def _translated(tools: str) -> bytes:
 
 
 def _messages(request: ModelRequest, earlier: AlternatingMessages) -> Iterator[bytes]:
+    """Yield the encoded messages that follow the history, the last one with the cache marker."""
     if not earlier.messages:
         yield from map(encode, request.messages[:-1])
         yield from map(_encode_last, request.messages[-1:])
@@ -206,7 +224,8 @@ def _messages(request: ModelRequest, earlier: AlternatingMessages) -> Iterator[b
 
 
 def _encode_last(message: PromptMessage) -> bytes:
-    """Mark the last block that the next request will hold too; a note is in this one only."""
+    """Encode the last message, with the cache marker on its last block that the next request will
+    repeat. A note is not repeated: it belongs to this request only."""
     blocks = [wire_block(block) for block in message.blocks]
     lasting = [i for i, block in enumerate(message.blocks) if not isinstance(block, Note)]
     place = lasting[-1] if lasting else len(blocks) - 1

@@ -1,4 +1,4 @@
-"""The content blocks of the Anthropic messages wire."""
+"""Declares the content blocks of the Anthropic messages wire, and translates ours into them."""
 
 from typing import Final, Literal
 
@@ -17,10 +17,14 @@ from perdure.domain.prompt.prompt import (
 
 
 class CacheControl(msgspec.Struct, frozen=True):
+    """Asks the provider to keep the request up to this block in its cache."""
+
     type: Literal["ephemeral"] = "ephemeral"
 
 
 class WireBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Holds what all blocks have in common."""
+
     cache_control: CacheControl | None = None
 
 
@@ -59,11 +63,12 @@ _MARK: Final = CacheControl()
 
 
 def marked(block: AnyBlock) -> AnyBlock:
-    """The same block, with the request up to here to be kept in the provider's cache."""
+    """Return the block with a cache marker."""
     return msgspec.structs.replace(block, cache_control=_MARK)
 
 
 def tool_use(*, call_id: str, name: str, arguments: str) -> ToolUse:
+    """Return a tool call in the form that the wire accepts."""
     return ToolUse(
         id=plain_id(call_id),
         name=tool_name(name),
@@ -72,6 +77,7 @@ def tool_use(*, call_id: str, name: str, arguments: str) -> ToolUse:
 
 
 def wire_block(block: PromptBlock) -> AnyBlock:
+    """Translate one block of a message."""
     match block:
         case TextBlock(text) | Note(text):
             return AnthropicText(text=text)

@@ -1,7 +1,8 @@
-"""Messages that a caller sent in OpenAI's shape, for the Anthropic wire.
+"""Translates messages that a caller sent in OpenAI's shape for the Anthropic wire.
 
-That wire wants users and assistants in turn, a user first, system text elsewhere and tool results
-at the head of the user message after the calls; the caller's list has none of these habits.
+This wire requires that users and assistants alternate, that a user begins, that system text is
+outside of the messages, and that tool results come first in the user message after the calls. A
+caller's list keeps none of these rules.
 """
 
 import re
@@ -24,6 +25,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.prompt.prompt import Role
 
 _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+# The user message that is put first if a caller's list begins with the assistant.
 _BEGINNING: Final = "[the conversation began earlier]"
 
 
@@ -60,26 +62,27 @@ _earlier: Final = msgspec.json.Decoder(list[_Earlier])
 
 @dataclass(slots=True)
 class AlternatingMessages:
-    """System text, and messages that alternate."""
+    """Collects system text, and messages that alternate between user and assistant."""
 
     system: list[str] = field(default_factory=list)
     messages: list[tuple[Role, list[AnyBlock]]] = field(default_factory=list)
 
     def add(self, role: Role, blocks: list[AnyBlock]) -> None:
+        """Append blocks, to the last message if it has the same role, else as a new message."""
         if not blocks:
             return
         if not self.messages and role is Role.ASSISTANT:
             self.messages.append((Role.USER, [AnthropicText(text=_BEGINNING)]))
         if self.messages and self.messages[-1][0] is role:
             self.messages[-1][1].extend(blocks)
-            # The sort is stable: results move to the front and nothing else changes its order.
+            # The sort is stable: tool results move to the front, and all else keeps its order.
             self.messages[-1][1].sort(key=lambda block: not isinstance(block, AnthropicToolResult))
         else:
             self.messages.append((role, blocks))
 
 
 def turns(context: str) -> AlternatingMessages:
-    """Read the earlier messages. Raises `Rejected` when they are not messages."""
+    """Read a caller's earlier messages. Raises `Rejected` if they are no messages."""
     result = AlternatingMessages()
     if not context.strip():
         return result
@@ -101,6 +104,7 @@ def turns(context: str) -> AlternatingMessages:
 
 
 def _blocks(message: _Earlier) -> list[AnyBlock]:
+    """Return the blocks of a message, without empty texts."""
     content = message.content
     if isinstance(content, str):
         return [AnthropicText(text=content)] if content.strip() else []
@@ -109,6 +113,7 @@ def _blocks(message: _Earlier) -> list[AnyBlock]:
 
 
 def _block(part: _Part) -> AnyBlock | None:
+    """Translate one part, or return None if it is empty. An unknown part is only named in words."""
     if part.type == "image_url" and part.image_url is not None:
         url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
         data = _DATA_URL.fullmatch(url)
@@ -129,6 +134,7 @@ def _calls(message: _Earlier) -> list[AnyBlock]:
 
 
 def _result(message: _Earlier) -> AnthropicToolResult:
+    """Translate a tool message into a tool result."""
     texts = [block.text for block in _blocks(message) if isinstance(block, AnthropicText)]
     return AnthropicToolResult(
         tool_use_id=plain_id(message.tool_call_id), content="\n\n".join(texts)

@@ -1,8 +1,8 @@
-"""The Anthropic messages wire, inward: events into an `ModelAnswer`.
+"""Decodes events of the Anthropic messages wire into a `ModelAnswer`.
 
 Every event names its kind in `type`. The finish marker is the `stop_reason` of `message_delta`;
-`message_stop` then says that the stream is over. Usage comes in two halves, the prompt's at the
-start and the answer's with the finish, and both are sums so far.
+`message_stop` then says that the stream is over. The usage comes in two parts, the prompt's at the
+start and the answer's with the finish, and each number is the total so far.
 """
 
 from typing import Final
@@ -66,6 +66,8 @@ class _Event(msgspec.Struct):
 
 
 class _Whole(_Message):
+    """Holds a complete answer, from a server that does not stream."""
+
     type: str = ""
     error: msgspec.Raw = _NOTHING
 
@@ -96,7 +98,7 @@ def read(event: bytes, answer: ModelAnswer) -> None:
 
 
 def read_whole(body: bytes, answer: ModelAnswer) -> None:
-    """Take an answer that came at once, from a server that does not stream."""
+    """Take a complete answer, from a server that does not stream."""
     whole = decode(_whole, body)
     if bytes(whole.error) not in _EMPTY:
         answer.failed(complaint(bytes(whole.error)))
@@ -111,6 +113,7 @@ def read_whole(body: bytes, answer: ModelAnswer) -> None:
 
 
 def _take_delta(index: int, delta: _Delta, answer: ModelAnswer) -> None:
+    """Take a piece of text, of a call's arguments, or of thoughts."""
     if delta.text:
         answer.texts.append(delta.text)
     elif delta.partial_json and answer.calls.has(index):
@@ -120,6 +123,7 @@ def _take_delta(index: int, delta: _Delta, answer: ModelAnswer) -> None:
 
 
 def _take_content(index: int, content: _Content, answer: ModelAnswer) -> None:
+    """Take the beginning of a block, or a complete block."""
     if content.text:
         answer.has_begun = True
         answer.texts.append(content.text)
@@ -127,12 +131,13 @@ def _take_content(index: int, content: _Content, answer: ModelAnswer) -> None:
         answer.has_begun = answer.is_thinking = True
     if content.type == "tool_use":
         raw = bytes(content.input)
-        # A stream opens each call with an empty object and sends the real one in pieces.
+        # A stream begins each call with an empty object and sends the real one in pieces.
         arguments = "" if raw in _EMPTY else raw.decode("utf-8", "replace")
         answer.add_call(index=index, call_id=content.id, name=content.name, arguments=arguments)
 
 
 def _take_ending(what: _Event, answer: ModelAnswer) -> None:
+    """Take the usage and the finish marker."""
     _add_usage(what.usage, answer)
     said = what.delta.stop_reason if what.delta else None
     if said:
@@ -140,7 +145,8 @@ def _take_ending(what: _Event, answer: ModelAnswer) -> None:
 
 
 def _add_usage(usage: _Usage | None, answer: ModelAnswer) -> None:
-    """Both halves into one; the cached parts of the prompt count as input too."""
+    """Merge newly reported numbers into the usage. The cached parts of the prompt count as input
+    too."""
     if usage is None:
         return
     known = answer.usage

@@ -1,10 +1,10 @@
-"""Tool calls out of fragments.
+"""Assembles tool calls from the pieces of a stream.
 
-The OpenAI wire sends a call as a first piece with its id and name and then pieces of its argument
-text, all under one index. Servers that only resemble it leave the index or the id out, send whole
-calls at once, put every call under index 0, or repeat the name in each piece; the rules in `_slot`
-tell a new call from more of the last one. Ids are made unique within the request, since some
-servers count from zero in every answer and strict ones refuse an id they have seen.
+The OpenAI wire sends a call's id and name first, then pieces of its arguments, all under one index.
+Servers that only resemble it leave out the index or the id, send complete calls, put every call
+under index 0, or repeat the name in each piece. The rules in `_slot` decide whether a piece begins
+a new call. Ids are made unique within the request, because some servers count from zero in every
+answer, and strict servers refuse an id that they have seen.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,12 @@ from perdure.domain.turn.stream import AgentCall
 
 @dataclass(slots=True)
 class _Slot:
+    """Holds one call while its pieces arrive."""
+
     index: int | None
     id: str = ""
     name: str = ""
-    # Pieces may be as short as a character; kept one by one they would take fifty times as much.
+    # Pieces may be one character long. As separate strings they would take fifty times the memory.
     arguments: StringIO = field(default_factory=StringIO)
 
     @property
@@ -33,6 +35,8 @@ class _Slot:
 
 @dataclass(slots=True)
 class CallSlots:
+    """Collects the tool calls of one answer."""
+
     _slots: list[_Slot] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -42,11 +46,13 @@ class CallSlots:
         self._slots.clear()
 
     def has(self, index: int) -> bool:
+        """Tell whether a call has begun under this index."""
         return any(slot.index == index for slot in self._slots)
 
     def add(
         self, *, index: int | None = None, call_id: str = "", name: str = "", arguments: str = ""
     ) -> None:
+        """Take a piece of a call."""
         slot = self._slot(index, call_id, name)
         slot.id = slot.id or call_id
         if name and name != slot.name and not slot.has_arguments:
@@ -55,7 +61,7 @@ class CallSlots:
             slot.arguments.write(arguments)
 
     def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
-        """The newest call this piece can belong to, or a new one."""
+        """Return the newest call that a piece can belong to, or begin a new one."""
         for slot in reversed(self._slots):
             if index is not None and slot.index != index:
                 continue
@@ -63,6 +69,7 @@ class CallSlots:
                 if index is None:
                     continue
                 break
+            # Without index and id, a name after arguments begins the next complete call.
             is_second_whole = index is None and not call_id and name and slot.has_arguments
             if is_second_whole:
                 break
@@ -71,7 +78,7 @@ class CallSlots:
         return self._slots[-1]
 
     def whole(self, request: ModelRequest) -> Iterator[AgentCall]:
-        """The calls in the order they began, each with an id that the request does not hold."""
+        """Yield the calls in the order they began, each with an id that is not in the request."""
         earlier = [
             block.id
             for message in request.messages
@@ -82,7 +89,8 @@ class CallSlots:
         for number, slot in enumerate(self._slots):
             call_id = storable(slot.id)
             if not call_id or call_id in taken or _is_held(call_id, request):
-                # The history only grows, so its length with a count of what follows is unused.
+                # The history only grows, so its length in bytes was not used for an earlier id; the
+                # number keeps the calls apart that follow it.
                 size = sum(map(len, request.history))
                 call_id = f"call_{size:x}_{len(earlier) + number}"
             taken.add(call_id)
@@ -94,5 +102,6 @@ class CallSlots:
 
 
 def _is_held(call_id: str, request: ModelRequest) -> bool:
+    """Tell whether the encoded history contains this id."""
     encoded = msgspec.json.encode(call_id)
     return any(encoded in stretch for stretch in request.history)

@@ -1,8 +1,8 @@
-"""What a provider says went wrong, in its own words, whatever shape it says it in.
+"""Reads what a provider says went wrong, in whatever shape it says it.
 
-Most send {"error": {"message": …}}; others a bare string, {"detail": …}, a list with such an
-object in it, plain text, or the HTML page of a proxy that stands before them. An error inside a
-stream has no HTTP status, so it is read from the provider's own word for the case.
+Most providers send {"error": {"message": …}}. Others send a plain string, {"detail": …}, a list
+with such an object in it, plain text, or the HTML page of a proxy. An error inside a stream has no
+HTTP status, so the status is derived from the provider's own word for the case.
 """
 
 import html
@@ -12,13 +12,16 @@ from typing import Final
 
 import msgspec
 
+# Characters of a provider's message that are quoted.
 _TEXT_MAX: Final = 300
-# What stands between these and their ends is not for people.
+# HTML elements whose content is not text for people.
 _HIDDEN: Final = (b"script", b"style", b"head")
+# Bytes of an HTML page that are searched.
 _BODY_MAX: Final = 64 * 1024
 
 
-# By the provider's word, without case, signs and a last "error"; see `_plain`.
+# The HTTP status of a provider's word for a case, in lower case, letters only, and without a final
+# "error"; `_plain` brings words into this form.
 _STATUS_BY_WORD: Final[Mapping[str, int]] = {
     "badrequest": 400,
     "invalidargument": 400,
@@ -59,9 +62,12 @@ _WAIT_MAX_S: Final = 1e9
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """`text` is one line and short; `code` is the provider's own word for the case, if any.
-    `status` is the HTTP status that the case has, 0 if that cannot be told; `retry_after_s` is the
-    wait that the provider asks for in its words."""
+    """Holds a provider's error message.
+
+    `text` is one short line. `code` is the provider's own word for the case, if any. `status` is
+    the HTTP status that the case has, or 0 if it is not known. `retry_after_s` is the wait that the
+    body asks for.
+    """
 
     text: str = ""
     code: str = ""
@@ -70,6 +76,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 def complaint(body: bytes) -> Complaint:
+    """Return what the body of an error says."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -78,7 +85,8 @@ def complaint(body: bytes) -> Complaint:
 
 
 def _found(value: object, *, depth: int) -> Complaint:
-    """The message nearest to the outside; without one, the word for the case."""
+    """Return the outermost message of a JSON value, or only the word for the case. `depth` bounds
+    how deeply it is searched."""
     if isinstance(value, str):
         begins = _BEGINS.match(value)
         return Complaint(_short(value), status=int(begins[1]) if begins else 0)
@@ -96,6 +104,7 @@ def _found(value: object, *, depth: int) -> Complaint:
 
 
 def _case(value: Mapping[str, object], message: str) -> Complaint:
+    """Return the complaint that one JSON object holds."""
     words = [value.get(key) for key in _CODE_KEYS]
     code = next((word for word in words if isinstance(word, str) and word), "")
     given = value.get("retry_after")
@@ -109,7 +118,8 @@ def _case(value: Mapping[str, object], message: str) -> Complaint:
 
 
 def _status(words: Sequence[object]) -> int:
-    """The HTTP status among a provider's words for a case: a number, or what a word stands for."""
+    """Return the HTTP status that the provider's words name, as a number or as a known word; 0 if
+    none."""
     texts = [str(word) for word in words if isinstance(word, str | int)]
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
     known = [_STATUS_BY_WORD.get(_plain(text), 0) for text in texts]
@@ -117,13 +127,16 @@ def _status(words: Sequence[object]) -> int:
 
 
 def _plain(word: str) -> str:
-    """Make one of `rate_limit_error`, `RateLimitError` and `RATE_LIMIT`."""
+    """Bring `rate_limit_error`, `RateLimitError` and `RATE_LIMIT` into one form."""
     return re.sub(r"[^a-z]", "", word.lower()).removesuffix("error")
 
 
 def _page(page: bytes) -> str:
-    """The title of an HTML page, else its words. A page is as hostile as anything that comes from
-    outside, so each mark is looked for only behind the one before it."""
+    """Return the title of an HTML page, or else its words.
+
+    The page may be hostile, so every search continues behind the one before, which keeps the time
+    linear.
+    """
     if b"<" not in page:
         return page.decode("utf-8", "replace")
     told = _title(page)
@@ -131,7 +144,8 @@ def _page(page: bytes) -> str:
 
 
 def _title(page: bytes) -> bytes:
-    names = page.lower()  # of bytes only ASCII has another case, so positions stay
+    # For bytes, `lower` changes ASCII letters only, so positions stay the same.
+    names = page.lower()
     tag = names.find(b"<title")
     begin = names.find(b">", tag) if tag >= 0 else -1
     end = names.find(b"</title>", begin) if begin >= 0 else -1
@@ -139,7 +153,7 @@ def _title(page: bytes) -> bytes:
 
 
 def _words(page: bytes) -> bytes:
-    """What stands outside of all tags."""
+    """Return the text outside of all tags."""
     names = page.lower()
     kept, at = [], 0
     endless: set[bytes] = set()
@@ -153,8 +167,10 @@ def _words(page: bytes) -> bytes:
 
 
 def _behind_hidden(names: bytes, tag: int, endless: set[bytes]) -> int:
-    """Return where a part that is not for people ends; 0 if none begins here. `endless` are those
-    of which no end follows: they are looked for once."""
+    """Return where a hidden element that begins at `tag` ends, or 0 if none begins here.
+
+    `endless` holds elements that have no end in the rest of the page, so that it is searched once.
+    """
     hidden = next((each for each in _HIDDEN if names.startswith(each, tag + 1)), b"")
     behind = names[tag + 1 + len(hidden) : tag + 2 + len(hidden)]
     if not hidden or hidden in endless or behind.isalnum() or behind == b"_":
@@ -167,6 +183,7 @@ def _behind_hidden(names: bytes, tag: int, endless: set[bytes]) -> int:
 
 
 def _short(text: str) -> str:
+    """Return the text as one short line of printable characters."""
     words = " ".join(text.split())
     printable = "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in words

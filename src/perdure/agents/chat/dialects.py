@@ -1,4 +1,4 @@
-"""The two wires as values, so that nothing else asks which one it speaks."""
+"""Describes the two wires as values, so that no other code asks which wire it speaks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,11 @@ from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 
 @dataclass(frozen=True, slots=True)
 class ModelDialect:
-    """`body` raises `Rejected` for a request it cannot put into words, the readers `Garbage`."""
+    """Holds the functions of one wire.
+
+    `body` raises `Rejected` for a request that the wire cannot express. `read` and `read_whole`
+    raise `Garbage`.
+    """
 
     url: Callable[[str], str]
     headers: Callable[[ChatSettings], Mapping[str, str]]

@@ -1,15 +1,17 @@
-"""A response while it is read.
+"""Reads one response of a model server while it arrives.
 
-Time is watched by one timer per response instead of one per read: a read only notes when it began
-to wait, and the timer, when it goes off, looks whether that is too long ago or sets itself again.
-At ten thousand streams this is a fifth of the cost of a token. Only time in which the process ran
-is counted: what a server wrote while we stood still is read before anybody calls it silent.
+Each response has one timer, not one for each read, because a timer for every token of thousands of
+streams is expensive. A read only notes when it began to wait. When the timer fires, it checks
+whether that is too long ago, and otherwise sets itself again. Only the time in which this process
+ran is counted: after a pause of the process, what the server sent meanwhile is read before the
+server counts as silent.
 
-An answer that has grown for a moment is read as often as it is made durable. A model says a token
-every 20 to 50 ms, and waking up for each of them would cost more than everything else.
+After an answer has grown for a moment, it is read only as often as its text is stored. A model
+sends a token every 20 to 50 ms, and waking up for each of them would cost more than everything
+else.
 
-Closing an exchange closes its connection at once, unless the response has been read to its end,
-when the connection is back in the pool already.
+Closing an exchange closes its connection at once. If the response was read to its end, the
+connection is back in the pool already.
 """
 
 import asyncio
@@ -28,17 +30,20 @@ from perdure.domain.cadence import gathering_s
 from perdure.domain.prompt.bounds import AnswerRoom
 from perdure.ports.system.time_limits import Timer, running_time
 
-# After the finish only usage and the end are missing; nobody should wait long for those.
+# How long to wait for more after the finish marker: only the usage and the end are missing.
 _LINGER_S: Final = 5.0
+# How long to wait for the end of the response after the last event.
 _END_LINGER_S: Final = 0.05
-# A server that sends so much at once is not waited for.
+# After a read of more bytes than this, the next read does not wait for text to gather.
 _PLENTY_BYTES: Final = 16 * 1024
 
 
 class Exchange:
-    """Nothing is raised: what goes wrong is told by `ending`. `deadline` is the first token's, a
-    reading of `running_time`; `retry_after_s` is the wait that the response asks for, in case that
-    it is an error."""
+    """Reads one response. Raises nothing: `ending` tells what went wrong.
+
+    `deadline` is the time by which the first token must come, on the clock of `running_time`.
+    `retry_after_s` is the wait that the response's headers ask for, used if its body is an error.
+    """
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Exchange:
         self._content.on_eof(self._wake)
 
     async def next_text(self) -> str | None:
-        """The text of one network read, which may be empty; None at the end."""
+        """Return the text of one network read, which may be empty, or None at the end."""
         if self._is_read:
             return None
         try:
@@ -89,8 +94,9 @@ class Exchange:
         except TimeoutError:
             self._fail(self._too_late())
         except (aiohttp.ClientError, OSError, RuntimeError):
-            # A RuntimeError is what aiohttp raises when the session is closed between two reads.
-            self._is_read = True  # without a finish, that is a cut
+            # aiohttp raises RuntimeError if the session is closed between two reads. If the answer
+            # has no finish marker yet, `ending` reports it as cut.
+            self._is_read = True
         text = self.answer.drain()
         await self._go_on()
         if self._is_read:
@@ -100,16 +106,18 @@ class Exchange:
         return text
 
     async def _go_on(self) -> None:
-        """Decide how long what comes next is waited for, if anybody wants it."""
+        """Decide whether more is read, and how long it is waited for."""
         if self.answer.measure.excess:
-            self._is_read = True  # nobody wants the rest
+            # The answer is too long already, so the rest is not read.
+            self._is_read = True
         elif self.answer.is_over:
             await self._read_end()
         elif self.answer.has_begun:
             self._set_patience()
 
     async def _gather(self) -> None:
-        """Let what comes before the next flush come together, unless the answer ends before."""
+        """Wait until just before the next flush, so that one read takes all text until then. The
+        end of the response ends the wait."""
         if self._told_at is None or self._is_plenty or self._content.is_eof():
             return
         loop = asyncio.get_running_loop()
@@ -126,11 +134,13 @@ class Exchange:
             self._gathering = None
 
     def _wake(self) -> None:
+        """End the wait of `_gather`."""
         if self._gathering is not None and not self._gathering.done():
             self._gathering.set_result(None)
 
     def _set_patience(self) -> None:
-        """Silence counts from the first token on; after the finish there is little to wait for."""
+        """Set how long the server may be silent: from the first token on, and shorter after the
+        finish."""
         silence_s = self._settings.silence_timeout_s
         patience_s = silence_s if self.answer.finish is None else min(silence_s, _LINGER_S)
         if patience_s != self._patience_s:
@@ -142,19 +152,23 @@ class Exchange:
         self._timer = Timer(self._due(), self._watch)
 
     def _due(self) -> float:
+        """Return the time at which the server is too late."""
         if self._patience_s is None:
             return self._deadline
-        # A reader that is busy with what it got is not kept waiting by the server.
+        # If nobody waits for a read, the server is not late: the silence counts from the next read
+        # on.
         since = self._time.now_s() if self._waits_since is None else self._waits_since
         return since + self._patience_s
 
     def _watch(self) -> None:
+        """Fail the current read if the server is too late, otherwise set the timer again."""
         if self._waits_since is not None and self._due() <= self._time.now_s():
             self._content.set_exception(TimeoutError())
         elif not self._is_read:
             self._set_timer()
 
     def _too_late(self) -> ModelFailure:
+        """Return the failure for a server that was silent for too long."""
         if self.answer.has_begun:
             return failures.silent(self._server, self._settings.silence_timeout_s)
         return failures.no_token_in_time(self._server, self._settings.first_token_timeout_s)
@@ -164,8 +178,8 @@ class Exchange:
         self._failure = failure
 
     async def _read_end(self) -> None:
-        """Most often the end is here or a few bytes away, and read to it the connection can be
-        reused."""
+        """Read the response to its end, so that the connection can be reused. The end has mostly
+        arrived already or is a few bytes away."""
         is_read, self._is_read = self._is_read, True
         if is_read or self._content.at_eof():
             return
@@ -175,7 +189,7 @@ class Exchange:
                     pass
 
     def ending(self) -> ModelFailure | None:
-        """What kept the answer from its finish; None when it has one."""
+        """Return why the answer has no finish, or None if it has one."""
         answer = self.answer
         if answer.measure.excess:
             return failures.too_much(self._server, answer.measure.excess)
@@ -192,6 +206,8 @@ class Exchange:
         )
 
     def close(self) -> None:
+        """Release the connection. If the response was not read to its end, the connection is
+        closed."""
         self._is_read = True
         self._timer.cancel()
         self._response.close()

@@ -1,7 +1,7 @@
-"""What can go wrong at a model server, and what to do about it.
+"""Describes what can go wrong at a model server, and what to do about it.
 
-Each function gives a `ModelFailure`: the reason programs see, the words people see, and whether the
-same call may simply be made again. Words of the provider are quoted, short and without secrets.
+Each function returns a `ModelFailure`: the reason for programs, the text for people, and whether
+the same call may be repeated. Words of the provider are quoted, shortened and without secrets.
 """
 
 import re
@@ -20,19 +20,21 @@ from perdure.domain.text import storable
 from perdure.domain.turn.stream import Stopped
 from perdure.domain.urls import shown_url
 
+# Statuses below 500 after which the same request may succeed.
 _RETRIED: Final = frozenset({408, 409, 425, 429})
+# Provider words for a limit that waiting does not lift, although the status is 429.
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_not_active"})
 _TOO_LONG: Final = re.compile(
     r"context.{0,3}(length|window)|maximum context|too long|too many tokens|too large",
     re.IGNORECASE,
 )
 _AGAIN: Final = "send the message again"
-# Shorter ones are placeholders such as "none", and blotting them out would garble the words.
+# Shorter keys are placeholders such as "none". Replacing them would spoil ordinary words.
 _SECRET_MIN: Final = 8
 
 
 class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is the HTTP status by which the server refused, 0 if there was none."""
+    """Describes one failure. `status` is the HTTP status of a refusal, or 0 if there was none."""
 
     reason: StopReason
     detail: str
@@ -41,6 +43,7 @@ class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
 
     def as_stopped(self) -> Stopped:
+        """Return the event that ends an agent's stream with this failure."""
         return Stopped(
             reason=self.reason,
             detail=self.detail,
@@ -51,8 +54,7 @@ class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the words may mention: the agent, its model, the address; and what they must not: the
-    keys, and what may be secret in the address."""
+    """Holds what error texts may name (agent, model, URL), and the secrets that they must not."""
 
     agent: str
     model: str
@@ -69,6 +71,7 @@ class ModelServerInfo(msgspec.Struct, frozen=True, kw_only=True):
         status: int = 0,
         retry_after_s: float | None = None,
     ) -> ModelFailure:
+        """Return a failure whose text has all secrets replaced."""
         keys = [secret for secret in self.secrets if len(secret) >= _SECRET_MIN]
         for secret in (*keys, *self.url_secrets):
             words = words.replace(secret, "***")
@@ -89,7 +92,7 @@ def refused(
     location: str = "",
     retry_after_s: float | None = None,
 ) -> ModelFailure:
-    """A response that is not a success."""
+    """Describe a response that is no success."""
     quoted = f": {said.text}" if said.text else ""
     if status in _RETRIED or status >= 500:
         return _overloaded(server, status, said, retry_after_s)
@@ -124,6 +127,7 @@ def refused(
 def _overloaded(
     server: ModelServerInfo, status: int, said: Complaint, retry_after_s: float | None
 ) -> ModelFailure:
+    """Describe a refusal that may pass: a rate limit or a fault of the server."""
     quoted = f": {said.text}" if said.text else ""
     if said.code in _NO_CREDIT:
         words = f"{server.url} has no credit left for this key ({status}){quoted}; top it up"
@@ -143,7 +147,10 @@ def _overloaded(
 
 
 def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
-    """The wait the server asked for, given in seconds or as a date, or in milliseconds."""
+    """Return the wait that the headers ask for, in seconds; None if they name none.
+
+    The headers may give it in milliseconds, in seconds, or as a date.
+    """
     exact = headers.get("Retry-After-Ms", "").strip()
     if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", exact):
         return float(exact) / 1000
@@ -155,13 +162,13 @@ def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
     until_s = _instant_s(value)
     if until_s is None:
         return None
-    # The server's own clock, where it says what that shows: ours may be wrong by hours.
+    # A date is compared with the server's own clock if it sends one: ours may be wrong by hours.
     asked_s = _instant_s(headers.get("Date", ""))
     return max(0.0, until_s - (now_ms / 1000 if asked_s is None else asked_s))
 
 
 def _instant_s(value: str) -> float | None:
-    """Read the date of a header, in seconds since 1970."""
+    """Return the date of a header in seconds since 1970, or None if it is no date."""
     try:
         date = parsedate_to_datetime(value)
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
@@ -175,7 +182,7 @@ def unreachable(server: ModelServerInfo, error: Exception) -> ModelFailure:
 
 
 def no_descriptor(server: ModelServerInfo) -> ModelFailure:
-    """Nobody was asked: this process could not open one more connection."""
+    """Describe that this process could not open another connection, so nobody was asked."""
     words = f"{server.url} was not asked: {OUT_OF_FILES}"
     return server.failure(StopReason.OUT_OF_DESCRIPTORS, words, may_retry=True)
 
@@ -187,6 +194,7 @@ def unknown_host(server: ModelServerInfo) -> ModelFailure:
 
 
 def untrusted(server: ModelServerInfo, error: Exception) -> ModelFailure:
+    """Describe a failed TLS handshake, such as an untrusted certificate."""
     words = (
         f"no safe connection to {server.url} ({_plain(error)}); "
         f"check base_url of agent {server.agent} and the server's certificate"
@@ -219,7 +227,8 @@ def silent(server: ModelServerInfo, seconds: float) -> ModelFailure:
 
 
 def cut(server: ModelServerInfo, *, has_told: bool, has_begun: bool) -> ModelFailure:
-    """An answer without an end. The call may be made again if not even a thought has come."""
+    """Describe an answer that broke off. The call may be repeated if no token came, not even a
+    thought."""
     if has_told:
         words = f"{server.url} broke off before it had finished; what came is kept, {_AGAIN}"
     else:
@@ -228,12 +237,13 @@ def cut(server: ModelServerInfo, *, has_told: bool, has_begun: bool) -> ModelFai
 
 
 def gone(server: ModelServerInfo) -> ModelFailure:
-    """The connection broke before any answer; the server may just have been restarted."""
+    """Describe a connection that broke before any answer, as when the server restarts."""
     words = f"{server.url} closed the connection without an answer; is the server healthy?"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
 def garbage(server: ModelServerInfo) -> ModelFailure:
+    """Describe a response that is no model's answer."""
     words = (
         f"{server.url} sent something that is not a model's answer; "
         f"check base_url and api of agent {server.agent}"
@@ -242,6 +252,7 @@ def garbage(server: ModelServerInfo) -> ModelFailure:
 
 
 def too_much(server: ModelServerInfo, excess: str) -> ModelFailure:
+    """Describe an answer that exceeds its bounds. `excess` says which."""
     words = f"{excess}; what was said before that is kept, ask agent {server.agent} for less"
     return server.failure(StopReason.ANSWER_EXCEEDED, words)
 
@@ -249,8 +260,11 @@ def too_much(server: ModelServerInfo, excess: str) -> ModelFailure:
 def said_at_once(
     server: ModelServerInfo, said: Complaint, *, retry_after_s: float | None
 ) -> ModelFailure:
-    """An error that came in the place of an answer, under a status of success: what it says counts,
-    not the status. One that names no known case is a failure of the server's, as a 500 is."""
+    """Describe an error that came instead of an answer, although the status was a success.
+
+    The error's own words decide, not the status. An error of no known case counts as a fault of the
+    server, like a status of 500.
+    """
     wait_s = retry_after_s if said.retry_after_s is None else said.retry_after_s
     if said.status:
         return refused(server, said.status, said, retry_after_s=wait_s)
@@ -266,7 +280,7 @@ def said_error(
     may_retry: bool = False,
     retry_after_s: float | None = None,
 ) -> ModelFailure:
-    """An error in the middle of an answer, or one of which nothing more is known."""
+    """Describe an error in the middle of an answer, or one of no known case."""
     why = said.text or "it gave no reason"
     words = f"{server.url} failed: {why}; {_AGAIN}, or look at the server"
     return server.failure(
@@ -275,7 +289,8 @@ def said_error(
 
 
 def unusable(server: ModelServerInfo) -> ModelFailure:
-    """The error itself may quote a header, and with it the key."""
+    """Describe a request that could not be made. The error is not quoted: it may contain a header,
+    and with it the key."""
     words = (
         f"no request can be made to {server.url}; "
         f"check base_url, api_key and headers of agent {server.agent} for stray characters"
@@ -284,10 +299,11 @@ def unusable(server: ModelServerInfo) -> ModelFailure:
 
 
 def _bare(location: str) -> str:
-    """Return where a redirect leads, without what may be secret in it."""
+    """Return where a redirect leads, without what may be secret in the URL."""
     return shown_url(location) if "://" in location else "another place of its own"
 
 
 def _plain(error: Exception) -> str:
+    """Return an operating system's error as short text."""
     text = getattr(error, "strerror", None) or type(error).__name__
     return " ".join(str(text).split())[:200]

@@ -1,4 +1,4 @@
-"""Files as the wires take them: pictures as base64, everything else in words."""
+"""Prepares files for the wires: images as base64, all other files as a line of text."""
 
 from base64 import b64encode
 
@@ -7,7 +7,7 @@ from perdure.domain.prompt.prompt import MediaBlock
 
 
 def picture(block: MediaBlock) -> tuple[str, str] | None:
-    """The kind and the base64 text of a picture that the model can see."""
+    """Return the MIME type and base64 data of an image that the model can see, or None."""
     mime = block.attachment.mime.partition(";")[0].strip().lower()
     if not block.data or mime not in PICTURES:
         return None
@@ -15,4 +15,5 @@ def picture(block: MediaBlock) -> tuple[str, str] | None:
 
 
 def label(block: MediaBlock) -> str:
+    """Return the text that stands for a file that the model cannot see."""
     return in_words(block.attachment)

@@ -1,8 +1,8 @@
-"""From the bytes of a response body to an `ModelAnswer`, without any I/O.
+"""Turns the bytes of a response body into a `ModelAnswer`, without any I/O.
 
-A stream is told from an answer that came at once by its first byte: a server that ignores the wish
-to stream sends one JSON object, and content types are not to be trusted. The size is bounded, as
-that of what is in it is: an answer that is not streamed has to be held until it is whole.
+The first byte tells a stream from a single JSON object, which a server sends if it does not stream;
+content types are not reliable. The number of bytes is bounded, as the content is: an answer that is
+not streamed has to be held in memory until it is complete.
 """
 
 from typing import Final
@@ -12,14 +12,16 @@ from perdure.agents.chat.dialects import ModelDialect
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
 from perdure.domain.prompt.bounds import ROOM, AnswerRoom, Measure
 
-# A stream takes many times the bytes of the text in it, one object far less.
+# How many bytes of response are allowed for each byte of answer. A stream needs many times the
+# bytes of its text, a single object far less.
 STREAM_BYTES_MIN: Final = 64 * 1024 * 1024
 STREAM_TIMES: Final = 16
 WHOLE_TIMES: Final = 2
 
 
 class AnswerIntake:
-    """Feed it what arrives and close it at the end; both raise `Garbage`."""
+    """Parses a response body. Feed it what arrives, and close it at the end; both raise
+    `Garbage`."""
 
     __slots__ = (
         *("_bytes", "_dialect", "_events", "_has_started", "_stream_bytes_max", "_whole"),
@@ -38,6 +40,7 @@ class AnswerIntake:
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the body."""
         self._bytes += len(chunk)
         if self._bytes > self._stream_bytes_max:
             self.answer.exceed()
@@ -62,12 +65,14 @@ class AnswerIntake:
                 return
 
     def _take_whole(self, whole: list[bytes], chunk: bytes) -> None:
+        """Keep bytes of an answer that is not streamed. It is parsed at the end."""
         whole.append(chunk)
         if self._bytes > self._whole_bytes_max:
             whole.clear()
             self.answer.exceed()
 
     def _start(self, chunk: bytes) -> None:
+        """Decide by the first byte whether this is a stream or a single object. HTML is refused."""
         self._has_started = True
         if chunk.startswith(b"{"):
             self._whole = []
@@ -75,7 +80,8 @@ class AnswerIntake:
             raise Garbage
 
     def close(self) -> None:
-        """The body has ended. Without a finish, was it cut or never an answer?"""
+        """Note that the body has ended. Raises `Garbage` if it never was a model's answer; an
+        answer that was only cut off has no `finish`."""
         if self._whole:
             self._dialect.read_whole(b"".join(self._whole), self.answer)
         elif self.answer.finish is None and self._events.is_foreign:

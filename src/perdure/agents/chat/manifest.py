@@ -1,4 +1,4 @@
-"""What the chat agent is called and what can be set."""
+"""Declares the chat agent's name and settings."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,11 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One model behind one server. `name` is what people call this agent; errors mention it."""
+    """Holds the settings of one model behind one server. `name` is the agent's name in error texts.
+
+    `first_token_timeout_s` counts from the request to the first token, `silence_timeout_s` from one
+    piece of the answer to the next.
+    """
 
     name: str = "main"
     api: Literal["openai", "anthropic"] = "openai"
@@ -27,5 +31,6 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     silence_timeout_s: float = 60.0
 
     def __repr__(self) -> str:
-        """Without the key and the headers: a traceback or a log line must not tell them."""
+        """Return a text without the key and the headers, which must not appear in tracebacks or
+        logs."""
         return f"ChatSettings({self.name!r}, {self.api!r}, {self.model!r})"

@@ -1,11 +1,11 @@
-"""The OpenAI chat-completions wire, outward: messages and requests as bytes.
+"""Encodes messages and requests for the OpenAI chat-completions wire.
 
-A request is joined from pieces and the encoded history among them is never opened: it can be a
-megabyte, and byte-equal beginnings are what providers' caches go by.
+A request is joined from pieces, and the encoded history is put in unopened: it can be a megabyte,
+and providers' caches need requests that begin with the same bytes.
 
-Where a message holds nothing but text, its content is one string: many compatible servers take no
-list of parts. Which form a message has follows from its blocks alone, so a message that is final
-has the same bytes in every request.
+The content of a message that holds only text is one string, because many compatible servers accept
+no list of parts. The form of a message follows only from its blocks, so a message that no longer
+changes has the same bytes in every request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from perdure.domain.prompt.prompt import (
 )
 from perdure.domain.urls import below
 
-# The maker's own newer models refuse the name that every compatible server knows.
+# Newer models of OpenAI itself refuse `max_tokens`, the name that every compatible server knows.
 _MAKER: Final = "api.openai.com"
 
 _json: Final = msgspec.json.Encoder().encode
@@ -85,6 +85,8 @@ class _AssistantMessage(
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Holds the options of a request. Options that are not set are left out."""
+
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -100,20 +102,24 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def url(base_url: str) -> str:
+    """Return the URL to which requests are posted."""
     return below(base_url, "chat/completions")
 
 
 def headers(settings: ChatSettings) -> Mapping[str, str]:
+    """Return the headers that carry the key."""
     return {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
 
 
 def encode(message: PromptMessage) -> bytes:
+    """Encode one message, as one or more JSON objects joined by commas."""
     if message.role is Role.ASSISTANT:
         return _json(_assistant(message))
     return b",".join(map(_json, _user(message)))
 
 
 def _user(message: PromptMessage) -> Iterator[_ToolMessage | _UserMessage]:
+    """Yield the wire messages of a user message: each tool result is a message of its own."""
     parts: list[_Part] = []
     for block in message.blocks:
         match block:
@@ -130,12 +136,13 @@ def _user(message: PromptMessage) -> Iterator[_ToolMessage | _UserMessage]:
 
 
 def _content(parts: list[_Part]) -> str | list[_Part]:
-    """The parts as one string where all of them are text, else as they are."""
+    """Return the parts as one string if all of them are text, else as they are."""
     texts = [part.text for part in parts if isinstance(part, _TextPart)]
     return BETWEEN_TEXTS.join(texts) if len(texts) == len(parts) else parts
 
 
 def _media(block: MediaBlock) -> _Part:
+    """Return an image as a data URL, and any other file as a line of text."""
     seen = picture(block)
     if seen is None:
         return _TextPart(label(block))
@@ -159,7 +166,7 @@ def _assistant(message: PromptMessage) -> _AssistantMessage:
 
 
 def body(request: ModelRequest, settings: ChatSettings) -> list[bytes]:
-    """The request in pieces, among them the stretches of history as they are."""
+    """Return the request in pieces. The stretches of history in it are not copied."""
     messages = [_json(_SystemMessage(request.instructions))] if request.instructions else []
     earlier = inside(request.context)
     messages += [earlier, *request.history, *map(encode, request.messages)]
@@ -180,7 +187,8 @@ def _options(request: ModelRequest, settings: ChatSettings) -> bytes:
     limit = asked.within(settings.max_tokens)
     is_maker = urlsplit(settings.base_url).hostname == _MAKER
     choice, in_parallel = "", None
-    if request.tools:  # servers refuse a choice where there is none
+    # Servers refuse a tool choice in a request without tools.
+    if request.tools:
         choice, in_parallel = asked.tool_choice, asked.parallel_tool_calls
     return members(
         _Options(

@@ -1,8 +1,8 @@
-"""Messages that a caller sent in OpenAI's shape, for the OpenAI wire.
+"""Prepares messages that a caller sent in OpenAI's shape for the OpenAI wire.
 
-They go to the server as the caller wrote them, with one exception: a list of parts that holds
-nothing but text becomes a string. Callers' libraries write such lists without being asked, and the
-servers that take strings only would refuse them.
+They are passed on as the caller wrote them, with one exception: a list of parts that holds only
+text becomes a string. Client libraries write such lists by themselves, and servers that accept only
+strings would refuse them.
 """
 
 from typing import Final
@@ -11,11 +11,14 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 
-# Stands between texts that become one.
+# Separates texts that are joined into one.
 BETWEEN_TEXTS: Final = "\n\n"
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
+    """Reads a text part. Unknown fields are refused, so a part that says more is passed on as it
+    is."""
+
     type: str
     text: str | None = None
 
@@ -26,7 +29,8 @@ _parts: Final = msgspec.json.Decoder(list[_Part])
 
 
 def inside(array: str) -> bytes:
-    """Return the items of a JSON array of messages as text, without the brackets."""
+    """Return the items of a JSON array of messages, without the brackets. Raises `Rejected` if it
+    is no array of messages."""
     text = array.strip()
     if not text:
         return b""
@@ -43,13 +47,15 @@ def inside(array: str) -> bytes:
 
 
 def _with_string(message: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """Return the message with its content as one string, if it is a list of texts."""
     content = bytes(message.get("content", b""))
     if not content.startswith(b"["):
         return message
     try:
         parts = _parts.decode(content)
     except (msgspec.DecodeError, RecursionError):
-        return message  # these parts say more than text; only the server can judge them
+        # These parts say more than text, so the server has to judge them.
+        return message
     if not parts or any(part.type != "text" or part.text is None for part in parts):
         return message
     joined = BETWEEN_TEXTS.join(part.text or "" for part in parts)

@@ -1,7 +1,8 @@
-"""The OpenAI chat-completions wire, inward: events into an `ModelAnswer`.
+"""Decodes events of the OpenAI chat-completions wire into a `ModelAnswer`.
 
-Only what is needed is decoded, into typed structs; this runs once per token. The finish marker is
-a choice's `finish_reason`: `[DONE]` alone says that the stream is over, not that the model was.
+This runs once for each token, so only the fields that are needed are decoded, into typed structs.
+The finish marker is a choice's `finish_reason`. `[DONE]` alone only says that the stream is over,
+not that the model finished.
 """
 
 from typing import Final
@@ -20,6 +21,7 @@ _FINISHES: Final = {
     "tool_calls": StopReason.TOOL_CALLS,
     "function_call": StopReason.TOOL_CALLS,
 }
+# Finish reasons by which servers say that they failed.
 _FAILURES: Final = frozenset({"abort", "error"})
 _NOTHING: Final = msgspec.Raw()
 
@@ -30,7 +32,8 @@ class _Part(msgspec.Struct, gc=False):
 
 
 class _Function(msgspec.Struct, gc=False):
-    """`arguments` is JSON text in a string; some servers send the object itself."""
+    """Holds a function call. `arguments` is JSON text in a string; some servers send the object
+    itself."""
 
     name: str | None = None
     arguments: msgspec.Raw = _NOTHING
@@ -99,7 +102,7 @@ def read(event: bytes, answer: ModelAnswer) -> None:
 
 
 def read_whole(body: bytes, answer: ModelAnswer) -> None:
-    """Take an answer that came at once, from a server that does not stream."""
+    """Take a complete answer, from a server that does not stream."""
     chunk = decode(_chunk, body)
     _fail(chunk, body, answer)
     if not chunk.choices and not answer.error:
@@ -112,6 +115,7 @@ def read_whole(body: bytes, answer: ModelAnswer) -> None:
 
 
 def _take(choice: _Choice, delta: _Delta | None, answer: ModelAnswer) -> None:
+    """Take the text, the calls and the finish of one choice."""
     if delta is not None:
         content = delta.content
         if content:
@@ -129,7 +133,8 @@ def _take(choice: _Choice, delta: _Delta | None, answer: ModelAnswer) -> None:
 
 
 def _take_rest(delta: _Delta, answer: ModelAnswer) -> None:
-    """A piece without text: a refusal in words, or thoughts, which only show that it works."""
+    """Take a piece without text: a refusal in words, or thoughts, of which only the fact is
+    noted."""
     if delta.refusal:
         answer.texts.append(delta.refusal)
     answer.is_thinking = _holds(delta.reasoning_content) or _holds(delta.reasoning)
@@ -138,6 +143,7 @@ def _take_rest(delta: _Delta, answer: ModelAnswer) -> None:
 
 
 def _take_calls(delta: _Delta, answer: ModelAnswer) -> None:
+    """Take the pieces of tool calls, also those in the older `function_call` form."""
     pieces = delta.tool_calls or []
     if delta.function_call is not None:
         pieces.append(_CallPiece(delta.function_call, index=0))
@@ -152,6 +158,7 @@ def _take_calls(delta: _Delta, answer: ModelAnswer) -> None:
 
 
 def _argument_text(raw: bytes) -> str:
+    """Return the arguments as JSON text, whether they came as a string or as an object."""
     if raw in (b"", b"null"):
         return ""
     return decode(_text, raw) if raw.startswith(b'"') else raw.decode("utf-8", "replace")
@@ -175,6 +182,7 @@ def _usage(usage: _Usage) -> Usage:
 
 
 def _fail(chunk: _Chunk, event: bytes, answer: ModelAnswer) -> None:
+    """Take the error of a chunk, if it has one."""
     if _holds(chunk.error):
         answer.failed(complaint(bytes(chunk.error)))
     elif chunk.object == "error":
@@ -182,4 +190,5 @@ def _fail(chunk: _Chunk, event: bytes, answer: ModelAnswer) -> None:
 
 
 def _holds(raw: msgspec.Raw) -> bool:
+    """Tell whether a field has a value that is not empty."""
     return bytes(raw) not in (b"", b"null", b'""')

@@ -1,6 +1,6 @@
-"""A request's body as pieces: the long ones are sent as they are, the short ones together.
+"""Arranges a request's body in pieces: long ones are sent as they are, short ones together.
 
-History can be a megabyte, and each copy of it costs more than the rest of a turn.
+The history can be a megabyte, and each copy of it costs more than the rest of a turn.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -8,14 +8,15 @@ from typing import Final
 
 import msgspec
 
-# Longer pieces are cut, so that writing one does not hold up the loop.
+# Longer pieces are cut, so that writing one does not block the event loop for long.
 _PIECE_BYTES_MAX: Final = 256 * 1024
+# Shorter pieces are joined, since copying them is cheap.
 _PIECE_BYTES_MIN: Final = 16 * 1024
 _json: Final = msgspec.json.Encoder().encode
 
 
 def separated(items: Sequence[bytes]) -> Iterator[bytes]:
-    """The items with commas between, without the empty ones."""
+    """Yield the items with commas between them, without the empty ones."""
     is_first = True
     for item in filter(None, items):
         if not is_first:
@@ -25,17 +26,18 @@ def separated(items: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def members(options: msgspec.Struct) -> bytes:
-    """What is set in it, as members of the object that a request is, each behind a comma."""
+    """Return the set options as members of a JSON object, with a comma in front."""
     inside = _json(options)[1:-1]
     return b"," + inside if inside else b""
 
 
 def raw(text: str) -> msgspec.Raw | msgspec.UnsetType:
-    """JSON text as it is, and nothing where there is none."""
+    """Return JSON text to be inserted as it is, or UNSET if there is none."""
     return msgspec.Raw(text.encode()) if text else msgspec.UNSET
 
 
 async def written(pieces: Sequence[bytes]) -> AsyncIterator[bytes | memoryview]:
+    """Yield the body in pieces of a good size for writing."""
     short: list[bytes] = []
     for piece in pieces:
         if len(piece) < _PIECE_BYTES_MIN:

@@ -1,27 +1,27 @@
-"""Thoughts that a model writes into its text, between `<think>` and `</think>`.
+"""Removes the thoughts that a model writes into its text, between `<think>` and `</think>`.
 
-Servers with a reasoning parser send thoughts in a field of their own. Others (a bare llama.cpp or
-vLLM, Ollama for many models, most proxies) leave them in the text. They are taken out here, so that
-nothing behind the wire ever sees them. The rules:
+Servers with a reasoning parser send thoughts in a field of their own. Others (a plain llama.cpp or
+vLLM, Ollama for many models, most proxies) leave them in the text. They are removed here, so that
+no code behind the wire sees them. The rules:
 
-- A closed pair anywhere outside code is a thought. `<thinking>` counts too, in any case of letters.
-  The first closing tag of the same name ends it: thoughts often mention the opening tag, and
-  counting those would swallow the answer.
-- Code is text, and so are the tags in it. Code is a block between fences, and a code span, which
-  ends with the next run of as many backticks, or at the latest with a blank line or a fence.
-  Inside a thought no code is looked for.
-- A thought that is never closed ends with the answer if it began a line. A turn that was nothing
-  but such a thought is a silent one, and people are told that it was. In the middle of a line such
-  a tag is text: it is held back with all that follows, and given back at the end.
-- A tag with nothing behind it, in an answer that the model finished, is text: somebody asked for
-  the tag's name.
-- A closing tag before the first word closes a thought that the server's own template has opened
-  and the model left empty. Behind words it is text: those words have been shown already.
-- White space between thoughts and the first word belongs to neither. A thought that has lines of
-  its own leaves one blank line at most. All other white space stays as it is.
+- A closed pair outside code is a thought. `<thinking>` counts too, in upper or lower case. The
+  first closing tag of the same name ends it: thoughts often mention the opening tag, and counting
+  nested tags would swallow the answer.
+- Code is text, and so are the tags in it. Code is a block between fences, or a code span, which
+  ends with the next run of the same number of backticks, or at a blank line or a fence. Inside a
+  thought, code is not looked for.
+- A thought that began a line and is never closed lasts to the end of the answer. If the answer was
+  nothing but such a thought, it is silent, and people are told so. An unclosed tag in the middle of
+  a line is text: it is held back with all that follows, and returned at the end.
+- A tag with nothing after it, in an answer that the model finished, is text: somebody asked for
+  the name of the tag.
+- A closing tag before the first word closes an empty thought that the server's own template opened.
+  After words it is text, because those words were shown already.
+- White space between thoughts and the first word is removed. A thought on lines of its own leaves
+  at most one blank line. All other white space stays as it is.
 
-However the text is cut, the scanner looks at each character a few times at most. It holds back an
-open thought, what may become a tag, and the white space at the beginning of a line.
+However the text is cut into pieces, each character is looked at a few times at most. The scanner
+holds back an open thought, what may become a tag, and white space at the beginning of a line.
 """
 
 import re
@@ -37,13 +37,15 @@ _ENDS: Final = {
     "think": re.compile("</think>", re.IGNORECASE | re.ASCII),
     "thinking": re.compile("</thinking>", re.IGNORECASE | re.ASCII),
 }
-# White space, a run of marks, what may begin a tag, or other words up to one of these.
+# The parts of a text: white space, a run of marks, a possible start of a tag, or other words up to
+# one of these.
 _PARTS: Final = re.compile(r"\s+|`+|~+|<|[^\s`~<][^\n`~<]*")
-_INDENT_MAX: Final = 3  # spaces before a fence
+# How many spaces may stand before a fence.
+_INDENT_MAX: Final = 3
 
 
 class ThoughtScanner:
-    """Takes an answer's text in pieces and gives back what is not thought."""
+    """Takes an answer's text in pieces, and returns what is not a thought."""
 
     __slots__ = (
         *("_before", "_blank", "_code", "_end", "_has_tag", "_has_words", "_held"),
@@ -54,19 +56,26 @@ class ThoughtScanner:
         self._code = CodeMarks()
         self._has_tag = self._has_words = False
         self._is_line_start = True
-        self._blank: list[str] = []  # white space at the beginning of a line
-        self._before = ""  # such white space before a thought, until it is known what follows
-        self._held = ""  # what may become a tag: an opening one, or in a thought its closing one
-        self._lone = ""  # a tag, while nothing but white space has followed it
-        self._end: re.Pattern[str] | None = None  # what closes the thought that we are in
-        self._kept: list[str] | None = None  # that thought so far, if it is text when unclosed
+        # White space at the beginning of a line.
+        self._blank: list[str] = []
+        # White space before a thought, until it is known what follows the thought.
+        self._before = ""
+        # What may become a tag: an opening tag, or inside a thought its closing tag.
+        self._held = ""
+        # A tag that only white space has followed so far.
+        self._lone = ""
+        # What closes the current thought, or None outside of a thought.
+        self._end: re.Pattern[str] | None = None
+        # The current thought so far, if it becomes text when it is never closed.
+        self._kept: list[str] | None = None
 
     @property
     def is_inside(self) -> bool:
+        """Tell whether the text so far ends inside a thought."""
         return self._end is not None
 
     def feed(self, text: str) -> str:
-        """Return the text of this piece that certainly is no thought."""
+        """Take a piece of text. Returns what certainly is not part of a thought."""
         text, self._held = self._held + text, ""
         told: list[str] = []
         at = 0
@@ -78,8 +87,8 @@ class ThoughtScanner:
         return "".join(told)
 
     def rest(self, *, is_finished: bool) -> str:
-        """Return what was held back, at the end of the answer. `is_finished`: the model has ended
-        it by itself."""
+        """Return the text that was held back, at the end of the answer. `is_finished` says that the
+        model ended the answer itself."""
         blank = self._take_blank()
         if self._kept is not None:
             return "".join(self._kept) + self._held
@@ -88,7 +97,7 @@ class ThoughtScanner:
         return blank if self._end else blank + self._held
 
     def _read(self, text: str, at: int, told: list[str]) -> int:
-        """Pass text on, up to the next thought. Returns where to go on."""
+        """Pass text on, up to the next thought. Returns where to continue."""
         for found in _PARTS.finditer(text, at):
             part = found[0]
             if part.isspace():
@@ -107,6 +116,7 @@ class ThoughtScanner:
         return len(text)
 
     def _pass_blank(self, blank: str, told: list[str]) -> None:
+        """Pass on white space inside a line, and hold back that at the beginning of a line."""
         self._code.end_run()
         newlines = blank.count("\n")
         if newlines:
@@ -120,7 +130,7 @@ class ThoughtScanner:
             self._blank.append(blank)
 
     def _begin_words(self, told: list[str]) -> bool:
-        """Pass on the white space before words. Returns whether a fence may stand here."""
+        """Pass on the white space before words. Returns whether a fence may begin here."""
         if not self._is_line_start:
             return False
         blank = self._take_blank()
@@ -130,7 +140,7 @@ class ThoughtScanner:
         return len(indent) <= _INDENT_MAX and not indent.strip(" ")
 
     def _take_blank(self) -> str:
-        """Return the white space that was held back, without what thoughts in it have left over."""
+        """Return the white space that was held back, without what removed thoughts left over."""
         before, behind = self._before, "".join(self._blank)
         self._before, self._blank = "", []
         if self._has_tag and not self._has_words:
@@ -141,8 +151,8 @@ class ThoughtScanner:
         return "\n" * newlines + behind[behind.rfind("\n") + 1 :]
 
     def _find_tag(self, text: str, at: int) -> int:
-        """Take the tag that begins here, or hold back what may become one. Returns where to go on,
-        or 0 if this is text."""
+        """Take the tag that begins here, or hold back what may become one. Returns where to
+        continue, or 0 if this is text."""
         tag = _TAG.match(text, at)
         if tag is None:
             near = text[at : at + _TAG_MAX].lower()
@@ -162,14 +172,14 @@ class ThoughtScanner:
         return tag.end()
 
     def _think(self, text: str, at: int, end: re.Pattern[str]) -> int:
-        """Pass over a thought. Returns where to go on."""
+        """Skip text inside a thought. Returns where to continue."""
         found = end.search(text, at)
         if found is not None:
             self._end, self._kept, self._lone = None, None, ""
             return found.end()
         if self._lone and text[at:].strip():
             self._lone = ""
-        # The last characters may begin the closing tag.
+        # The last characters may be the beginning of the closing tag.
         border = max(at, len(text) - _TAG_MAX + 1)
         self._held = text[border:]
         if self._kept is not None:

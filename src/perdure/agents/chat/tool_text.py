@@ -1,8 +1,8 @@
-"""Tool calls of the history in a form that strict servers take.
+"""Brings tool calls of the history into a form that strict servers accept.
 
-A model may once have asked for a tool by an impossible name or with arguments that are no JSON.
-That call stands in the journal as it came, with the failed result it got; on the wire it must not
-make every later request of the conversation invalid.
+A model may have asked for a tool by an impossible name, or with arguments that are not JSON. The
+journal keeps that call as it came, with its failed result. On the wire it must not make every later
+request of the conversation invalid.
 """
 
 import re
@@ -11,6 +11,7 @@ from zlib import crc32
 
 import msgspec
 
+# The names and ids that strict servers accept.
 NAME_MAX: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -18,20 +19,21 @@ _object: Final = msgspec.json.Decoder(dict[str, object])
 
 
 def tool_name(name: str) -> str:
+    """Return a tool's name in characters and length that servers accept."""
     if _NAME.fullmatch(name):
         return name
     return _FOREIGN.sub("_", name)[:NAME_MAX] or "unknown"
 
 
 def plain_id(call_id: str) -> str:
-    """An id without special characters; different ids stay different."""
+    """Return an id without special characters. A checksum keeps different ids different."""
     if _NAME.fullmatch(call_id):
         return call_id
     return f"{_FOREIGN.sub('_', call_id)[:48]}_{crc32(call_id.encode()):08x}"
 
 
 def arguments_object(arguments: str) -> str:
-    """The arguments if they are a JSON object, else an empty one."""
+    """Return the arguments if they are a JSON object, else an empty object."""
     try:
         _object.decode(arguments)
     except (msgspec.DecodeError, RecursionError):

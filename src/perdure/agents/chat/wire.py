@@ -1,7 +1,7 @@
-"""HTTP to a model server: one request, and every failure before its answer in our own words.
+"""Sends requests to a model server, and describes every failure before the answer begins.
 
-All turns of an agent share one pool without a limit on connections, since each turn under way
-holds one. Redirects are not followed: the next host would be told the key.
+All turns of an agent share one connection pool. It has no limit, since each running turn holds one
+connection. Redirects are not followed, because the next host would receive the key.
 """
 
 from base64 import b64encode
@@ -26,13 +26,16 @@ from perdure.ports.system import descriptors
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import running_time, time_limit, time_limit_until
 
-# A larger body is handed over in pieces, without a copy of the whole.
+# Larger bodies are sent in pieces, to save a copy of the whole.
 _WHOLE_BYTES_MAX: Final = 64 * 1024
+# Bounds on reading the body of a refusal, which is only quoted.
 _COMPLAINT_BYTES_MAX: Final = 64 * 1024
 _COMPLAINT_TIMEOUT_S: Final = 5.0
 
 
 class ModelWire:
+    """Posts requests to one model server."""
+
     def __init__(
         self, settings: ChatSettings, *, session: aiohttp.ClientSession | None, clock: Clock
     ) -> None:
@@ -55,11 +58,12 @@ class ModelWire:
         self._timeout = aiohttp.ClientTimeout(total=None, connect=settings.connect_timeout_s)
 
     def _all_headers(self, user: str, password: str) -> Mapping[str, str]:
+        """Return the headers of every request. Configured headers win over the dialect's own."""
         login = {"Authorization": _basic(user, password)} if user else {}
         return {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
-            # Compressed streams arrive in lumps.
+            # A compressed stream would be buffered and arrive in lumps.
             "Accept-Encoding": "identity",
             "User-Agent": "perdure",
             **login,
@@ -70,8 +74,10 @@ class ModelWire:
     async def post(
         self, body: Sequence[bytes], *, room: AnswerRoom = ROOM
     ) -> Exchange | ModelFailure:
-        """Send a request; an exchange means that the server has begun a response of success. `room`
-        is how much it may answer."""
+        """Send a request. Returns an exchange once the server begins a successful response.
+
+        `room` says how much the model may answer. Failures are returned, never raised.
+        """
         if self._is_closed:
             return _closed(self.server)
         deadline = running_time().now_s() + self._settings.first_token_timeout_s
@@ -91,7 +97,7 @@ class ModelWire:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return self._translated(error)
         except RuntimeError:
-            # What aiohttp raises when its session was closed meanwhile.
+            # aiohttp raises this if the session was closed in the meantime.
             return _closed(self.server)
 
     async def _ask(self, body: Sequence[bytes]) -> aiohttp.ClientResponse:
@@ -105,7 +111,8 @@ class ModelWire:
         )
 
     def _opened_session(self) -> aiohttp.ClientSession:
-        """Made late, because it belongs to the running loop."""
+        """Return the HTTP session. It is created at the first use, inside the running event
+        loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
@@ -113,6 +120,7 @@ class ModelWire:
         return self._session
 
     async def _refused(self, response: aiohttp.ClientResponse) -> ModelFailure:
+        """Read the body of a refusal, and return the failure that describes it."""
         body = bytearray()
         content = response.content
         try:
@@ -134,7 +142,7 @@ class ModelWire:
         return failures.retry_after_s(response.headers, now_ms=self._clock.now_ms())
 
     def _translated(self, error: Exception) -> ModelFailure:
-        """The one place where what aiohttp raises before a response becomes a failure."""
+        """Return the failure for an error that aiohttp raised before a response came."""
         if isinstance(error, OSError) and error.errno in NO_FILES:
             return failures.no_descriptor(self.server)
         match error:
@@ -152,8 +160,11 @@ class ModelWire:
                 return failures.gone(self.server)
 
     def _not_connected(self, error: Exception) -> ModelFailure:
+        """Return the failure for a connection that could not be opened."""
         match error:
             case aiohttp.ClientConnectorDNSError():
+                # Without a free file descriptor, resolving a name fails too, but the host is not to
+                # blame.
                 is_ours = not descriptors.are_left()
                 return (failures.no_descriptor if is_ours else failures.unknown_host)(self.server)
             case aiohttp.ClientSSLError():
@@ -162,12 +173,14 @@ class ModelWire:
                 return failures.unreachable(self.server, error)
 
     async def close(self) -> None:
+        """Close the session if it is our own. Later calls of `post` return a failure."""
         self._is_closed = True
         if self._session is not None and self._owns_session:
             await self._session.close()
 
 
 def _basic(user: str, password: str) -> str:
+    """Return the header value for HTTP basic authentication."""
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 

@@ -1,1 +1,1 @@
-"""The demo agent: it answers offline, the same way each time."""
+"""Answers offline, without a model, and always in the same way."""

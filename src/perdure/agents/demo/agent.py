@@ -1,4 +1,4 @@
-"""The demo agent streams what `questions` plans, word by word, and keeps nothing."""
+"""Streams the answers that `questions.py` plans, word by word. The agent keeps no state."""
 
 from collections.abc import AsyncGenerator
 from itertools import count
@@ -30,18 +30,21 @@ from perdure.domain.turn.stream import (
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Work
 
-# Quotes within JSON text are escaped, so these bytes stand for a call and for nothing else.
+# Quotes inside JSON strings are escaped, so these bytes appear only where a call is.
 _CALL_IN_JSON: Final = b'"arguments":'
 _DEFAULTS: Final = DemoSettings()
 
 
 class DemoAgent:
+    """Implements the `Agent` port without a model."""
+
     def __init__(self, *, clock: Clock, settings: DemoSettings = _DEFAULTS) -> None:
         self._clock = clock
         self._settings = settings
 
     def encode(self, message: PromptMessage) -> bytes:
-        # A file's bytes say nothing here, and its name is in the attachment.
+        """Encode one message as JSON."""
+        # The bytes of a file are not used here, and its name is in the attachment.
         blocks = [
             msgspec.structs.replace(block, data=None) if isinstance(block, MediaBlock) else block
             for block in message.blocks
@@ -49,6 +52,7 @@ class DemoAgent:
         return msgspec.json.encode({"role": message.role, "blocks": blocks})
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        """Answer one request. Never raises: the last event is one `Stopped`."""
         if request.purpose and request.purpose != TurnKind.BACKGROUND:
             yield AgentText(errand_answer(request))
             yield AgentSpent(Usage(model_calls=1))
@@ -74,7 +78,7 @@ class DemoAgent:
         yield _stopped(answer)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the agent holds no resources."""
 
     def _delay_s(self, answer: AnswerPlan) -> float:
         delay_ms = self._settings.delay_ms if answer.delay_ms is None else answer.delay_ms
@@ -82,6 +86,7 @@ class DemoAgent:
 
 
 def _stopped(answer: AnswerPlan) -> Stopped:
+    """Return the event that ends the answer as it was planned."""
     if answer.is_cut:
         detail = "the demo agent was asked to break off; send the message again, or another"
         return Stopped(reason=StopReason.PROVIDER_CUT, detail=detail)
@@ -89,7 +94,8 @@ def _stopped(answer: AnswerPlan) -> Stopped:
 
 
 def _next_id(request: ModelRequest, heard: QuestionSoFar) -> str:
-    """The call's place among all calls. A shortened history may still hold that number."""
+    """Return an id for the next call: its number among all calls, or the next one that is free.
+    After the history was shortened, that number may still be in use."""
     calls = sum(stretch.count(_CALL_IN_JSON) for stretch in request.history)
     place = calls + len(heard.call_ids)
     ids = (f"demo_call_{number}" for number in count(place + 1))
@@ -102,7 +108,7 @@ def _next_id(request: ModelRequest, heard: QuestionSoFar) -> str:
 
 
 def _usage(request: ModelRequest, answer: AnswerPlan) -> Usage:
-    """Words stand for tokens; those of the encoded part are not counted again at each call."""
+    """Count words as if they were tokens. The encoded history is not counted."""
     texts = [request.instructions]
     for message in request.messages:
         texts += [b.text for b in message.blocks if isinstance(b, TextBlock | ResultBlock)]

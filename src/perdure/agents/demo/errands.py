@@ -1,4 +1,4 @@
-"""What the demo agent makes of errands: it reads the conversation and says it in fewer words."""
+"""Answers errands of the demo agent: it repeats the conversation in fewer words."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +9,7 @@ from perdure.domain.content.stickers import NOTHING
 from perdure.domain.kinds import TurnKind
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
 
+# Words of a title, and characters of each line of a summary.
 _TITLE_WORDS: Final = 6
 _SHOWN: Final = 60
 
@@ -23,6 +24,7 @@ class _Encoded(msgspec.Struct):
 
 
 def errand_answer(request: ModelRequest) -> str:
+    """Return a title, a summary, or another short answer, by the errand's purpose."""
     said = [text for text in _said(request) if text.strip()]
     match request.purpose:
         case TurnKind.TITLE:
@@ -37,7 +39,7 @@ def errand_answer(request: ModelRequest) -> str:
 
 
 def _said(request: ModelRequest) -> Iterator[str]:
-    """The person's words, oldest first."""
+    """Yield the person's messages, oldest first."""
     for stretch in request.history:
         for encoded in msgspec.json.decode(b"[%s]" % stretch, type=list[_Encoded]):
             if encoded.role == Role.USER:

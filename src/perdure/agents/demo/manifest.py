@@ -1,4 +1,4 @@
-"""What the demo agent is called and what can be set."""
+"""Declares the demo agent's name and settings."""
 
 from typing import Final
 
@@ -8,6 +8,7 @@ KIND: Final = "demo"
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`delay_ms` is the pause between words of an answer that does not name its own."""
+    """Holds the settings. `delay_ms` is the pause between words, unless a question names its
+    own."""
 
     delay_ms: int = 0

@@ -1,4 +1,4 @@
-"""What the demo agent was asked, and how far it has got with the answer.
+"""Reads what the demo agent was asked, and plans its answer.
 
     demo words=N delay_ms=M    N words, M ms between them
     demo fail                  no word, then a provider's error
@@ -7,8 +7,8 @@
     demo file NAME words...    a file of that name that holds these words
     anything else              is said back
 
-The last text that a person wrote is the question; notes are not. Words of the assistant that
-stand after it were said by an attempt that did not get to the end, so the answer goes on there.
+The question is the last text that a person wrote; notes do not count. Words of the assistant after
+it come from an attempt that was interrupted, so the answer continues there.
 """
 
 import re
@@ -41,15 +41,15 @@ _SYLLABLES: Final = (
 _OPTION: Final = re.compile(r"(?:(words|delay_ms)=(\d{1,9})|(fail|cut))")
 _TOOL: Final = re.compile(r"demo\s+tool\s+(\S+)\s*(.*)", re.DOTALL)
 _FILE: Final = re.compile(r"demo\s+file\s+(\S+)\s*(.*)", re.DOTALL)
-# Where several people talk, a line of the gateway's names the sender. The line before a forward is
-# part of what was said.
+# In a group, the gateway puts a line with the sender's name before the text. A line that introduces
+# a forwarded message is kept, because it is part of what was said.
 _SENDER: Final = re.compile(r"\A\[(?!Forwarded from )[^\]\n]*\]\n")
 _PIECE: Final = re.compile(r"\S+\s*")
 _OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
 
 
 class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer before it is given: words to stream, or a call, and how it ends."""
+    """Holds an answer before it is given: words to stream, a call or a file, and how it ends."""
 
     pieces: tuple[str, ...] = ()
     delay_ms: int | None = None
@@ -63,7 +63,7 @@ class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class QuestionSoFar:
-    """The question and what has happened since it was asked."""
+    """Holds the question, and what has happened since it was asked."""
 
     question: str = ""
     files: list[str] = field(default_factory=list)
@@ -74,6 +74,7 @@ class QuestionSoFar:
 
 
 def hear(messages: Iterable[PromptMessage]) -> QuestionSoFar:
+    """Find the question and what has happened since, in the messages of a request."""
     heard = QuestionSoFar()
     for message in messages:
         for block in message.blocks:
@@ -98,13 +99,14 @@ def hear(messages: Iterable[PromptMessage]) -> QuestionSoFar:
 
 
 def _called(attachment: Attachment) -> str:
-    """A file by its name; a sticker as any model is told of it."""
+    """Return a file's name. A sticker is described as it is to any model."""
     if attachment.sticker is not None:
         return in_words(attachment)
     return attachment.name or attachment.mime or "a file"
 
 
 def plan(heard: QuestionSoFar) -> AnswerPlan:
+    """Plan the answer, without the words that were said already."""
     tool = _TOOL.fullmatch(heard.question)
     if tool and heard.results:
         quoted = " and ".join(f'"{result}"' for result in heard.results)
@@ -119,7 +121,7 @@ def plan(heard: QuestionSoFar) -> AnswerPlan:
 
 
 def _options(question: str) -> AnswerPlan | None:
-    """What `demo` was told to do; None when these are not its options."""
+    """Plan what `demo` was told to do. Returns None if the words are not its options."""
     first, *rest = question.split() or [""]
     options = [_OPTION.fullmatch(word) for word in rest]
     if first != "demo" or not options:
@@ -144,7 +146,7 @@ def _options(question: str) -> AnswerPlan | None:
 
 
 def long_answer(words: int) -> str:
-    """That many words, each different, so that a missing or repeated one shows."""
+    """Return that many words. All are different, so a missing or repeated one is noticed."""
     rounds = (f"{word}{number or ''}" for number in count() for word in _SYLLABLES)
     return " ".join(islice(rounds, words))
 
@@ -160,5 +162,6 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 
 def _rest(whole: AnswerPlan, heard: QuestionSoFar) -> AnswerPlan:
+    """Return the plan without what an earlier attempt has said or given."""
     file = "" if heard.has_given else whole.file
     return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :], file=file)
