@@ -115,6 +115,7 @@ class Discord:
         return HookResponse(status=404)
 
     async def connect(self) -> str:
+        """Sign in, and find out the websocket's URL. Returns the bot's account id."""
         if self._link is None:
             self._rest.open()
             self._link = GatewaySession(
@@ -140,6 +141,7 @@ class Discord:
         return gateway.url
 
     async def receive(self, inlet: Inlet) -> None:
+        """Receive events until the connection is lost, and save the cursors at the end."""
         self._alive = inlet.alive
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -63,6 +63,7 @@ class ChannelPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def external_id(channel: str, message: str) -> str:
+    """Return the external id of a message."""
     return f"{channel}/{message}"
 
 

@@ -53,6 +53,7 @@ class Senders:
         self._known: OrderedDict[str, Sender] = OrderedDict()
 
     def add(self, message: str, sender: Sender) -> None:
+        """Remember who wrote a message."""
         self._known[message] = sender
         if len(self._known) > SENDERS_MAX:
             self._known.popitem(last=False)

@@ -212,6 +212,8 @@ class Rest:
 
     @property
     def session(self) -> aiohttp.ClientSession:
+        """Return the HTTP session, which the websocket uses too. Raises `Transient` before
+        `open`."""
         if self._session is None:
             raise Transient("Discord is not connected yet")
         return self._session

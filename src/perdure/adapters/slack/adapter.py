@@ -104,6 +104,7 @@ class Slack:
         return size(text)
 
     async def connect(self) -> str:
+        """Sign in, and ask for a websocket if Socket Mode is used. Returns the bot's account id."""
         said = await self._wire.ask("auth.test", {}, _Identity)
         self._bot = Bot(
             team=said.team_id,

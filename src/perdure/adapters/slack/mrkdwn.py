@@ -38,7 +38,8 @@ _RULE: Final = "———"
 _BULLET: Final = "•"
 _BOXES: Final = {True: "☑", False: "☐"}
 _STEP: Final = "    "
-_GRAVE: Final = "\u02cb"  # looks like the mark that would end the code
+# Looks like a backquote, but does not end inline code.
+_GRAVE: Final = "\u02cb"
 
 
 def mrkdwn(text: str) -> str:

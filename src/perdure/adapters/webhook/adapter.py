@@ -112,12 +112,14 @@ class Webhook:
         raise Permanent("a callback cannot be asked what it has; send the part again")
 
     async def preview(self, preview: Preview) -> str:
+        """Raise `Unsupported`: a callback receives only complete answers."""
         raise Unsupported("a callback gets whole answers only")
 
     async def typing(self, address: Address) -> None:
         """Do nothing: nobody is watching."""
 
     async def connect(self) -> str:
+        """Return the account id. There is nothing to connect to."""
         return NAME
 
     async def receive(self, inlet: Inlet) -> None:
@@ -176,6 +178,7 @@ class Webhook:
         return HookResponse(body=msgspec.json.encode(answer))
 
     def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        """Raise `Permanent`: requests bring no files."""
         raise Permanent("webhooks bring no files; put an address into the body instead")
 
     async def close(self) -> None:

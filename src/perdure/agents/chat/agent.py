@@ -37,8 +37,7 @@ class ChatAgent:
         return self._dialect.encode(message)
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
-        """Make one model call and yield its events. Never raises: the last event is one
-        `Stopped`."""
+        """Make one model call and yield its events. Failures are the last event, never raised."""
         try:
             body = self._dialect.body(request, self._settings)
         except (Rejected, UnicodeError) as error:

@@ -36,6 +36,7 @@ class CodeMarks:
 
     @property
     def is_open(self) -> bool:
+        """Tell whether the text so far ends inside code."""
         return self._place is not _Place.TEXT
 
     def take_run(self, run: str, *, is_first: bool) -> None:

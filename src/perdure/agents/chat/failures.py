@@ -177,6 +177,7 @@ def _instant_s(value: str) -> float | None:
 
 
 def unreachable(server: ModelServerInfo, error: Exception) -> ModelFailure:
+    """Describe a server that accepts no connection."""
     words = f"nothing answers at {server.url} ({_plain(error)}); is the server running?"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
@@ -188,6 +189,7 @@ def no_descriptor(server: ModelServerInfo) -> ModelFailure:
 
 
 def unknown_host(server: ModelServerInfo) -> ModelFailure:
+    """Describe a host name that cannot be resolved."""
     host = urlsplit(server.url).hostname
     words = f"the name {host!r} cannot be resolved; check base_url of agent {server.agent}"
     return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
@@ -203,6 +205,7 @@ def untrusted(server: ModelServerInfo, error: Exception) -> ModelFailure:
 
 
 def no_connection_in_time(server: ModelServerInfo, seconds: float) -> ModelFailure:
+    """Describe a connection that was not opened in time."""
     words = (
         f"no connection to {server.url} within {seconds:g} s; is the server running? "
         f"connect_timeout_s of agent {server.agent} sets the wait"
@@ -211,6 +214,7 @@ def no_connection_in_time(server: ModelServerInfo, seconds: float) -> ModelFailu
 
 
 def no_token_in_time(server: ModelServerInfo, seconds: float) -> ModelFailure:
+    """Describe a server that sent no first token in time."""
     words = (
         f"{server.url} sent no first word within {seconds:g} s; is {server.model} still loading? "
         f"{_AGAIN}, or raise first_token_timeout_s of agent {server.agent}"
@@ -219,6 +223,7 @@ def no_token_in_time(server: ModelServerInfo, seconds: float) -> ModelFailure:
 
 
 def silent(server: ModelServerInfo, seconds: float) -> ModelFailure:
+    """Describe a server that was silent too long in the middle of an answer."""
     words = (
         f"{server.url} fell silent for {seconds:g} s in the middle of its answer; "
         f"{_AGAIN}, or raise silence_timeout_s of agent {server.agent}"
