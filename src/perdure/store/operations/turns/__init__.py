@@ -1,1 +1,1 @@
-"""Writes turns: queued, claimed, interrupted, recovered, and settled."""
+"""Writes turns: queues, claims, interrupts, recovers and settles them."""

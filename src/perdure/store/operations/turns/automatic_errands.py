@@ -1,7 +1,8 @@
-"""Errands that nobody asked for: a title after the first exchange, a summary when it gets long.
+"""Orders errands that nobody asked for: a title after the first exchange, and a summary when the
+conversation gets long.
 
-Each is for the session's own person. Where several people talk it is for the one whose turn led to
-it, who may speak there now: whoever opened the place may be gone.
+Each is run for the session's own person. In a shared place it is run for the person whose turn led
+to it: the one who opened the place may be gone.
 """
 
 from typing import Final, NamedTuple
@@ -18,18 +19,18 @@ from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands
 from perdure.store.statement import Op, one
 
-# Locks a session that errands are run for, and no errand's own.
+# Locks an open session that is not an errand's own.
 _SESSION = """
     SELECT conversation_id, title, head_turn, compact_after, compact_failures FROM sessions
     WHERE id = $1 AND kind = '' AND state = 'open' FOR UPDATE"""
-# Finds for whom an errand is run that a turn has led to.
+# Finds for whom to run an errand that a turn has led to.
 _PERSON = f"""
     SELECT CASE WHEN {SHARED} THEN t.principal_id ELSE s.principal_id END
     FROM turns t JOIN sessions s ON s.id = $1 JOIN conversations c ON c.id = s.conversation_id
     WHERE t.id = $2"""
-# Counts how often a title was sought.
+# Counts how often a title was ordered.
 _TITLES_SOUGHT = "SELECT count(*) FROM sessions WHERE parent_id = $1 AND kind = 'title'"
-# A model that finds no title is not asked for ever.
+# After this many tries a model that finds no title is not asked again.
 TITLE_TRIES: Final = 3
 
 
@@ -42,7 +43,7 @@ class _Held(NamedTuple):
 
 
 def entitle(session: SessionId, at: TurnId, agent: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Send for a title, if the session has none and there was not too much trying."""
+    """Order a title, if the session has none and it was not tried too often."""
     held = yield from _lock(session)
     if held is None or held.title:
         return []
@@ -68,7 +69,7 @@ def entitle(session: SessionId, at: TurnId, agent: str, stamp: Stamp) -> Op[list
 def compact(
     session: SessionId, agent: str, stamp: Stamp, *, keep_tokens: int
 ) -> Op[list[Recorded]]:
-    """Send for a summary of the older turns, if there are enough of them."""
+    """Order a summary of the older turns, if there are enough of them."""
     held = yield from _lock(session)
     if held is None or held.head is None or _is_waited_for(held, stamp.at):
         return []
@@ -91,20 +92,21 @@ def compact(
 
 
 def _lock(session: SessionId) -> Op[_Held | None]:
-    """Lock a session that errands are run for, if it is one and open."""
+    """Lock a session that errands may be run for. Returns None if it is not open or an errand's
+    own."""
     return (yield from one(_Held, _SESSION, session))
 
 
 def _is_waited_for(held: _Held, at: int) -> bool:
-    """Tell whether a summary is not yet to be tried again. The wait was written as long before its
-    end as it lasts; if that is still to come, the clock was set back since."""
+    """Tell whether it is too early to try a summary again. The start of the wait is computed from
+    its end; if even the start lies in the future, the clock was set back and the wait is over."""
     if held.compact_after <= at:
         return False
     return not is_ahead(held.compact_after - back_off_ms(held.compact_failures), at)
 
 
 def _person(session: SessionId, turn: TurnId) -> Op[tuple[PrincipalId, SenderTraits]]:
-    """Return for whom an errand is run that this turn has led to."""
+    """Return for whom to run an errand that this turn has led to, and their traits."""
     principal = yield from one(PrincipalId, _PERSON, session, turn)
     assert principal is not None
     queued = (yield from journal.of_turn(turn))[0].event

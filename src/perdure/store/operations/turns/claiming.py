@@ -1,5 +1,5 @@
-"""Builds what a runner needs to begin a turn, whoever has taken it: the claim of a turn that waited
-in line, or the message that its turn begins with."""
+"""Builds what a runner needs to begin a turn, both for a turn claimed from the line and for one
+that begins in the transaction that accepts its message."""
 
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from perdure.store.statement import Op
 
 
 class Begun(NamedTuple):
-    """A turn that has just begun, as its rows or its message say. `events` are its own, `told_seq`
-    is the newest of its interruptions that the model was told of."""
+    """Holds a turn that has just begun. `events` are the turn's own; `told_seq` is the seq of the
+    newest interruption of it that the model was told of."""
 
     lease: TurnLease
     conversation: ConversationId
@@ -35,7 +35,7 @@ class Begun(NamedTuple):
 
 
 def claimed(begun: Begun) -> Op[Claimed]:
-    """Return a turn that has begun, with what the model has to be told and what is kept about its
+    """Return a begun turn together with the notes that the model needs and the memories about its
     person."""
     before = yield from looking_back(begun.parent, kind=begun.kind)
     shared = is_shared(begun.address, begun.place_kind)

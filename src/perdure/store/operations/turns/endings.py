@@ -1,8 +1,9 @@
-"""How turns end, whoever ends them: their runner, a person, a newer message, the reaper.
+"""Ends turns, whoever ends them: their runner, a person, a newer message or the reaper.
 
-An ending is always the same few facts: text that was shown becomes a message, calls that were open
-get a result, the turn is settled or interrupted, and what was meant for it and never taken (steers)
-gets turns of its own. The rows beside the journal follow in the same transaction.
+An ending is always the same few facts: shown text becomes a message, open calls get a result, the
+turn is settled or interrupted, and messages that were sent to it and never taken (steers) become
+turns of their own. The rows beside the journal change in the same transaction, so after a crash a
+turn has ended as a whole or not at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,20 +42,20 @@ from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.session_queue import look_again, queue_rows
 from perdure.store.statement import Op, RaceLost, many, one, run
 
-# Lets the session stand at a turn that has ended. The epoch moves with a turn at work: nothing of
-# it may be written once it is settled. Of one that was interrupted the epoch has moved then, and
-# what is said meanwhile must not be fenced.
+# Makes an ended turn the session's head. The epoch moves if the turn was at work: nothing of it may
+# be written once it is settled. For an interrupted turn the epoch moved at the interruption, and
+# must not move again: another turn may be running, and would be fenced.
 _MOVE_HEAD = """
     UPDATE sessions SET last_seq = $1, head_turn = $2, strikes = $3 * strikes, epoch = epoch + $4
     WHERE id = $5"""
-# Lets a turn say what its request was made from, as the text tells that was shown of it. Of an
-# attempt that ends from outside nothing else does.
+# Copies what the request was made from out of the turn's shown text. When an attempt is ended from
+# outside, it is recorded nowhere else.
 _KEEP_ORIGIN = """
     UPDATE turns SET prefix = (
         SELECT p.prefix FROM partials p WHERE p.turn_id = $1 AND p.prefix <> ''
         ORDER BY p.attempt DESC, p.message_id DESC LIMIT 1)
     WHERE id = $1 AND EXISTS (SELECT 1 FROM partials p WHERE p.turn_id = $1 AND p.prefix <> '')"""
-# Forgets the text that was shown of a turn: it is in messages now.
+# Deletes the shown text of a turn: it is in messages now.
 _FORGET_PARTIALS = "DELETE FROM partials WHERE turn_id = $1"
 # Reads the text that was shown of a turn and is in no message yet, piece by piece.
 _PARTIALS = """
@@ -64,11 +65,12 @@ _PARTIALS = """
 _SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
 # Locks a session.
 _LOCK_SESSION = "SELECT principal_id, last_seq FROM sessions WHERE id = $1 FOR UPDATE"
-# Reads a turn as it stands once its session is locked.
+# Reads a turn after its session was locked.
 _TURN = "SELECT session_id, state, attempts, reason, kind, node_id FROM turns WHERE id = $1"
-# Lets an update that was said to one turn belong to the turn it has become.
+# Makes an update that was sent to one turn belong to the turn it has become.
 _MOVE_UPDATE = "UPDATE inbox SET turn_id = $1 WHERE message_id = $2"
-# A preview that another node has under way must not come after the final words.
+# How long the final words wait if another node may still be sending a preview, which must not
+# appear after them.
 LATE_PREVIEW_MS = 1_000
 
 
@@ -93,7 +95,7 @@ class _Turn(NamedTuple):
 
 
 class Locked(NamedTuple):
-    """A turn whose session is ours until the transaction ends."""
+    """Holds a turn whose session is locked until the transaction ends."""
 
     session: SessionId
     state: State
@@ -106,8 +108,8 @@ class Locked(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """How a turn is settled; from outside, only by an outcome and a reason. `mark` is what people
-    on a platform then read under the words that were said."""
+    """Says how a turn is settled. A turn ended from outside has only an outcome and a reason.
+    `mark` is what people on a platform read under the words that were said."""
 
     outcome: Outcome
     reason: str
@@ -116,14 +118,14 @@ class Closing(NamedTuple):
     mark: str = STOPPED_MARK
 
     def settled(self, turn: TurnId) -> TurnSettled:
-        """Return the fact that ends a turn so."""
+        """Return the event that ends a turn in this way."""
         return TurnSettled(turn=turn, outcome=self.outcome, reason=self.reason)
 
 
 def locked(turn: TurnId) -> Op[Locked | None]:
-    """Lock a turn's session and return the turn, if there is one. The session is locked before the
-    turn is read: one statement that did both would wait for the lock and then show the turn as it
-    was before."""
+    """Lock a turn's session and return the turn, or None if there is no such turn. The session is
+    locked before the turn is read: a single statement would wait for the lock and then return the
+    turn as it was before the wait."""
     session = yield from one(SessionId, _SESSION_OF, turn)
     if session is None:
         return None
@@ -132,7 +134,7 @@ def locked(turn: TurnId) -> Op[Locked | None]:
     assert held is not None
     assert found is not None
     if found.session != session:
-        raise RaceLost  # it has moved on meanwhile: run again, and lock where it is now
+        raise RaceLost  # it was moved to another session; run again and lock that one
     return Locked(
         session,
         State(found.state),
@@ -146,18 +148,19 @@ def locked(turn: TurnId) -> Op[Locked | None]:
 
 
 def keep_origin(turn: TurnId) -> Op[None]:
-    """Keep with a turn what the request was made from that the text shown last answers."""
+    """Store with a turn what the request was made from that its last shown text answers."""
     yield from run(_KEEP_ORIGIN, turn)
 
 
 def forget_partials(turn: TurnId) -> Op[None]:
-    """Forget the text that was shown of a turn, once it is in messages."""
+    """Delete the shown text of a turn. Call it once the text is in messages."""
     yield from run(_FORGET_PARTIALS, turn)
 
 
 def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[list[Recorded]]:
-    """Settle a turn whatever its runner is doing. One that never started, or was interrupted, has
-    no runner, and the one at work before or behind it must not be fenced."""
+    """Settle a turn, whatever its runner is doing; a runner finds out by a refused write. A turn
+    that never started or was interrupted has no runner, and the turn at work in the same session is
+    not fenced."""
     session, attempts = found.session, found.attempts
     so_far = yield from journal.of_turn(turn)
     events = yield from closing_events(turn, attempts, so_far, is_interrupted=False)
@@ -176,10 +179,12 @@ def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[
         yield from end_row(closing.settled(turn), found.state, closing, stamp)
         yield from attaching.close(turn, stamp)
     if attempts and not found.kind.is_errand:
-        # In this transaction: if the process dies behind it, nobody else would mark the words.
+        # In this transaction: if the process died between two, nobody would mark the words as
+        # stopped.
         delay_ms = LATE_PREVIEW_MS if found.node not in (None, stamp.node) else 0
         said = [*so_far, *recorded]
-        # Whoever may not speak any more gets nothing new, as strangers do.
+        # A person who lost access gets no new message, like a stranger; only words already shown
+        # are marked.
         if not is_access_ended(closing.reason) or (yield from replies.is_shown(turn)):
             yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
@@ -198,8 +203,8 @@ def close_turn(  # noqa: PLR0913 - all that changes with it
     *,
     was: State,
 ) -> Op[list[Recorded]]:
-    """Append the last events of a turn that had started: it becomes the session's head, unless it
-    steps aside. `was` is its state until now."""
+    """Append the last events of a turn that had started, and make it the session's head, unless it
+    steps aside. `was` is its state until now. A turn that is done clears the session's strikes."""
     settled = next(each for each in events if isinstance(each, TurnSettled))
     is_at_work = was in (State.RUNNING, State.WAITING)
     keeps_strikes = int(closing.outcome is not Outcome.DONE)
@@ -213,7 +218,7 @@ def close_turn(  # noqa: PLR0913 - all that changes with it
 
 
 def end_row(settled: TurnSettled, was: State, closing: Closing, stamp: Stamp) -> Op[None]:
-    """Write the row of a turn that is over, and let the index find what was said in it."""
+    """Write that a turn is over, and queue its words for the search index."""
     yield from turn_rows.settle(
         settled,
         was,
@@ -227,9 +232,9 @@ def end_row(settled: TurnSettled, was: State, closing: Closing, stamp: Stamp) ->
 def closing_events(
     turn: TurnId, attempt: int, so_far: Sequence[Recorded], *, is_interrupted: bool
 ) -> Op[list[AnyEvent]]:
-    """Return what an attempt leaves behind: flushed text as a message, and an ending for each open
-    call. At an interruption a call that never started stays open: the next attempt runs it. Text
-    that nobody has seen is not kept of an attempt after which there is another."""
+    """Return the last events of an attempt: its shown text as a message, and a result for each open
+    call. At an interruption, a call that never started stays open, so that the next attempt runs
+    it; and text that nobody could see is not kept."""
     is_kept = not is_interrupted or is_watched(so_far)
     partials = (yield from many(_Shown, _PARTIALS, turn)) if is_kept else []
     said: list[AnyEvent] = [
@@ -248,6 +253,7 @@ def closing_events(
 
 
 def _joined(partials: Sequence[_Shown]) -> list[tuple[MessageId, str]]:
+    """Return the shown text of each message, with its pieces joined."""
     grouped = groupby(partials, key=lambda each: each.message)
     return [(message, "".join(each.text for each in pieces)) for message, pieces in grouped]
 
@@ -255,7 +261,8 @@ def _joined(partials: Sequence[_Shown]) -> list[tuple[MessageId, str]]:
 def open_call_endings(
     turn: TurnId, events: Sequence[AnyEvent], *, only_started: bool = False
 ) -> list[AnyEvent]:
-    """Return a result for each call that has none."""
+    """Return a result for each call that has none; with `only_started`, only for calls that were
+    started. A started call that must not be repeated ends as unknown: it may have happened."""
     started = started_calls(events)
     endings: list[AnyEvent] = []
     for call in open_calls(events):
@@ -268,9 +275,9 @@ def open_call_endings(
 
 
 def steps_aside(turn: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Take a turn off the chain that was refused because its person's access ended, if nothing was
-    said in it: what they wanted is told to no model, in no later turn either. `turn` are its events
-    up to its end."""
+    """Return the event that takes a refused turn off the chain, if its person lost access and
+    nothing was said in it: then no model is told of it, in later turns either. `turn` holds its
+    events up to the end."""
     queued, settled = turn[0], turn[-1]
     started = [event for event in turn if isinstance(event, TurnStarted)]
     assert isinstance(settled, TurnSettled)
@@ -283,8 +290,8 @@ def steps_aside(turn: Sequence[AnyEvent]) -> list[AnyEvent]:
 
 
 def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
-    """Return what was said to a turn and not taken, in the words their authors have last given
-    them."""
+    """Return the messages that were sent to a turn and not taken, as last edited by their
+    authors."""
     taken = {r.event.message for r in so_far if isinstance(r.event, SteerTaken)}
     amended = {r.event.message: r.event for r in so_far if isinstance(r.event, TurnAmended)}
     return [
@@ -295,14 +302,14 @@ def waiting_steers(so_far: Sequence[Recorded]) -> list[SteerAccepted]:
 
 
 def _reworded(steer: SteerAccepted, amended: TurnAmended | None) -> SteerAccepted:
+    """Return a steer with the words of its last edit."""
     if amended is None:
         return steer
     return msgspec.structs.replace(steer, text=amended.text, passed_on=amended.passed_on)
 
 
 def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[TurnQueued]:
-    """Return steers that were never taken as turns of their own, for the agent they were said
-    to."""
+    """Return a new turn for each steer that was never taken, for the agent it was sent to."""
     steered = so_far[0].event if so_far else None
     first = steered if isinstance(steered, TurnQueued) else None
     return [
@@ -324,15 +331,15 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[TurnQueued]:
 
 
 def arrivals(so_far: Sequence[Recorded]) -> dict[MessageId, int]:
-    """Return where the journal holds the arrival of each message that was said to a turn."""
+    """Return the seq at which each message to a turn arrived, by message."""
     return {r.event.message: r.seq for r in so_far if isinstance(r.event, SteerAccepted)}
 
 
 def queue_freed(
     recorded: Sequence[Recorded], stamp: Stamp, *, places: Mapping[MessageId, int]
 ) -> Op[None]:
-    """Write the rows of turns that freed steers have become. They do not go to the end of the line:
-    whatever came after a steer was to be answered after it."""
+    """Write the rows of turns that were made from steers. They take the place of their arrival in
+    line, so that messages which came after a steer are answered after it."""
     yield from queue_rows(recorded, stamp, places=places)
     for each in recorded:
         if isinstance(each.event, TurnQueued):

@@ -1,8 +1,8 @@
-"""Errands: opened beside a conversation, and brought back when their turn is over.
+"""Opens errands beside a conversation, and brings their results back when they are over.
 
-Bringing back is part of the transaction that settles the errand's turn, however it is settled, so
-a result is never lost and never comes twice. The errand's session is locked first, then the
-conversation and the session it serves.
+The result is brought back in the transaction that settles the errand's turn, however it ends. So
+after a crash the errand is either unfinished, or finished with its result brought back once. The
+errand's session is locked first, then the conversation and the session it serves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,25 +39,25 @@ from perdure.store.operations.turn_context import Stamp, TurnContext
 from perdure.store.operations.turns.session_queue import queue_turn
 from perdure.store.statement import Op, exists, one, run
 
-# Finds whom an errand's session serves.
+# Finds which session and person an errand's session serves.
 _SERVED = """
     SELECT parent_id, conversation_id, principal_id FROM sessions WHERE id = $1"""
 # Locks a conversation and finds its live session.
 _LIVE = "SELECT session_id FROM conversations WHERE id = $1 FOR NO KEY UPDATE"
-# Locks a session to see whether something can be said in it.
+# Locks a session to see whether it is open.
 _STATE = "SELECT state FROM sessions WHERE id = $1 FOR UPDATE"
 # Locks a session to see whether it has a title.
 _TITLE = "SELECT title FROM sessions WHERE id = $1 FOR UPDATE"
 # Gives a session its title.
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
-# Finds an errand of this kind that is on its way. One at a time is sent, so it is among the newest;
+# Finds an unfinished errand of this kind. Only one is sent at a time, so it is among the newest;
 # there may have been thousands.
 _RUNNING = """
     SELECT t.id FROM (
         SELECT s.id FROM sessions s WHERE s.parent_id = $1 AND s.kind = $2 AND s.kind <> ''
         ORDER BY s.opened_at DESC LIMIT 8) newest
     CROSS JOIN turns t WHERE t.session_id = newest.id AND t.outcome IS NULL LIMIT 1"""
-# Lets a session begin that waits for the errand of the one before it.
+# Releases a session that waits for the errand of the session before it.
 _RELEASE = """
     UPDATE sessions SET hold_until = NULL, wait_until = NULL WHERE id = $1 AND parent_id = $2"""
 
@@ -69,7 +69,7 @@ class _Served(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An errand to be run for `session`, looking back from the turn `at`."""
+    """Describes an errand for `session`, which looks back from the turn `at`."""
 
     errand: TurnKind
     session: SessionId
@@ -86,7 +86,7 @@ class Order(NamedTuple):
 
 
 class Back(NamedTuple):
-    """An errand that is over, and whom it served."""
+    """Holds a finished errand, and whom it served."""
 
     turn: TurnId
     queued: TurnQueued
@@ -100,16 +100,18 @@ class Back(NamedTuple):
 
     @property
     def is_done(self) -> bool:
+        """Tell whether the errand succeeded."""
         return self.settled.outcome is Outcome.DONE
 
     @property
     def is_untold(self) -> bool:
-        """Its person may not speak any more: they are told as little as strangers are."""
+        """Tell whether its person lost access. They are told nothing then, like strangers."""
         return is_access_ended(self.settled.reason)
 
 
 def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
-    """Open the errand's session and queue its turn. What it appended, its turn's event last."""
+    """Open the errand's session and queue its turn. Returns the events it appended; the last one
+    names the turn."""
     session, turn = SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
     opened = SessionOpened(
         by=order.principal,
@@ -135,8 +137,8 @@ def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def person_of(context: TurnContext) -> PrincipalId:
-    """Return for whom an errand about a whole session is run: the session's own person. Where
-    several people talk it is the one who asked, for whoever opened the place may be gone."""
+    """Return for whom an errand about a whole session is run: the session's own person; in a shared
+    place the person who asked, because the one who opened the place may be gone."""
     update = context.update
     if is_shared(update.address, update.place_kind):
         return update.principal
@@ -144,13 +146,13 @@ def person_of(context: TurnContext) -> PrincipalId:
 
 
 def is_running(session: SessionId, errand: TurnKind) -> Op[bool]:
-    """Tell whether such an errand is already on its way for this session."""
+    """Tell whether such an errand is already under way for this session."""
     return (yield from exists(_RUNNING, session, errand))
 
 
 def ended(turn: TurnId, events: Sequence[Recorded], stamp: Stamp) -> Op[list[Recorded]]:
-    """Bring back what a turn was sent for, if it was an errand. `events` are all of its own, or
-    the last of them."""
+    """Bring back the result of a turn that was an errand; do nothing for other turns. `events` are
+    all events of the turn, or only its last."""
     if not isinstance(events[0].event, TurnQueued):
         events = yield from journal.of_turn(turn)
     queued = events[0].event
@@ -169,7 +171,7 @@ def ended(turn: TurnId, events: Sequence[Recorded], stamp: Stamp) -> Op[list[Rec
 
 
 def _title(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give the session its title, unless a person gave it one meanwhile."""
+    """Set the session's title, unless a person has set one meanwhile."""
     title = clean_title(back.text) if back.is_done else ""
     known = yield from one(str, _TITLE, back.served)
     if not title or known is None or known:
@@ -179,8 +181,8 @@ def _title(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """Queue the result as a turn of the live session, in its line like any other: it is said in
-    order, on every surface, and the model knows of it afterwards."""
+    """Queue the result as a turn of the live session, in line like any other: so it is said in
+    order, on every surface, and the model knows it afterwards."""
     if back.is_untold:
         return []
     live, opened = yield from _live(back, stamp)
@@ -205,7 +207,7 @@ def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _live(back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
-    """Return the session in which the result can be said: a new one where the live one is
+    """Return the session in which the result can be said: a new one if the live one is
     suspended."""
     live = yield from _lock_live(back.conversation)
     if (yield from one(str, _STATE, live)) == "open":
@@ -224,7 +226,7 @@ def _lock_live(conversation: ConversationId) -> Op[SessionId]:
 
 
 def bring(session: SessionId, result: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]:
-    """Put a result into the line of this session, as a turn of its own."""
+    """Queue a result in this session, as a new turn with a new message id."""
     event = msgspec.structs.replace(
         result, turn=TurnId(stamp.mint("trn")), message=MessageId(stamp.mint("msg"))
     )
@@ -232,8 +234,8 @@ def bring(session: SessionId, result: TurnQueued, stamp: Stamp) -> Op[list[Recor
 
 
 def bring_unsaid(turns: Sequence[TurnId], session: SessionId, stamp: Stamp) -> Op[list[Recorded]]:
-    """Say in this session those of these turns that have ended and were results, or sent from
-    elsewhere, and that nobody has heard yet: they are for the conversation, not for one session."""
+    """Queue again those of these ended turns that were results, or sent from elsewhere, and were
+    never said: they are meant for the conversation, not for one session."""
     recorded: list[Recorded] = []
     for turn in turns:
         events = yield from journal.of_turn(turn)
@@ -245,7 +247,7 @@ def bring_unsaid(turns: Sequence[TurnId], session: SessionId, stamp: Stamp) -> O
 
 
 def _failure(settled: TurnSettled) -> str:
-    """Say how an errand ended, for everybody in the conversation that it comes back to."""
+    """Return how an errand ended, in words for everybody in the conversation."""
     if settled.outcome is Outcome.SUSPENDED:
         return f"was interrupted too often and is given up ({settled.turn})"
     why = told(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
@@ -253,7 +255,8 @@ def _failure(settled: TurnSettled) -> str:
 
 
 def _memory(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """Let the session begin that waits for it; if it failed, the people there are told."""
+    """Release the session that waits for this errand. If the errand failed, tell the people
+    there."""
     live = yield from _lock_live(back.conversation)
     yield from run(_RELEASE, live, back.served)
     if back.is_done or back.is_untold:
@@ -263,7 +266,7 @@ def _memory(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
-    """Let the summary stand for the turns it was made from, and tell whoever asked for it."""
+    """Let the summary replace the turns it was made from, and tell the person who asked for it."""
     live = yield from _lock_live(back.conversation)
     opened = (yield from journal.one(back.session, 1)).event
     assert isinstance(opened, SessionOpened)
@@ -285,7 +288,8 @@ def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _sticker(back: Back, _stamp: Stamp) -> Op[list[Recorded]]:
-    """Keep the words for whoever sends the sticker next; those who wait for them look again."""
+    """Store the description for everybody who sends this sticker, and wake the turns that wait for
+    it."""
     yield from stickers.described(back.turn, clean_words(back.text) if back.is_done else "")
     return []
 

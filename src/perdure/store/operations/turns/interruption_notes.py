@@ -1,9 +1,8 @@
-"""What the model has to be told of interruptions, and that it has been told.
+"""Finds what the model must be told about interruptions, and records that it was told.
 
-That an interruption was told is a fact about the interruption, whoever looks at it: the turn that
-told of it may have been undone, asked again, or lie in a branch. So it stands in the row of the
-turn that was interrupted (`told_seq`), written in the transaction that journals the
-acknowledgement.
+Whether an interruption was told is stored with the interrupted turn (`told_seq`), not with the turn
+that told of it: that one may have been undone, retried, or may lie in another branch. It is written
+in the transaction that appends the acknowledgement.
 """
 
 from collections.abc import Iterable
@@ -18,27 +17,27 @@ from perdure.domain.turn.recovery import Telling, telling_before, told_by
 from perdure.store.operations import journal
 from perdure.store.statement import Op, one, run
 
-# Reads what a later turn must know of one before it.
+# Reads what a later turn must know about an earlier one.
 _ENDED_TURN = "SELECT outcome, parent_id, prefix, kind, told_seq FROM turns WHERE id = $1"
-# Notes, in the row of the turn that was interrupted, up to where the model has been told.
+# Records in the interrupted turn's row up to which seq the model has been told.
 _TELL = """
     UPDATE turns SET told_seq = $1
     WHERE id = (SELECT turn_id FROM journal WHERE session_id = $2 AND seq = $1) AND told_seq < $1"""
-# A note that is older than so many turns would help nobody.
+# How many turns are looked at. A note about older ones would help nobody.
 _TURNS_MAX = 10
 
 
 class TurnsBefore(NamedTuple):
-    """Holds what a new turn must know of those it follows: what the last request began with, and
-    what the model has not been told of those since the last that was done, for what came after an
-    interruption may never have reached it."""
+    """Holds what a new turn must know about the turns before it. `prefix` is what the last request
+    began with. `telling` is what the model has not been told about turns since the last one that
+    was done: what came after an interruption may never have reached the model."""
 
     prefix: str
     telling: Telling
 
 
 class _Ended(NamedTuple):
-    """Holds a turn that a new one looks back at."""
+    """Holds an earlier turn that a new one looks back at."""
 
     outcome: str | None
     parent: TurnId | None
@@ -48,7 +47,7 @@ class _Ended(NamedTuple):
 
 
 def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[TurnsBefore]:
-    """Look back from a turn of this kind, which stands on `head`."""
+    """Look back from a new turn of this kind, along the chain that begins at `head`."""
     prefix, telling = "", Telling()
     for _ in range(_TURNS_MAX):
         ended = (yield from one(_Ended, _ENDED_TURN, head)) if head is not None else None
@@ -66,7 +65,7 @@ def looking_back(head: TurnId | None, *, kind: TurnKind) -> Op[TurnsBefore]:
 
 
 def mark_told(recorded: Iterable[Recorded]) -> Op[None]:
-    """Keep, for the turns that were interrupted, what these events acknowledge."""
+    """Record with the interrupted turns which interruptions these events acknowledge."""
     for each in recorded:
         if isinstance(each.event, InterruptionAcknowledged):
             session, seq = told_by(each)

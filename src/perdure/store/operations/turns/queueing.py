@@ -1,5 +1,5 @@
-"""What a message becomes: a turn that waits, a turn that begins at once, a word to the one at work,
-or one more piece of what was sent as one."""
+"""Decides what a message becomes: a turn that waits, a turn that begins at once, a steer for the
+running turn, or one more message of an album."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -34,21 +34,24 @@ from perdure.store.operations.turns.session_queue import ALBUM_MS, look_again, q
 from perdure.store.operations.turns.turn_rows import ALONE, Album
 from perdure.store.statement import Op, run
 
-# Takes a session for whoever begins its turn with the message.
+# Takes a session for the turn that begins with this message.
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
-# Lets a turn wait for more of what was sent as one with it.
+# Lets a turn wait longer for the rest of its album.
 _WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
-# A turn takes no more than so many events of an album.
+# Bounds the events of a turn that collects an album; more messages get a turn of their own.
 ALBUM_EVENTS_MAX: Final = 100
 SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came", mark=REPLACED_MARK)
 REPLACED = Closing(Outcome.INTERRUPTED, "a newer message came", mark=REPLACED_MARK)
 
 
 def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
-    """Queue the message's turn, after whatever it replaces; or hand it to the turn that runs.
+    """Queue the message's turn, after ending the turn it replaces; or begin it at once; or hand the
+    message to the running turn.
 
-    A message is not handed to the turn that runs while an earlier one waits in line: it would be
-    answered first. `may_overtake`: its author has asked for just that."""
+    A message is not handed to the running turn while an earlier message waits in line, because it
+    would be answered first. `may_overtake` means that its author asked for that. Raises `Rejected`
+    if the line is full.
+    """
     open_turns, update = context.open_turns, context.update
     joins = yield from _joins(context)
     if joins is not None:
@@ -60,6 +63,7 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
     gives_way = started is not None and _closing(context, started) is not None
     yield from quotas.insist_on_turn(context.quota, update.principal, update, ends=int(gives_way))
     has_files = any(map(is_unread, update.attachments))
+    # Beginning here saves the commit of a separate claim.
     if context.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(context))
     is_running = started is not None and started.state in (State.RUNNING, State.WAITING)
@@ -88,8 +92,8 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
 
 
 def queue_full(waiting: int) -> Rejected:
-    """Return the refusal of one message more. What is being answered, or waits to be gone on with,
-    does not wait in line."""
+    """Return the refusal for one more message. Only turns that never started count as waiting: not
+    the running one, and not an interrupted one."""
     wait = "message already waits" if waiting == 1 else "messages already wait"
     return Rejected(
         f"{waiting} {wait} in this conversation; let it answer first", code="queue_full"
@@ -97,36 +101,39 @@ def queue_full(waiting: int) -> Rejected:
 
 
 def _is_message_in_line(turn: LockedTurn) -> bool:
+    """Tell whether this is a person's message whose turn has not begun."""
     return not turn.attempts and turn.kind not in UNASKED
 
 
 def _closing(context: TurnContext, started: LockedTurn | None) -> Closing | None:
-    """Return how the new message ends the turn that has started, or None if it waits behind it. An
-    interrupted turn that only waited for the next message is replaced; one that goes on by itself
-    is like one that runs: it is superseded if that is the mode."""
+    """Return how the new message ends the started turn, or None if it waits behind it. An
+    interrupted turn that only waited for the next message is replaced. An interrupted turn that
+    will resume by itself is treated like a running one: it is superseded if the update says so."""
     if started is None:
         return None
     if started.state == State.INTERRUPTED and _makes_way(context, started):
         return REPLACED
-    # What came too late to join is no reason to end what it belongs to.
+    # A late message of an album must not end the turn that answers the rest of the album.
     is_other = not _is_of_album(context, started)
     return SUPERSEDED if context.update.busy is Busy.INTERRUPT and is_other else None
 
 
 def _makes_way(context: TurnContext, turn: LockedTurn) -> bool:
-    """Decide by the same rule as a start does, where this message would wait behind the turn."""
+    """Tell whether an interrupted turn ends for this message. This is the rule that recovery uses
+    too."""
     age_ms = context.stamp.at - turn.alive_at
     policy = context.menu.recovery
     return fate(policy, kind=TurnKind(turn.kind), age_ms=age_ms, is_followed=True) is Fate.MAKES_WAY
 
 
 def _is_of_album(context: TurnContext, turn: LockedTurn) -> bool:
+    """Tell whether this message belongs to the turn's album, and to the same sender."""
     update = context.update
     return bool(update.album) and (turn.album, turn.sender) == (update.album, update.principal)
 
 
 def _joins(context: TurnContext) -> Op[TurnId | None]:
-    """Return the turn that this message was sent as one with, as long as it waits, last in the
+    """Return the turn of the album this message belongs to, while that turn waits and is last in
     line."""
     newest = context.open_turns[-1] if context.open_turns else None
     if newest is None or newest.attempts or not _is_of_album(context, newest):
@@ -136,6 +143,7 @@ def _joins(context: TurnContext) -> Op[TurnId | None]:
 
 
 def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
+    """Add the message to the waiting turn of its album, which then waits a little longer."""
     update, stamp = context.update, context.stamp
     event = MessageJoined(
         turn=turn,
@@ -152,6 +160,7 @@ def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
 
 
 def _steer(context: TurnContext, turn: TurnId) -> Op[Reception]:
+    """Record the message for the running turn, which takes it between two steps."""
     update = context.update
     event = SteerAccepted(
         turn=turn,
@@ -169,8 +178,8 @@ def _steer(context: TurnContext, turn: TurnId) -> Op[Reception]:
 
 
 def _begin(context: TurnContext) -> Op[Reception]:
-    """Begin the message's turn: nothing is before it, so it need not wait for anyone to claim
-    it."""
+    """Begin the message's turn in this transaction: nothing is before it, so nobody needs to claim
+    it. If the process dies after the commit, the reaper finds the turn as running."""
     session, fresh, update, stamp = context.session, context.fresh, context.update, context.stamp
     place, seq = context.place, context.place.last_seq
     lease = TurnLease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
@@ -199,6 +208,7 @@ def _begin(context: TurnContext) -> Op[Reception]:
 
 
 def _queued(context: TurnContext) -> TurnQueued:
+    """Return the event that records the message and its turn."""
     update = context.update
     return TurnQueued(
         turn=context.fresh.turn,
@@ -228,6 +238,7 @@ def accepted(
     recorded: Sequence[Recorded],
     **more: Any,
 ) -> Accepted:
+    """Return what the sender is told about the message."""
     return Accepted(
         conversation=context.conversation,
         session=context.session,

@@ -1,4 +1,10 @@
-"""What becomes of turns whose attempt ended before they did."""
+"""Recovers turns whose attempt ended before the turn did, as after a crash or a restart.
+
+First the attempt is ended (`reap`, `interrupt`, `reclaim`): the turn is then `interrupted`, and its
+shown text is a message. Later `resume` applies the policy: the turn continues, makes way for a
+newer message, asks its people, or waits. These are separate transactions; if the process dies
+between them, the next start finds the turn as `interrupted` and goes on.
+"""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -47,39 +53,40 @@ from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.operations.turns.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, many, one, quoted, run
 
+# For suspects that are not to be given up, however often they were interrupted.
 NO_LIMIT: Final = 2**62
-# The kind of turns that a person waits for; all others are always resumed.
+# Turns a person waits for; all other kinds are always resumed.
 _PERSONAL: Final = TurnKind.MESSAGE
-# Turns that run, in words by which the index of those at work is found.
+# A condition: the turn runs. The first half lets the database use the index of turns at work.
 _RUNS: Final = "t.state IN ('running', 'waiting') AND t.state = 'running'"
-# Counts an interruption, and ends the lease of whoever ran the turn.
+# Counts an interruption, and ends the lease of the runner.
 _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
-# Finds turns that run and whose node is gone, by the clock that leases are measured with.
+# Finds running turns whose node is gone, by the clock that measures leases.
 _ORPHANS = f"""
     SELECT t.id, t.node_id, t.attempt_at FROM turns t WHERE {_RUNS}
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
                       AND n.lease_until > {{now_ms}})
     ORDER BY t.attempt_at LIMIT $1"""
-# Finds, of the suspects that a node has resumed, when the last one began: when it was let in, the
-# others had lived longer than ever before.
+# Finds for each node when its newest suspect began. When that one was let in, the older ones had
+# already lived longer than in any attempt before.
 _LAST_SUSPECTS = f"""
     SELECT t.node_id, MAX(t.attempt_at) FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE {_RUNS} AND t.attempts > 1 AND s.strikes >= 2
     GROUP BY t.node_id"""
-# Finds the turns that this node runs, by the rows.
+# Finds the turns that this node runs according to the rows.
 _OWNED = f"SELECT t.id FROM turns t WHERE t.node_id = $1 AND {_RUNS}"
 # Finds when a turn's node was last alive.
 _LAST_BEAT = """
     SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
-# Finds interrupted turns that go on by themselves, of sessions that are suspects or are not.
+# Finds interrupted turns that continue by themselves, either of suspect sessions or of others.
 _INTERRUPTED = f"""
     SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.state = 'interrupted' AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))
       AND s.strikes {{suspects}} 2
     ORDER BY t.queued_at LIMIT $3"""
-# A condition: somebody has said something since. It waits behind the turn `t`, or was said to it
-# and never taken.
+# A condition: somebody has written since. A message waits behind turn `t`, or was sent to it and
+# never taken.
 _FOLLOWED = f"""
     (EXISTS (SELECT 1 FROM turns q WHERE q.session_id = t.session_id AND q.outcome IS NULL
              AND q.state = 'queued' AND q.kind NOT IN {quoted(UNASKED)})
@@ -88,18 +95,18 @@ _FOLLOWED = f"""
                 AND NOT EXISTS (SELECT 1 FROM journal taken WHERE taken.turn_id = t.id
                                 AND taken.kind = 'steer_taken'
                                 AND taken.message_id = said.message_id)))"""
-# Finds interrupted turns that make way for what was said since.
+# Finds interrupted turns that make way for a newer message.
 _OVERTAKEN = f"""
     SELECT t.id FROM turns t
     WHERE t.state = 'interrupted' AND t.kind = '{_PERSONAL}' AND (t.alive_at < $1 OR $2 = 0)
       AND {_FOLLOWED}
     ORDER BY t.queued_at LIMIT $3"""
-# Finds interrupted turns whose people are to be asked whether they go on.
+# Finds interrupted turns whose people must be asked whether to continue.
 _TO_ASK = f"""
     SELECT id FROM turns
     WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND alive_at >= $1
     ORDER BY queued_at LIMIT $2"""
-# Finds interrupted turns whose people are to be told that they do not go on by themselves.
+# Finds interrupted turns whose people must be told that they do not continue by themselves.
 _TOO_OLD = f"""
     SELECT id FROM turns
     WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND told_at IS NULL
@@ -107,23 +114,23 @@ _TOO_OLD = f"""
     ORDER BY queued_at LIMIT $2"""
 # Reads what has happened since a turn was interrupted.
 _SINCE = f"SELECT t.alive_at, t.asked_at, t.told_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
-# Corrects attempts that began, by the rows, at an instant that is still to come: they count from
+# Corrects attempts whose start lies in the future, because the clock was set back: they count from
 # now on.
 _BEGAN_NOW = """
     UPDATE turns SET attempt_at = $1
     WHERE state = 'running' AND outcome IS NULL AND attempt_at > $2"""
-# Finds suspects that run, or wait to be claimed.
+# Finds suspects that run or wait to be claimed.
 _SUSPECTS_AT_WORK = """
     SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.outcome IS NULL AND t.state IN ('queued', 'running') AND t.attempts > 0
       AND s.strikes >= 2
       AND (t.state = 'queued' OR t.attempt_at >= $1)"""
-# Keeps that the people of an interrupted turn were asked.
+# Records that the people of an interrupted turn were asked.
 _ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
-# Keeps that the people of an interrupted turn were told.
+# Records that the people of an interrupted turn were told.
 _TOLD = "UPDATE turns SET told_at = $1 WHERE id = $2"
-# Finds the turns whose people are told of a shutdown: of calls only those in a conversation that
-# people may look at.
+# Finds running turns whose people are told of a shutdown. Turns that are not personal count only in
+# conversations that people may look at.
 _RUNNING_HERE = f"""
     SELECT t.id, t.session_id, t.kind, s.strikes, {_FOLLOWED}
     FROM turns t JOIN sessions s ON s.id = t.session_id
@@ -151,6 +158,8 @@ class _Suspect(NamedTuple):
 
 
 class _Since(NamedTuple):
+    """Holds what has happened since a turn was interrupted."""
+
     alive_at: int
     asked_at: int | None
     told_at: int | None
@@ -166,7 +175,8 @@ class _RunningHere(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Why an attempt ends before its turn does, and what its node was asked for."""
+    """Says why an attempt ended before its turn, and what the node was asked to do (stop,
+    restart)."""
 
     reason: Interruption
     asked: NodeRequest = NodeRequest.NOTHING
@@ -176,15 +186,17 @@ CRASHED: Final = Cut(Interruption.CRASH)
 
 
 def interrupt(lease: TurnLease, cut: Cut, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
-    """End our own attempt, at a drain that ran out of time."""
+    """End this node's own attempt, when a drain has run out of time. Raises `Fenced` if the turn
+    was taken away meanwhile."""
     yield from lock_conversation(lease.turn)
     yield from journal.fence(lease.session, lease.epoch)
     return (yield from _interrupt(lease.turn, cut, stamp, attempts_max))
 
 
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
-    """End the attempts of turns whose owner is gone. A suspect that had proved itself, and so made
-    room for the next one, is not given up for what that one may have done."""
+    """End the attempts of running turns whose node is gone. If several suspects ran on a node that
+    died, only the newest counts towards the limit: the older ones had proved themselves, and the
+    newest is the likely cause."""
     yield from nodes.shorten_leases(dialect)
     orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), limit)
     suspects = yield from many(_LastSuspect, _LAST_SUSPECTS)
@@ -199,7 +211,8 @@ def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op
 
 
 def reclaim(stamp: Stamp, *, known: Sequence[TurnId], attempts_max: int) -> Op[list[Recorded]]:
-    """After a claim of unknown fate: give back turns that are ours by the rows and nobody runs."""
+    """End attempts that this node owns by the rows but does not run (`known` are those it runs).
+    Called after a claim whose answer was lost: the claim may have been committed."""
     recorded: list[Recorded] = []
     for turn in (yield from many(TurnId, _OWNED, stamp.node)):
         if turn not in known:
@@ -209,7 +222,9 @@ def reclaim(stamp: Stamp, *, known: Sequence[TurnId], attempts_max: int) -> Op[l
 
 
 def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[list[Recorded]]:
-    """End a turn's attempt, or give the turn up; its conversation is locked already."""
+    """End a turn's attempt, or give the turn up if it was interrupted too often. The conversation
+    must be locked already. Text, row, lease and reservation change together, so after a crash the
+    attempt has ended as a whole or is found again by the next `reap`."""
     reason = cut.reason
     found = yield from locked(turn)
     if found is None or found.state is not State.RUNNING:
@@ -233,7 +248,7 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
     yield from keep_origin(turn)
     yield from forget_partials(turn)
     yield from spending.release(turn)
-    # Our own attempts end now. Of others we only know when they were last seen alive.
+    # This node's own attempts end now. Of a dead node we know only when it was last seen alive.
     is_found_dead = reason is Interruption.CRASH
     ended_at = died_at(alive_at, stamp.at) if is_found_dead else stamp.at
     yield from turn_rows.interrupt(interrupted, found.state, ended_at=ended_at)
@@ -241,20 +256,23 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
         fallen = Fallen(turn, found, so_far, events, strikes, reason)
         return (yield from give_up(fallen, stamp))
     recorded = yield from journal.append(session, events, at=stamp.at)
-    # What is said as it is has waited for the turn while it ran, and waits no longer.
+    # Turns of unasked kinds have waited while this turn ran; they may begin now.
     yield from make_ready(session, stamp)
     return recorded
 
 
 def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
+    """Return when the turn's node was last alive: its last heartbeat, or its last event if
+    later."""
     beat_at = yield from one(int, _LAST_BEAT, turn)
     return max(so_far[-1].at, beat_at or 0)
 
 
 def resume(policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
-    """Apply the policy to interrupted turns. Selection is by the turns' own state, never by recent
-    activity. Sessions that crashed before are suspects: they go last, and each of them alone until
-    it has lived longer than ever before, so that a culprit is found alone."""
+    """Apply the policy to interrupted turns. They are chosen by their own state, never by recent
+    activity. Sessions that crashed before are suspects: they go last, and each alone until it
+    has lived longer than in any attempt before, so that a turn which kills the process is found
+    alone."""
     oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
     goes_on = int(policy.resume is Resume.CONTINUE)
     found = yield from _interrupted("<", oldest, goes_on, limit)
@@ -276,17 +294,17 @@ def resume(policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
 
 
 def _interrupted(suspects: str, oldest: int, goes_on: int, limit: int) -> Op[list[TurnId]]:
-    """Find interrupted turns that go on by themselves. `suspects` compares their session's strikes
-    with those of a suspect."""
+    """Find interrupted turns that continue by themselves. `suspects` is the SQL operator that
+    compares a session's strikes with 2, from where on it is a suspect."""
     sql = _INTERRUPTED.format(suspects=suspects)
     return (yield from many(TurnId, sql, oldest, goes_on, limit))
 
 
 def _may_next_begin(stamp: Stamp) -> Op[tuple[bool, int | None]]:
-    """Tell whether no suspect must be alone any more; if one must, from when on none does, as far
-    as that is known: of one that waits to be claimed it is not."""
-    # If the clock was set back, nobody waits for longer than before, and those that are let in now
-    # begin later than these, as `reap` wants to know.
+    """Tell whether the next suspect may begin. If not, also return when to look again, or None if
+    that is unknown because a suspect still waits to be claimed."""
+    # If the clock was set back, nobody waits longer than before, and suspects that begin now begin
+    # after these, which `reap` relies on.
     yield from run(_BEGAN_NOW, stamp.at, stamp.at + TOLERANCE_MS)
     at_work = yield from many(_Suspect, _SUSPECTS_AT_WORK, stamp.at - ALONE_MS)
     if any(each.state == State.QUEUED for each in at_work):
@@ -296,7 +314,8 @@ def _may_next_begin(stamp: Stamp) -> Op[tuple[bool, int | None]]:
 
 
 def _meet(turn: TurnId, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
-    """Decide what becomes of a turn, whatever it was found as, now that its session is ours."""
+    """Decide what happens to an interrupted turn, now that its session is locked. The decision is
+    made again from the locked rows: they may have changed since the turn was found."""
     found = yield from locked(turn)
     if found is None or found.state != State.INTERRUPTED:
         return []
@@ -317,6 +336,7 @@ def _meet(turn: TurnId, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def requeue(turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
+    """Put an interrupted turn back in line. Does nothing if it is not interrupted any more."""
     found = yield from locked(turn)
     if found is None or found.state != State.INTERRUPTED:
         return []
@@ -324,6 +344,7 @@ def requeue(turn: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _requeue(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
+    """Append `TurnRequeued`, and put the turn back to its place in line."""
     requeued = TurnRequeued(turn=turn, reason=Interruption(found.reason))
     recorded = yield from journal.append(found.session, [requeued], at=stamp.at)
     yield from turn_rows.requeue(requeued, found.state)
@@ -332,7 +353,8 @@ def _requeue(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _ask(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
-    """Ask one short question, once."""
+    """Ask the people once whether the turn should continue. The mark and the question are one
+    transaction, so nobody is asked twice."""
     yield from run(_ASKED, stamp.at, turn)
     cut = yield from _last_cut(turn)
     text = question_text(cut.reason, cut.asked)
@@ -340,8 +362,8 @@ def _ask(turn: TurnId, found: Locked, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _tell(turn: TurnId, found: Locked, policy: Policy, stamp: Stamp) -> Op[list[Recorded]]:
-    """Say once that the turn does not go on by itself. The mark is set in the transaction that
-    says it, so a process that dies here either has done both or neither."""
+    """Tell the people once that the turn does not continue by itself. The mark and the notice are
+    one transaction: after a crash either both are there or neither."""
     yield from run(_TOLD, stamp.at, turn)
     cut = yield from _last_cut(turn)
     text = too_old_text(policy, cut.reason, cut.asked)
@@ -349,6 +371,7 @@ def _tell(turn: TurnId, found: Locked, policy: Policy, stamp: Stamp) -> Op[list[
 
 
 def _last_cut(turn: TurnId) -> Op[Cut]:
+    """Return how the turn's last attempt ended."""
     cuts = [
         Cut(recorded.event.reason, recorded.event.asked)
         for recorded in (yield from journal.of_turn(turn))
@@ -358,7 +381,7 @@ def _last_cut(turn: TurnId) -> Op[Cut]:
 
 
 def announce(policy: Policy, drain: Drain, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell each conversation that this node is working for what becomes of its answer."""
+    """Tell each conversation in which this node runs a turn what will happen to its answer."""
     recorded: list[Recorded] = []
     for each in (yield from many(_RunningHere, _RUNNING_HERE, stamp.node)):
         is_followed = bool(each.is_followed)

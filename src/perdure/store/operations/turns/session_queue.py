@@ -1,10 +1,11 @@
-"""The line in which a session's turns wait.
+"""Keeps the line in which a session's turns wait, and marks a session as ready to be claimed.
 
-It is ordered by arrival: `queued_seq` is the number under which the journal holds the arrival of a
-turn's message. A turn that is made later of what came earlier takes its place by that number.
+The line is ordered by arrival: `queued_seq` is the seq of the event that recorded the arrival of
+the turn's message. A turn that is made later from an earlier message takes its place by that
+number.
 
-The first in line may be claimed once its files are here and what was sent as one with it has had
-time to come. Those behind it wait for it, whatever it waits for.
+The first turn in line may be claimed once its files are stored and the rest of its album has had
+time to arrive. The turns behind it wait for it, whatever it waits for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +20,25 @@ from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.turn_rows import ALONE, Album
 from perdure.store.statement import Op, exists, quoted, run
 
-# Takes a session out of those that can be claimed.
+# Makes a session impossible to claim.
 _NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
-# Platforms hand over an album piece by piece, within so many milliseconds.
+# How long a turn waits for more of its album: platforms deliver an album message by message.
 ALBUM_MS: Final = 800
-# No wait is longer than it was when it was written, however far the clock was set back since.
+# The end of the wait for an album, and of a session's hold. If the clock was set back, no wait
+# becomes longer than it was when it was written.
 _WHOLE = f"""
     CASE WHEN next.not_before - {ALBUM_MS} > $1 THEN {ALBUM_MS} + CAST($1 AS BIGINT)
          ELSE next.not_before END"""
 _HELD = "CASE WHEN held_at > $1 THEN hold_until - held_at + $1 ELSE hold_until END"
-# Behind what the same person has waiting, else beside whoever is the first now.
+# The rank of a session among the ready ones: after the same person's other sessions, or level with
+# the first in line if the person has none. So people take turns, however many turns one has.
 _RANK = """
     COALESCE((SELECT MAX(r.ready_rank) + 1 FROM sessions r
               WHERE r.ready_at IS NOT NULL AND r.ready_by = next.principal_id),
              (SELECT MIN(r.ready_rank) FROM sessions r WHERE r.ready_at IS NOT NULL), 0)"""
-# Lets a session be claimed. The number is larger than those of all that are ready now: first come,
-# first served. What is said as it is waits for no interrupted turn: that may wait for its people
-# for ever.
+# Marks a session as ready. `ready_seq` is larger than those of all ready sessions: first come,
+# first served. Turns of unasked kinds (results, messages sent from elsewhere) do not wait for an
+# interrupted turn, because that one may wait for its people for ever.
 _MAKE_READY = f"""
     UPDATE sessions SET ready_at = $1,
         ready_seq = (SELECT COALESCE(MAX(r.ready_seq), 0) + 1 FROM sessions r
@@ -55,6 +58,7 @@ _MAKE_READY = f"""
     RETURNING sessions.id"""
 
 
+# For `queue_rows`: no message has a place of its own in line.
 AT_THE_END: Final[Mapping[MessageId, int]] = {}
 
 
@@ -65,8 +69,8 @@ def queue_rows(
     places: Mapping[MessageId, int] = AT_THE_END,
     album: Album = ALONE,
 ) -> Op[None]:
-    """Write the rows beside each `TurnQueued`, and those of its files. A turn stands at the end of
-    the line unless `places` names another place for its message."""
+    """Write the rows for each `TurnQueued`, and the rows of its files. A turn goes to the end of
+    the line unless `places` names another position for its message."""
     for each in recorded:
         event = each.event
         if isinstance(event, TurnQueued):
@@ -78,7 +82,7 @@ def queue_rows(
 def queue_turn(
     session: SessionId, queued: TurnQueued, stamp: Stamp, *, album: Album = ALONE
 ) -> Op[list[Recorded]]:
-    """Put a turn at the end of the line."""
+    """Append a turn's `TurnQueued`, and put the turn at the end of the line."""
     recorded = yield from journal.append(session, [queued], at=stamp.at)
     yield from queue_rows(recorded, stamp, album=album)
     yield from make_ready(session, stamp)
@@ -86,13 +90,13 @@ def queue_turn(
 
 
 def make_ready(session: SessionId, stamp: Stamp) -> Op[bool]:
-    """Let the next turn be claimed, if there is one, nothing is before it and its files are
-    here."""
+    """Mark the session as ready if its first turn can begin: no turn is at work, and its files are
+    stored. Returns whether that was changed."""
     return (yield from exists(_MAKE_READY, stamp.at, session))
 
 
 def look_again(session: SessionId, stamp: Stamp) -> Op[bool]:
-    """Let the next turn be claimed where the first in line is another one now, or waits for
-    something else."""
+    """Recompute whether the session is ready, after the head of its line or what that waits for
+    changed."""
     yield from run(_NOT_READY, session)
     return (yield from make_ready(session, stamp))

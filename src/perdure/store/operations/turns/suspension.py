@@ -1,14 +1,13 @@
-"""Giving up a turn that was interrupted too often, and no other.
+"""Gives up a turn that was interrupted too often, and no other turn.
 
-Its session is suspended, and stays as it is. What waits behind the turn has done nothing wrong: in
-the same transaction it moves on to a session that takes the place of the suspended one. A turn that
-moves keeps its id and its message; what the journal holds of it is written once more where it goes,
-and whatever else names the turn follows it: the updates that brought it or changed it, and what its
-people were told of it. The people are told, and on a platform they get what there is of the answer,
-for nobody else will ever send it.
+Its session is suspended and stays readable. In the same transaction, what waits behind the turn
+moves to a new session that becomes the live one. A moved turn keeps its id and its message: its
+events are written again in the new journal, and the rows that name it (updates, parts) are changed
+too. The people are told, and on a platform they get the part of the answer that exists, because
+nobody else will ever send it.
 
-What is said without asking a model cannot be the reason of an interruption, and its words are
-known: it is not given up but said, by whoever finds it.
+A turn that asks no model (a result, a message sent from elsewhere) cannot be the cause of a crash,
+and its words are known: it is not given up, its words are said here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,7 @@ from perdure.store.operations.turns.endings import (
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, many, one, run
 
-# Locks a turn's conversation, unless the turn is an errand.
+# Locks a turn's conversation, unless the turn is an errand's.
 _LOCK_CONVERSATION = """
     SELECT c.id FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = s.conversation_id
@@ -60,23 +59,23 @@ _LOCK_CONVERSATION = """
 _SUSPEND = """
     UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2
     RETURNING conversation_id, kind"""
-# Finds the turns of a session that wait and have not begun.
+# Finds the waiting turns of a session that never began.
 _WAITING = """
     SELECT id, queued_seq FROM turns
     WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' AND attempts = 0
     ORDER BY queued_seq"""
-# Finds the turns of a session that have begun and wait to begin again.
+# Finds the turns of a session that have begun before and wait for their next attempt.
 _BEGUN = """
     SELECT id FROM turns
     WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' AND attempts > 0
     ORDER BY queued_seq"""
-# Moves a turn to another session, and to a place in its line.
+# Moves a turn to another session, at a place in its line.
 _MOVE = "UPDATE turns SET session_id = $1, queued_seq = $2 WHERE id = $3"
-# The messages of a turn in all journals: a command stands only in the one that it was given in.
+# The messages of a turn in all journals; a command stands only in the journal it was given in.
 _ITS_MESSAGES = """
     (SELECT j.message_id FROM journal j WHERE j.turn_id = $2 AND j.message_id IS NOT NULL)"""
-# Let the updates and the parts of a turn follow it. Changes have messages of their own, which no
-# journal holds. A mark is no part of a turn: it belongs to the message that it is on.
+# Make the updates and parts of a turn follow it. Edits and deletions have message ids that no
+# journal holds, so they are found by their kind. A reaction belongs to the message it is on.
 _FOLLOW = (
     f"UPDATE inbox SET session_id = $1 WHERE turn_id = $2 AND message_id IN {_ITS_MESSAGES}",
     "UPDATE inbox SET session_id = $1 WHERE turn_id = $2 AND kind IN ('edit', 'delete')",
@@ -98,8 +97,8 @@ class _Waiting(NamedTuple):
 
 
 class Fallen(NamedTuple):
-    """A turn at its limit: as it was found, what the journal held of it before its last attempt
-    ended, and what that leaves behind."""
+    """Holds a turn at its limit. `so_far` is its journal before the last attempt ended; `ending`
+    holds the last events of that attempt, which are not appended yet."""
 
     turn: TurnId
     found: Locked
@@ -114,21 +113,22 @@ class Fallen(NamedTuple):
 
 
 def lock_conversation(turn: TurnId) -> Op[None]:
-    """Lock a turn's conversation before its session, as everybody does who comes to it by its
-    conversation: giving the turn up may make another session the live one. Errands go the other way
-    round, and are never live."""
+    """Lock a turn's conversation before its session, because giving the turn up may change the live
+    session. All code that starts from a conversation locks in this order; another order could
+    deadlock. Errands lock the other way round, and are never live."""
     yield from run(_LOCK_CONVERSATION, turn)
 
 
 def give_up(fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give up a turn that was interrupted too often, and let what waits go on elsewhere."""
+    """Give up a turn that was interrupted too often, and move what waits to a new session."""
     first = fallen.so_far[0].event
     if isinstance(first, TurnQueued) and first.kind in UNASKED:
         return (yield from _say(fallen, first, stamp))
     turn, session = fallen.turn, fallen.session
     closing = Closing(Outcome.SUSPENDED, fallen.reason)
     settled = closing.settled(turn)
-    # Before the fallen turn ends: the session stands at that one, and /retry asks it again.
+    # Ended before the fallen turn: the session's head must be the fallen turn, which /retry asks
+    # again.
     begun, recorded = yield from _end_begun(session, stamp)
     known = [*(each.event for each in fallen.so_far), *fallen.ending]
     never_run = open_call_endings(turn, known)
@@ -152,7 +152,8 @@ def give_up(fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]]:
     for each in waiting:
         rank = ranks[each.turn]
         recorded += yield from _move(each.turn, session, successor, rank, stamp)
-    # Only now: whoever watches has heard of what is carried over, and does not hear it again.
+    # Only after the moves: watchers switch to the new session at its present end, so they do not
+    # hear the moved turns a second time.
     yield from make_live(conversation, successor)
     recorded += yield from _tell(fallen, said, successor, stamp)
     if freed:
@@ -163,7 +164,8 @@ def give_up(fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _say(fallen: Fallen, queued: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]:
-    """Say what is said without asking a model, and so cannot fail."""
+    """Settle a turn of an unasked kind by saying its words here. No model is asked, so this cannot
+    fail."""
     said = AssistantSaid(
         turn=fallen.turn,
         attempt=fallen.found.attempts,
@@ -188,9 +190,10 @@ def _say(fallen: Fallen, queued: TurnQueued, stamp: Stamp) -> Op[list[Recorded]]
 
 
 def _end_begun(session: SessionId, stamp: Stamp) -> Op[tuple[list[TurnId], list[Recorded]]]:
-    """End the turns that have begun and wait to begin again. What is said as it is may begin while
-    another turn is interrupted, and be behind that one when both go on. Such a turn does not move,
-    for its attempts belong to this journal: what it had to say is brought to the next session."""
+    """End turns that have begun before and wait again. Only a turn of an unasked kind can: it may
+    begin while another turn is interrupted. It is not moved, because its attempts belong to this
+    journal; its words are brought to the new session by another turn. Returns these turns and the
+    events."""
     begun = yield from many(TurnId, _BEGUN, session)
     recorded: list[Recorded] = []
     for turn in begun:
@@ -204,9 +207,9 @@ def _end_begun(session: SessionId, stamp: Stamp) -> Op[tuple[list[TurnId], list[
 def _ranks(
     waiting: Sequence[_Waiting], freed: Sequence[TurnQueued], places: Mapping[MessageId, int]
 ) -> dict[str, int]:
-    """Return the places in the successor's line: turns that waited, and messages that were said to
-    the fallen turn and not taken, together in the order in which they came. Each of them adds an
-    event to the successor's journal, so whatever comes later has a higher number."""
+    """Return positions in the new session's line: waiting turns, and untaken messages to the fallen
+    turn, together in the order of their arrival. Each of them adds an event to the new journal, so
+    everything that comes later gets a higher number."""
     arrived: dict[str, int] = {each.turn: each.arrived for each in waiting}
     arrived |= {each.message: places[each.message] for each in freed}
     in_order = sorted(arrived, key=lambda name: arrived[name])
@@ -216,8 +219,8 @@ def _ranks(
 def _move(
     turn: TurnId, left: SessionId, successor: SessionId, rank: int, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Move a turn with what was written of it, but for commands: those were given where they
-    stand."""
+    """Move a turn: its events are written again in the new journal, except commands, which belong
+    to the journal they were given in."""
     events = [each.event for each in (yield from journal.of_turn(turn))]
     again = [event for event in events if not isinstance(event, CommandTaken)]
     moved = TurnMoved(turn=turn, to=successor)
@@ -229,7 +232,7 @@ def _move(
 
 
 def _follow(turn: TurnId, successor: SessionId) -> Op[None]:
-    """Let the rows that name a turn say where it is now."""
+    """Change the rows that name a turn, so that they name the session it is in now."""
     for update in _FOLLOW:
         yield from run(update, successor, turn)
 
@@ -237,7 +240,7 @@ def _follow(turn: TurnId, successor: SessionId) -> Op[None]:
 def _free(
     freed: Sequence[TurnQueued], successor: SessionId, ranks: Mapping[str, int], stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Queue what was said to the turn and never taken, as turns of their own."""
+    """Queue the untaken messages to the turn as turns of their own."""
     recorded = yield from journal.append(successor, freed, at=stamp.at)
     places = {event.message: ranks[event.message] for event in freed}
     yield from queue_freed(recorded, stamp, places=places)
@@ -249,8 +252,8 @@ def _free(
 def _tell(
     fallen: Fallen, said: Sequence[Recorded], session: SessionId, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Tell the people in the session that they read from now on. On a platform it stands under what
-    there is of the answer."""
+    """Tell the people in the session that they read from now on. On a platform the notice stands
+    under the part of the answer that exists."""
     text = given_up_text(fallen.strikes, goes_on=session != fallen.session)
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=fallen.turn)
@@ -261,4 +264,5 @@ def _tell(
 
 
 def _files(said: Sequence[Recorded]) -> list[MediaId]:
+    """Return the files that the turn has given."""
     return [each.media for each in given_in(said) if each.media is not None]

@@ -1,8 +1,9 @@
-"""Writes the rows of turns: the one place in the store that says what state a turn is in.
+"""Writes the rows of turns. No other module of the store changes a turn's state.
 
-Each change belongs to an event of the turn's journal. The machine is asked first
-(`domain/turn.LEGAL`), and the row must still be in the state that the caller has seen: what another
-transaction has changed meanwhile is a lost race, and the operation runs again.
+Each change belongs to an event of the turn's journal, in the same transaction. The turn machine is
+asked first whether the change is legal (`domain/turn.LEGAL`). The row must still be in the state
+that the caller has seen: if another transaction changed it meanwhile, the operation has lost a race
+and is run again.
 """
 
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.turn.turn import State, require
 from perdure.store.statement import Op, RaceLost, SqlValue, exists, run
 
-# A turn that waits in line; it is the session's principal's unless it names another.
+# Inserts a turn that waits in line. Without a sender it belongs to the session's principal.
 _QUEUE: Final = f"""
     INSERT INTO turns (id, session_id, message_id, kind, state, reason, detail, attempts,
                        queued_seq, queued_at, alive_at, origin_id, via_id, principal_id, album,
@@ -29,30 +30,31 @@ _QUEUE: Final = f"""
     SELECT $1, s.id, $2, $3, '{State.QUEUED}', '', '', 0, $4, $5, $5, $6, $7,
            COALESCE($8, s.principal_id), $9, $10
     FROM sessions s WHERE s.id = $11"""
-# A turn that begins in the transaction that accepts its message.
+# Inserts a turn that begins in the transaction that accepts its message.
 _BEGIN: Final = """
     INSERT INTO turns (id, session_id, parent_id, message_id, kind, state, reason, detail, attempts,
                        node_id, queued_seq, queued_at, started_at, alive_at, attempt_at, via_id,
                        principal_id)
     VALUES ($1, $2, $3, $4, $5, $6, '', '', 1, $7, $8, $9, $9, $9, $9, $10, $11)"""
-# The next attempt of a turn begins.
+# Starts the next attempt of a turn.
 _START: Final = """
     UPDATE turns SET state = $1, attempts = attempts + 1, parent_id = $2, node_id = $3,
                      started_at = COALESCE(started_at, $4), attempt_at = $4, reason = ''
     WHERE id = $5 AND state = $6 RETURNING id"""
-# An attempt ends before its turn does.
+# Ends an attempt whose turn is not over. Keeps the longest time that any attempt has lived.
 _INTERRUPT: Final = """
     UPDATE turns SET state = $1, reason = $2, alive_at = $3, node_id = NULL,
                      asked_at = NULL, told_at = NULL,
                      longest_ms = CASE WHEN $4 - attempt_at > longest_ms THEN $4 - attempt_at
                                        ELSE longest_ms END
     WHERE id = $5 AND state = $6 RETURNING id"""
-# A turn asks somebody, and has no owner until it is answered.
+# Lets a turn wait for an answer. It has no owner until it is answered.
 _WAIT: Final = """
     UPDATE turns SET state = $1, node_id = NULL WHERE id = $2 AND state = $3 RETURNING id"""
-# An interrupted turn, or one whose question was answered, goes back to its place in line.
+# Puts an interrupted or answered turn back to its place in line.
 _REQUEUE: Final = "UPDATE turns SET state = $1 WHERE id = $2 AND state = $3 RETURNING id"
-# A turn is over. What its request was made from is kept where whoever ends it does not know.
+# Ends a turn. If the caller does not know what the request was made from (`prefix`), the stored
+# value stays.
 _SETTLE: Final = """
     UPDATE turns SET state = $1, outcome = $2, reason = $3, detail = $4,
                      context_tokens = $5, prefix = COALESCE(NULLIF(CAST($6 AS TEXT), ''), prefix),
@@ -61,7 +63,7 @@ _SETTLE: Final = """
 
 
 class Album(NamedTuple):
-    """What a turn is part of, and until when the rest of it may come."""
+    """Names the album that a turn's message is part of, and until when more of it may arrive."""
 
     name: str
     not_before: int
@@ -71,7 +73,7 @@ ALONE = Album("", 0)
 
 
 def queue(recorded: Recorded, queued: TurnQueued, *, place: int, album: Album) -> Op[None]:
-    """Write the row of a turn that waits; `place` is where in its session's line."""
+    """Write the row of a turn that waits; `place` is its position in the session's line."""
     yield from run(
         _QUEUE,
         queued.turn, queued.message, queued.kind, place, recorded.at, queued.origin, queued.via,
@@ -80,7 +82,8 @@ def queue(recorded: Recorded, queued: TurnQueued, *, place: int, album: Album) -
 
 
 def begin(recorded: Recorded, queued: TurnQueued, started: TurnStarted) -> Op[None]:
-    """Write the row of a turn that begins with its message; `recorded` is where that stands."""
+    """Write the row of a turn that begins with its message; `recorded` is the entry of
+    `TurnQueued`."""
     state = require(State.QUEUED, TurnStarted, turn=queued.turn)
     assert queued.by is not None, "whoever sends a message is known"
     yield from run(
@@ -96,7 +99,7 @@ def start(started: TurnStarted, *, at: int) -> Op[None]:
 
 
 def interrupt(interrupted: AttemptInterrupted, state: State, *, ended_at: int) -> Op[None]:
-    """Write that the present attempt ended at that instant and the turn did not."""
+    """Write that the present attempt ended at `ended_at`, but the turn is not over."""
     reason, alive_at = interrupted.reason, interrupted.alive_at
     yield from _change(_INTERRUPT, state, interrupted, reason, alive_at, ended_at)
 
@@ -120,7 +123,8 @@ def settle(
 
 
 def _change(sql: str, state: State, event: TurnEvent, *values: SqlValue) -> Op[None]:
-    """Move a turn's row from a state to the one that the machine names for this event."""
+    """Move a turn's row from `state` to the state that the machine names for this event. Raises
+    `RaceLost` if the row is not in `state` any more."""
     after = require(state, type(event), turn=event.turn)
     if not (yield from exists(sql, after, *values, event.turn, state)):
         raise RaceLost

@@ -1,4 +1,8 @@
-"""Claim, write under a lease, settle, stop."""
+"""Claims turns, writes under their lease, settles them and stops them.
+
+Every write of a runner carries the epoch of its lease. A stop, a newer message or the reaper moves
+the epoch in its own transaction, so a late write of the old runner is refused as a whole.
+"""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -50,20 +54,20 @@ from perdure.store.operations.turns.interruption_notes import mark_told
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, listed, many, one, run
 
-# A condition: the session's wait is over, or was written before the clock was set back.
+# A condition: the session's wait is over, or it was written before the clock was set back.
 _IS_READY = """
     ready_at IS NOT NULL AND (wait_until IS NULL OR wait_until <= $1 OR ready_at > $2)"""
-# Finds sessions that can be claimed; `ready_sql` says the rest.
+# Finds sessions that can be claimed; `ready_sql` adds the rest.
 _READY = f"SELECT id, ready_by FROM sessions WHERE {_IS_READY}"
 _IN_LINE = " ORDER BY ready_rank, ready_seq, id LIMIT "
-# Locks sessions to claim them; `take_sql` says the rest.
+# Locks sessions to claim them; `take_sql` adds the rest.
 _TAKE = "SELECT id, wait_until FROM sessions WHERE ready_at IS NOT NULL AND id IN "
-# Finds when the first wait of all ends.
+# Finds when the earliest wait ends.
 _NEXT_READY = "SELECT MIN(wait_until) FROM sessions WHERE ready_at IS NOT NULL"
-# Lets a session wait as long as it was to wait, from now on.
+# Starts a session's wait again from now, with its old length.
 _WAIT_ANEW = """
     UPDATE sessions SET wait_until = wait_until - ready_at + $1, ready_at = $1 WHERE id = $2"""
-# Reads the first turn in a session's line, with all that its runner needs to begin.
+# Reads the first turn in a session's line, with everything its runner needs to begin.
 _NEXT = f"""
     SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
            t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, {ADDRESS}
@@ -71,20 +75,21 @@ _NEXT = f"""
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
     WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
     ORDER BY t.queued_seq LIMIT 1"""
-# Takes a session for whoever claims its next turn.
+# Takes a session for the process that claims its next turn. The new epoch makes all older leases
+# stale.
 _LEASE = """
     UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
     WHERE id = $1 RETURNING epoch"""
 # Reads the text that was shown of a turn and is in no message yet, piece by piece.
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
-# Notes what the request was made from that a turn's newest message answers.
+# Stores what the request was made from that the turn's newest message answers.
 _ANSWERS = "UPDATE turns SET prefix = $1 WHERE id = $2"
-# Forgets the text that was shown of a message: the journal holds it now.
+# Deletes the shown text of a message that the journal holds now.
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
 # Finds the message that a turn answers.
 _MESSAGE = "SELECT message_id FROM turns WHERE id = $1"
-# So many of those who wait are looked at beyond what there is room for: each of them is another
-# person's, as long as so many people wait.
+# How many sessions are looked at beyond the free slots. The order by rank puts different people
+# first, so that `fairly` can choose among that many people.
 WINDOW: Final = 64
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
 
@@ -104,6 +109,8 @@ class _NextReady(NamedTuple):
 
 
 class _Next(NamedTuple):
+    """Holds the first turn in a session's line, as `_NEXT` reads it."""
+
     turn: TurnId
     attempts: int
     head: TurnId | None
@@ -132,11 +139,14 @@ class _Shown(NamedTuple):
 
 
 def claim(stamp: Stamp, *, limit: int, shares: FairShares = EQUAL) -> Op[list[Claimed]]:
-    """Take so many turns that can begin, at most, fairly among those who wait."""
+    """Claim at most `limit` turns that can begin, fairly among the people who wait. All of them are
+    one transaction: if the process dies after it, the turns are found as running under this node,
+    and the reaper takes them when the node's lease has ended."""
     ready = yield from _ready(shares, at=stamp.at, limit=limit + WINDOW)
     chosen = fairly(ready, by=lambda each: each.by, shares=shares, limit=limit)
     taken = []
     for each in (yield from _take([each.session for each in chosen])):
+        # `_IS_READY` also finds sessions whose wait was written before the clock was set back.
         if each.wait_until is not None and each.wait_until > stamp.at:
             yield from run(_WAIT_ANEW, stamp.at, each.session)
         else:
@@ -145,21 +155,21 @@ def claim(stamp: Stamp, *, limit: int, shares: FairShares = EQUAL) -> Op[list[Cl
 
 
 def _ready(shares: FairShares, *, at: int, limit: int) -> Op[list[_Ready]]:
-    """Find sessions that can be claimed, in the order in which they come, without those of people
-    who have all they may have."""
+    """Find sessions that can be claimed, in order, except those of people who use all their
+    slots."""
     full = shares.full
     sql = ready_sql(len(full))
     return (yield from many(_Ready, sql, at, at + TOLERANCE_MS, *full, limit))
 
 
 def ready_sql(full: int) -> str:
-    """Return the statement for so many people who have all they may have."""
+    """Return the query, given how many people use all their slots."""
     without = f" AND ready_by NOT IN {listed(3, full)}" if full else ""
     return f"{_READY}{without}{_IN_LINE}${3 + full}"
 
 
 def _take(sessions: Sequence[SessionId]) -> Op[list[_Taken]]:
-    """Lock these sessions, without those that somebody else has or is about to have."""
+    """Lock these sessions, and return those that no other node has claimed or is claiming."""
     if not sessions:
         return []
     taken = yield from many(_Taken, take_sql(len(sessions)), *sessions)
@@ -168,12 +178,13 @@ def _take(sessions: Sequence[SessionId]) -> Op[list[_Taken]]:
 
 
 def take_sql(count: int) -> str:
-    """Return the statement for so many sessions."""
+    """Return the query that locks `count` sessions."""
     return f"{_TAKE}{listed(1, count)} FOR UPDATE SKIP LOCKED"
 
 
 def next_claim(*, at: int, shares: FairShares = EQUAL) -> Op[int | None]:
-    """Return from when on the next turn can be claimed; it may be waiting for something."""
+    """Return when the next turn can be claimed (`AT_ONCE` if one is ready), or None if none
+    waits."""
     if (yield from _ready(shares, at=at, limit=1)):
         return AT_ONCE
     found = yield from one(_NextReady, _NEXT_READY)
@@ -224,8 +235,9 @@ def append(
     origin: RequestOrigin,
     at: int,
 ) -> Op[list[Recorded]]:
-    """Append the runner's own events. A message that became final takes the place of its
-    partials, so what they say of its request goes to the turn."""
+    """Append the runner's own events, if its lease still holds. The text of a message that became
+    final is deleted from `partials` in the same transaction, so it is never missing and never in
+    both."""
     recorded = yield from journal.append(lease.session, events, at=at, epoch=lease.epoch)
     yield from mark_told(recorded)
     yield from texts.keep(origin.texts)
@@ -242,13 +254,15 @@ def append(
 def flush(
     dialect: Dialect, pieces: Sequence[TextPiece], new: Sequence[KeptText]
 ) -> Op[set[tuple[str, int]]]:
-    """Write text that grows, and those texts of the requests it answers that may be new."""
+    """Write pieces of growing text, and those texts of their requests that may be new. Both are one
+    transaction: after a crash, shown text always has the request it answers."""
     yield from texts.keep(new)
     return (yield from dialect.flush(pieces))
 
 
 def take_steers(lease: TurnLease, *, at: int) -> Op[list[Recorded]]:
-    """Let messages that came for this turn take their place in it, between two steps."""
+    """Move messages that were sent to the running turn into it, between two steps. Returns the
+    appended events. The fence keeps a second transaction from taking the same messages."""
     yield from journal.fence(lease.session, lease.epoch)
     waiting = waiting_steers((yield from journal.of_turn(lease.turn)))
     if not waiting:
@@ -268,17 +282,21 @@ def take_steers(lease: TurnLease, *, at: int) -> Op[list[Recorded]]:
 
 
 def tell(lease: TurnLease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell the people of a running turn's conversation something."""
+    """Post a notice in a running turn's conversation, if the lease still holds."""
     yield from journal.fence(lease.session, lease.epoch)
     return (yield from notice(lease.session, lease.turn, text, stamp))
 
 
 def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:
-    """End a running turn as its runner says, with everything that follows from that."""
+    """End a running turn as its runner says, with everything that follows from it, in one
+    transaction: last words, outcome, spending, the next turn in line, and the parts of the reply.
+    So after a crash the turn is either still running (the reaper finds it) or over with its reply
+    in the outbox."""
     last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
-    # Ahead of the last words: a result stands behind the message that has asked for it.
+    # Open calls are closed before the last words are appended: a result must stand directly behind
+    # the message that asked for it. With new calls in the settlement itself nothing is closed.
     known = [recorded.event for recorded in so_far]
     never_ended = [] if settlement.calls else open_call_endings(lease.turn, known)
     said = _said(lease, settlement, shown)
@@ -321,13 +339,13 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
             lease.session, lease.turn, settlement.parts, settlement.files, stamp
         )
     brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
-    # A session may have waited for an errand that brings nothing.
+    # A session may have been held back by this errand even if it brings no event.
     has_more = is_ready or is_errand(so_far)
     return Settled(recorded=[*recorded, *brought], has_more=has_more)
 
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
-    """Take the text that was shown and is in no message yet, by message; its rows are gone."""
+    """Return the text that was shown and is in no message yet, by message, and delete its rows."""
     pieces = yield from many(_Shown, _PARTIALS, turn)
     shown: dict[MessageId, str] = {}
     for message, text in pieces:
@@ -338,11 +356,12 @@ def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
 
 
 def _said(lease: TurnLease, settlement: Settlement, shown: dict[MessageId, str]) -> list[AnyEvent]:
-    """Return the final message, and whatever else was shown: no settlement makes shown text
-    vanish."""
+    """Return the final message, and a message for any other text that was shown: no settlement
+    makes shown text disappear."""
     texts = dict(shown)
     if settlement.message is not None:
         flushed = texts.pop(settlement.message, "")
+        # The final text must continue what people have seen. If it does not, what they saw is kept.
         is_whole = settlement.text.startswith(flushed)
         texts[settlement.message] = settlement.text if is_whole else flushed
     has_more = settlement.calls or settlement.attachments
@@ -362,7 +381,8 @@ def _said(lease: TurnLease, settlement: Settlement, shown: dict[MessageId, str])
 
 
 def stop(turn: TurnId, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
-    """End a turn because its person wants that."""
+    """End a turn because its person asked for that. Raises `NotFound` for another person's turn,
+    and `Conflict` if it is over already."""
     found = yield from locked(turn)
     if found is None or not (yield from history.is_own(found.session, by)):
         raise NotFound(f"there is no turn {turn}")
@@ -372,8 +392,8 @@ def stop(turn: TurnId, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recor
 
 
 def turn_away(turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """End a turn whose person may not speak any more: it is stopped if it is at work, else refused.
-    Nothing happens to one that has ended meanwhile."""
+    """End a turn whose person lost access: it becomes stopped if it is at work, otherwise refused.
+    Does nothing if the turn has ended meanwhile."""
     found = yield from locked(turn)
     if found is None or found.state == State.SETTLED:
         return []
@@ -383,7 +403,7 @@ def turn_away(turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def amend(turn: TurnId, text: str, stamp: Stamp, *, by: PrincipalId | None) -> Op[list[Recorded]]:
-    """Rewrite a message that still waits."""
+    """Replace the text of a message whose turn has not begun. Raises `Conflict` if it has."""
     found = yield from locked(turn)
     if found is None or not (yield from history.is_own(found.session, by)):
         raise NotFound(f"there is no turn {turn}")

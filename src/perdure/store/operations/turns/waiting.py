@@ -1,9 +1,9 @@
-"""Turns that wait for somebody's answer.
+"""Lets turns wait for somebody's answer, and takes the answer.
 
-A waiting turn has no owner. Its lease ends with the question, so nothing of it is written until the
-answer, a stop or a newer message changes its state. No crash interrupts it and no drain waits for
-it. The answer puts it back to its place in line, from where it goes on with the call that the
-question was about.
+A waiting turn has no owner. Its lease ends with the question, so nothing of the turn is written
+until the answer, a stop or a newer message changes its state. No crash interrupts it and no drain
+waits for it. The answer puts it back to its place in line; from there it continues with the call
+that the question was about.
 """
 
 from perdure.domain.errors import Conflict, NotFound
@@ -19,12 +19,13 @@ from perdure.store.operations.turns.endings import locked
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, run
 
-# Ends the lease of whoever ran the turn.
+# Ends the lease of the runner.
 _LET_GO = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
 
 
 def wait(lease: TurnLease, question: AnswerAwaited, *, at: int) -> Op[list[Recorded]]:
-    """Let a running turn wait, without an owner and without room in the budgets."""
+    """Let a running turn wait for an answer. It loses its owner and its reservation in the
+    budgets."""
     recorded = yield from journal.append(lease.session, [question], at=at, epoch=lease.epoch)
     yield from turn_rows.wait(question)
     yield from run(_LET_GO, lease.session)
@@ -33,7 +34,8 @@ def wait(lease: TurnLease, question: AnswerAwaited, *, at: int) -> Op[list[Recor
 
 
 def answer(received: AnswerReceived, stamp: Stamp) -> Op[list[Recorded]]:
-    """Take the first answer to a question, and let its turn go on."""
+    """Take the first answer to a question, and put its turn back in line. Raises `Conflict` if the
+    turn does not wait for this answer, as for a second answer to the same question."""
     found = yield from locked(received.turn)
     if found is None:
         raise NotFound(f"there is no turn {received.turn}")
