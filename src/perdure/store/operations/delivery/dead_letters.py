@@ -1,4 +1,4 @@
-"""Dead letters: what came in and broke us, kept whole."""
+"""Keeps dead letters: incoming messages that could not be handled because of an error of ours."""
 
 from typing import Any, NamedTuple
 
@@ -9,31 +9,34 @@ from perdure.ports.records.history import ArrivalRecord
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
+# Longer payloads are cut: a letter is for finding the fault.
 PAYLOAD_MAX = 100_000
+# How many letters are kept for each account; older ones are deleted.
 LETTERS_MAX = 1_000
-# Keeps what could not be taken, once.
+# Stores an arrival that could not be handled, once.
 _PARK = """
     INSERT INTO letters (id, external_id, adapter, account, kind, payload, error, state, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'parked', $8)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING"""
-# Removes old letters of an account: anybody can send what cannot be read.
+# Deletes old letters of an account: anybody can send what cannot be read, and must not fill the
+# disk.
 _FORGET = """
     DELETE FROM letters WHERE adapter = $1 AND account = $2 AND at <= (
         SELECT l.at FROM letters l WHERE l.adapter = $1 AND l.account = $2
         ORDER BY l.at DESC LIMIT 1 OFFSET $3)"""
-# Names the columns of a `_Row`.
+# The columns of a `_Row`.
 _COLUMNS = "id, adapter, account, external_id, payload, error, state, at"
-# Reads a page of the letters that are parked, the newest first.
+# Reads a page of the parked letters, newest first.
 _PAGE = f"""
     SELECT {_COLUMNS} FROM letters WHERE state = 'parked' AND (at < $1 OR (at = $1 AND id < $2))
     ORDER BY at DESC, id DESC LIMIT $3"""
-# Reads the newest letter that has this id, or came under it, and how it came.
+# Reads the newest letter with this id or this external id, and its kind.
 _OF = f"""
     SELECT kind, {_COLUMNS} FROM letters
     WHERE id = $1 OR external_id = $1 ORDER BY at DESC LIMIT 1"""
 # Reads one letter.
 _ONE = f"SELECT {_COLUMNS} FROM letters WHERE id = $1"
-# Ends a letter that is parked.
+# Ends a parked letter.
 _END = "UPDATE letters SET state = $1 WHERE id = $2 AND state = 'parked' RETURNING id"
 
 
@@ -56,12 +59,12 @@ def is_letter(any_id: str) -> bool:
 
 
 def page(at: int, last: str, limit: int) -> Op[list[PartView]]:
-    """Return letters that are parked and older than this one, the newest first."""
+    """Return parked letters older than this one, newest first."""
     return [_view(found) for found in (yield from many(_Row, _PAGE, at, last, limit))]
 
 
 def get(letter: str) -> Op[PartView]:
-    """Return one letter."""
+    """Return one letter. Raises `NotFound`."""
     found = yield from one(_Row, _ONE, letter)
     if found is None:
         raise NotFound(f"there is no letter {letter}; `perdure parked list` shows what is parked")
@@ -69,12 +72,12 @@ def get(letter: str) -> Op[PartView]:
 
 
 def of(any_id: str) -> Op[tuple[ArrivalRecord, PartView] | None]:
-    """Return the letter with this id, or that came under it; and how it came."""
+    """Return the letter with this id or external id, and how it arrived; None if there is none."""
     return (yield from one(_arrived, _OF, any_id))
 
 
 def _arrived(kind: str, *columns: Any) -> tuple[ArrivalRecord, PartView]:
-    """Return the letter that a row of `_OF` holds, and how it came."""
+    """Return the letter in a row of `_OF`, and how it arrived."""
     found = _Row(*columns)
     arrival = ArrivalRecord(
         adapter=found.adapter,
@@ -87,7 +90,8 @@ def _arrived(kind: str, *columns: Any) -> tuple[ArrivalRecord, PartView]:
 
 
 def end(letter: str, state: str) -> Op[PartView]:
-    """End a letter: it was taken after all, or nobody wants it any more."""
+    """End a parked letter as replayed or dropped. Raises `Conflict` if it is not parked any
+    more."""
     if not (yield from exists(_END, state, letter)):
         known = yield from get(letter)
         raise Conflict(f"letter {letter} is {known.state} already", code="not_parked")
@@ -95,7 +99,7 @@ def end(letter: str, state: str) -> Op[PartView]:
 
 
 def _view(found: _Row) -> PartView:
-    """Return a letter as it is shown among the parts."""
+    """Return a letter in the form in which parts are shown."""
     return PartView(
         id=found.id,
         message=found.external_id,
@@ -114,7 +118,7 @@ def _view(found: _Row) -> PartView:
 
 
 def park(letter: Letter, stamp: Stamp) -> Op[None]:
-    """Keep what could not be taken, and forget old letters."""
+    """Store an arrival that could not be handled, and delete old letters of its account."""
     where = letter.address
     yield from run(
         _PARK,

@@ -1,4 +1,4 @@
-"""Makes several parts of one whose text turned out to be too long for its platform."""
+"""Divides a part whose text turned out to be too long for its platform."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,26 +11,27 @@ from perdure.store.operations.delivery.part_rows import choices_of, progress_of
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
-# Reads what a part that is to be divided belongs to, and its last neighbour.
+# Reads what a part belongs to that is to be divided, and the last part of its message.
 _WHOLE = """
     SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices, o.place_in_line,
            (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
     FROM outbox o WHERE o.id = $1"""
-# Locks the bubbles of a turn that are to be taken away, and can show what does not fit elsewhere
-# instead.
+# Locks the pending deletions of a turn's bubbles. Such a bubble can show the text that does not fit
+# elsewhere, instead of being deleted.
 _SPARE = """
     SELECT d.id, d.place_in_line FROM outbox d JOIN outbox b ON b.id = d.target
     WHERE d.message_id = $1 AND d.step = 'delete' AND d.state = 'pending' AND b.step = 'bubble'
     ORDER BY b.part FOR UPDATE OF d"""
-# Shows words in a bubble that was to be taken away.
+# Turns the deletion of a bubble into an edit that shows text in it.
 _SHOW_IN = """
     UPDATE outbox SET step = 'edit', text = $1, message_id = $2, part = $3 WHERE id = $4"""
-# Leaves a part with the first of its words, and without buttons.
+# Leaves a part with the first piece of its text, and without buttons.
 _SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
 
 
 class _Whole(NamedTuple):
-    """Holds what a part belongs to that is to be divided. `last` is its message's last part."""
+    """Holds what a part belongs to that is to be divided. `last` is the number of its message's
+    last part."""
 
     conversation: ConversationId
     session: SessionId
@@ -42,16 +43,17 @@ class _Whole(NamedTuple):
 
 
 class _Spare(NamedTuple):
-    """Names the deletion of a bubble, and its place in line."""
+    """Holds the deletion of a bubble, and its place in line."""
 
     id: PartId
     place: int
 
 
 def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
-    """Make several parts of a text that turned out to be too long for its platform. What does not
-    fit takes the place of bubbles that would be taken away, or stands directly behind, with the
-    buttons: what was put into the line meanwhile comes after all of it."""
+    """Divide a part whose text is too long for its platform into several. The further pieces go
+    into bubbles that would be deleted, then directly behind the part, the last one with the
+    buttons; what was added to the line meanwhile comes after all of them. One transaction: after a
+    crash there is either the whole part or all its pieces."""
     whole = yield from one(_Whole, _WHOLE, part)
     assert whole is not None
     at = stamp.at
@@ -75,7 +77,7 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
 
 
 def _spare_of(whole: _Whole) -> Op[list[_Spare]]:
-    """Return the bubbles that can show what does not fit into the final words of a turn."""
+    """Return the deletions of bubbles that can show pieces of a turn's final words."""
     if whole.message != f"{whole.turn}{REPLY}":
         return []
     return (yield from many(_Spare, _SPARE, f"{whole.turn}{DELETIONS}"))

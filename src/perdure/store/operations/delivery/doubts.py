@@ -1,8 +1,8 @@
-"""Parts of unknown fate: left attempting by an owner who is gone, or sent without an answer where
-the platform could not say yet whether they arrived.
+"""Finds parts whose fate is unknown: left as `attempting` by a dead process, or sent without an
+answer where the platform could not say yet whether they arrived.
 
-They stay attempting, so that nothing behind them in their line overtakes them, and nobody owns
-them. Whoever asks next may be another process.
+They stay `attempting`, so nothing behind them in their line overtakes them, and they have no owner.
+After a crash any process may ask the platform next.
 """
 
 from perdure.domain.delivery import PartState
@@ -14,8 +14,8 @@ from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, progress_of
 from perdure.store.statement import Op, exists, many, run
 
-# Reads the parts of an adapter whose owner is gone, and those in doubt whose time has come.
-# Whoever asks is alive, even if it stood still for longer than its lease.
+# Reads the parts of an adapter whose owner is gone, and those in doubt whose time has come. The
+# node that asks counts as alive, even if its lease has run out.
 _STRANDED = (
     PART
     + """
@@ -25,7 +25,7 @@ _STRANDED = (
       AND (o.node_id IS NOT NULL OR o.due_at <= $3 OR o.changed_at > $4)
     ORDER BY o.changed_at LIMIT 1000"""
 )
-# Leaves a part in doubt. `changed_at` stays: it is when the part was sent.
+# Leaves a part in doubt. `changed_at` stays unchanged: it is when the part was sent.
 _DOUBT = "UPDATE outbox SET node_id = NULL, due_at = $1, error = $2 WHERE id = $3"
 # Reads the receipts that other parts of a place got since then.
 _RECEIPTS = """
@@ -33,7 +33,7 @@ _RECEIPTS = """
     WHERE o.attempts > 0 AND o.changed_at >= $1 AND o.receipt <> '' AND o.id <> $2
       AND c.adapter = $3 AND c.account = $4 AND c.place = $5
     LIMIT 2000"""
-# Finds another part of a place with the same words that is being sent right now.
+# Finds another part with the same text that is being sent to the same place right now.
 _TWIN = """
     SELECT 1 FROM outbox o JOIN conversations c ON c.id = o.conversation_id
     WHERE o.adapter = $1 AND o.state = 'attempting' AND o.node_id IS NOT NULL AND o.id <> $2
@@ -51,7 +51,7 @@ def stranded(dialect: Dialect, adapter: str, node: NodeId, *, at: int) -> Op[lis
 
 
 def doubt(part: PartId, *, error: str, due_at: int, attempt: int) -> Op[None]:
-    """Leave a part in doubt until its time comes."""
+    """Leave a part in doubt until `due_at`. Raises `Conflict` if its fate is settled already."""
     now = yield from progress_of(part)
     state, attempts = (now.state, now.attempts) if now else (None, None)
     if (state, attempts) != (PartState.ATTEMPTING, attempt):
@@ -60,7 +60,8 @@ def doubt(part: PartId, *, error: str, due_at: int, attempt: int) -> Op[None]:
 
 
 def rivals(part: Part) -> Op[Rivals]:
-    """Return what is known of the other parts of a part's place."""
+    """Return what is known of other parts in the same place: messages found on the platform that
+    belong to them are not this part's."""
     where = part.address
     since = part.changed_at - _SKEW_MS
     receipts = yield from many(

@@ -1,4 +1,4 @@
-"""What the gateway itself tells people."""
+"""Posts what the gateway itself tells people."""
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import NoticePosted, Recorded
@@ -16,7 +16,8 @@ def notice(
     *,
     choices: tuple[str, ...] = (),
 ) -> Op[list[Recorded]]:
-    """Tell the people of a conversation something, on whatever surface they are."""
+    """Post a notice in a conversation: in the journal, and on a platform as a part of the outbox
+    too."""
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
     recorded = yield from journal.append(session, [posted], at=stamp.at)

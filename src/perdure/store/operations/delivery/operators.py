@@ -1,4 +1,4 @@
-"""Telling those who run the gateway, in the conversations they have chosen for it."""
+"""Tells operators things, in the conversations they have chosen as their home."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from perdure.store.statement import Op, many, one
 
 # Finds the role of a person.
 _ROLE = "SELECT role FROM principals WHERE id = $1"
-# Finds the operators' home conversations. What is linked goes on in the session of another
-# conversation.
+# Finds the operators' home conversations. A linked conversation continues in the session of another
+# one.
 _HOMES = """
     SELECT DISTINCT c.id, COALESCE(l.session_id, c.session_id)
     FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
@@ -21,14 +21,14 @@ _HOMES = """
 
 
 class Home(NamedTuple):
-    """A conversation in which an operator is told things, and the session that is live there."""
+    """Holds a conversation in which an operator is told things, and its live session."""
 
     conversation: ConversationId
     session: SessionId
 
 
 def is_operator(principal: PrincipalId) -> Op[bool]:
-    """Tell whether this person runs the gateway."""
+    """Tell whether this person is an operator."""
     return (yield from one(str, _ROLE, principal)) == "operator"
 
 
@@ -38,7 +38,7 @@ def homes() -> Op[list[Home]]:
 
 
 def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Recorded]]:
-    """Tell all operators, but not in the conversation `but`."""
+    """Post a notice to all operators, except in the conversation `but`."""
     recorded: list[Recorded] = []
     for home in (yield from homes()):
         if home.conversation == but:

@@ -1,4 +1,4 @@
-"""Parts that wait for a person: shown, sent after all, or dropped."""
+"""Shows parts that wait for a person's decision, sends them after all, or drops them."""
 
 from typing import Final, NamedTuple
 
@@ -13,18 +13,18 @@ from perdure.store.operations.delivery import dead_letters
 from perdure.store.operations.delivery.part_rows import choices_of
 from perdure.store.statement import Op, exists, many, one, run
 
-# Reads parts as people are shown them, as a `ShownPart`; what follows says which.
+# Reads parts as people are shown them, as a `ShownPart`; the caller appends which.
 PARTS: Final = f"""
     SELECT o.id, o.message_id, o.turn_id, o.part, o.adapter, o.state, o.attempts, o.receipt,
            o.error, o.text, o.step, o.changed_at, o.choices, o.media_id, o.replayed_at,
            {ADDRESS}
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id """
-# Is true of a part `o` that waits for a person, in the words of the index that finds them: a
-# preview that failed was never seen.
+# A condition: part `o` waits for a person. Uses the words of the partial index. A failed preview is
+# left out, since nobody ever saw it.
 IS_PARKED: Final = f"""
     o.state IN ('unknown', 'failed', 'expired') AND o.error <> '{WITHDRAWN}'
     AND o.dropped_at IS NULL AND (o.step <> 'bubble' OR o.state = 'unknown')"""
-# Reads a page of the parts that are parked, the newest first.
+# Reads a page of the parked parts, newest first.
 PAGE = f"""{PARTS} WHERE {IS_PARKED}
       AND (o.changed_at < $1 OR (o.changed_at = $1 AND o.id < $2))
     ORDER BY o.changed_at DESC, o.id DESC LIMIT $3"""
@@ -41,13 +41,13 @@ _REPLAY = f"""
     UPDATE outbox SET state = 'pending', error = '', due_at = {AT_ONCE}, changed_at = $1,
                       replayed_at = $1, node_id = NULL
     WHERE id = $2"""
-# Notes that nobody wants a part any more.
+# Records that nobody wants a part any more.
 _DROP = "UPDATE outbox SET dropped_at = $1 WHERE id = $2"
 _END_OF_TIME = (2**62, "")
 
 
 class ShownPart(NamedTuple):
-    """Holds the columns of `PARTS`. `number` counts the parts of a message."""
+    """Holds the columns of `PARTS`. `number` is the part's position in its message."""
 
     id: PartId
     message: str
@@ -72,14 +72,14 @@ class ShownPart(NamedTuple):
 
 
 class _Locked(NamedTuple):
-    """Says how far a part has come that nobody else changes now, and what it is."""
+    """Holds the state and step of a locked part."""
 
     state: str
     step: str
 
 
 def page(asked: Page) -> Op[list[PartView]]:
-    """Return a page of what is parked, parts and letters alike, the newest first."""
+    """Return a page of what is parked, parts and dead letters alike, newest first."""
     at, last = asked.after or _END_OF_TIME
     found = [view(each) for each in (yield from many(ShownPart, PAGE, at, last, asked.limit))]
     found += yield from dead_letters.page(at, last, asked.limit)
@@ -87,7 +87,7 @@ def page(asked: Page) -> Op[list[PartView]]:
 
 
 def part(part_id: PartId) -> Op[PartView]:
-    """Return one part, or letter."""
+    """Return one part or dead letter. Raises `NotFound`."""
     if dead_letters.is_letter(part_id):
         return (yield from dead_letters.get(part_id))
     found = yield from one(ShownPart, _PART, part_id)
@@ -97,7 +97,8 @@ def part(part_id: PartId) -> Op[PartView]:
 
 
 def replay(part_id: PartId, *, force: bool, at: int) -> Op[PartView]:
-    """Send what is parked after all. With `force`, also what may have arrived."""
+    """Send a parked part after all. Raises `Conflict` for a part that may have arrived, unless
+    `force` is set, and for a preview or a part that was taken back."""
     if dead_letters.is_letter(part_id):
         return (yield from dead_letters.end(part_id, "replayed"))
     parked = yield from _insist_on_parked(part_id)
@@ -120,7 +121,7 @@ def replay(part_id: PartId, *, force: bool, at: int) -> Op[PartView]:
 
 
 def drop(part_id: PartId, *, at: int) -> Op[PartView]:
-    """Give up what is parked."""
+    """Give up a parked part or letter for good."""
     if dead_letters.is_letter(part_id):
         return (yield from dead_letters.end(part_id, "dropped"))
     yield from _insist_on_parked(part_id)
@@ -129,7 +130,7 @@ def drop(part_id: PartId, *, at: int) -> Op[PartView]:
 
 
 def _insist_on_parked(part_id: PartId) -> Op[_Locked]:
-    """Lock a part, and refuse one that is not parked."""
+    """Lock a part. Raises `NotFound` if there is none, and `Conflict` if it is not parked."""
     found = yield from one(_Locked, _LOCKED, part_id)
     if found is None:
         raise NotFound(f"there is no part {part_id}; `perdure parked list` shows what is parked")

@@ -1,4 +1,4 @@
-"""The row of one part: how it is read, and what more than one module does to it."""
+"""Reads the row of one part, and makes the changes that several modules need."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.statement import Op, one, run
 
-# Reads parts with their addresses, as a `PartRow`; what follows says which.
+# Reads parts with their addresses, as a `PartRow`; the caller appends which.
 PART: Final = f"""
     SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts, o.step, o.target, o.choices,
            o.media_id, o.state, o.receipt, o.node_id, o.changed_at, o.created_at,
@@ -29,7 +29,7 @@ _WITHDRAW: Final = """
 
 
 class PartRow(NamedTuple):
-    """Holds the columns of `PART`. `number` counts the parts of a message."""
+    """Holds the columns of `PART`. `number` is the part's position in its message."""
 
     id: PartId
     message: MessageId
@@ -54,7 +54,7 @@ class PartRow(NamedTuple):
 
 
 class _PartProgress(NamedTuple):
-    """Tells how far a part has come."""
+    """Holds how far a part has come."""
 
     state: str
     receipt: str
@@ -80,17 +80,17 @@ def part_of(found: PartRow) -> Part:
 
 
 def choices_of(column: str) -> tuple[str, ...]:
-    """Return the labels of a part's buttons, as they are stored."""
+    """Return the labels of a part's buttons from its column."""
     return msgspec.json.decode(column, type=tuple[str, ...]) if column else ()
 
 
 def progress_of(part: PartId) -> Op[_PartProgress | None]:
-    """Return how far a part has come, and keep it there until the transaction ends."""
+    """Return how far a part has come, and lock it until the transaction ends."""
     return (yield from one(_PartProgress, _PROGRESS, part))
 
 
 def attempt(part: PartId, node: NodeId, *, at: int) -> Op[None]:
-    """Mark a part as being sent by this node, for one more time."""
+    """Mark a part as being sent by this node, and count the attempt."""
     yield from run(_ATTEMPT, node, at, part)
 
 

@@ -1,9 +1,10 @@
-"""What one turn says, as parts: bubbles while it grows, what goes ahead of the rest, the final
-words, and taking all of it back.
+"""Writes what one turn says as parts: bubbles while the text grows, parts that go ahead, the final
+words, and deletions that take all of it back.
 
-What a turn has shown is changed or taken away again by parts of other kinds, which wait in the same
-line: a part that is on its way when its turn is taken back is shown, gets its receipt, and is then
-deleted by it; the final words wait for a bubble's first ones.
+What a turn has shown is changed or removed by further parts in the same line. So order is kept even
+across crashes: if a part is on its way when its turn is taken back, it is shown, gets its receipt,
+and then the deletion uses that receipt. The final words wait until a bubble's first words have a
+receipt.
 """
 
 from collections.abc import Sequence
@@ -41,17 +42,17 @@ from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
-# Reads and locks the parts of a message, in their order.
+# Reads and locks the parts of a message, in order.
 _OF_MESSAGE = """
     SELECT id, part, target, state, text, conversation_id, session_id FROM outbox
     WHERE message_id = $1 ORDER BY part FOR UPDATE"""
-# Notes that a bubble of this node was never shown.
+# Records that a bubble of this node was never shown.
 _FORGET_BUBBLE = """
     UPDATE outbox SET state = 'failed', node_id = NULL, changed_at = $1
     WHERE message_id = $2 AND part = $3 AND state = 'attempting' AND node_id = $4"""
 # Reads one part of a message.
 _BUBBLE = PART + "WHERE o.message_id = $1 AND o.part = $2"
-# Puts a bubble that was not shown behind everything in its line, and marks it as being sent.
+# Moves a bubble that was not shown to the end of its line, and marks it as being sent.
 _OPEN_AGAIN = f"""
     UPDATE outbox SET state = 'attempting', attempts = attempts + 1, text = $1, node_id = $2,
                       changed_at = $3,
@@ -62,12 +63,12 @@ _OPEN_AGAIN = f"""
 _ANSWERED_BY = """
     SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
-# What may be, or become, visible to people.
+# States of parts that people can see, or may still see.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
 
 class _Placed(NamedTuple):
-    """Holds a part of a message. `number` counts them; `target` is the part that it changes."""
+    """Holds a part of a message. `number` is its position; `target` is the part that it changes."""
 
     id: PartId
     number: int
@@ -87,8 +88,8 @@ def put_reply(
     *,
     delay_ms: int = 0,
 ) -> Op[None]:
-    """Put down the final words of a turn: each takes the place of the bubble that showed it so far,
-    if there is one; bubbles that are left over go away, files come last. What went ahead stands."""
+    """Add the final words of a turn. Each part replaces the bubble that has shown it so far, if
+    there is one. Surplus bubbles are deleted, and files come last. Parts that went ahead stay."""
     ahead = yield from went_ahead(turn)
     stands = sum(takewhile(bool, map(eq, ahead, parts)))
     shown = yield from _parts_of(f"{turn}{BUBBLES}")
@@ -106,18 +107,18 @@ def put_reply(
 
 
 def _parts_of(message: str) -> Op[list[_Placed]]:
-    """Return the parts of a message, which nobody else changes until the transaction ends."""
+    """Return the parts of a message, locked until the transaction ends."""
     return (yield from many(_Placed, _OF_MESSAGE, message))
 
 
 def went_ahead(turn: TurnId) -> Op[list[str]]:
-    """Return the words of a turn that went out before it was over."""
+    """Return the texts of a turn that were sent before it was over."""
     return [each.text for each in (yield from _parts_of(f"{turn}{AHEAD}"))]
 
 
 def go_ahead(lease: TurnLease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
-    """Put down the leading parts of a running turn's reply, but for those that are there. From the
-    fence on nobody can settle the turn before this commits."""
+    """Add the leading parts of a running turn's reply, except those added before. The fence locks
+    the session, so that nobody settles the turn before this commits."""
     yield from journal.fence(lease.session, lease.epoch)
     known = len((yield from went_ahead(lease.turn)))
     conversation = yield from conversation_of(lease.session, lease.turn)
@@ -134,8 +135,8 @@ def leave(
     *,
     delay_ms: int = 0,
 ) -> Op[None]:
-    """Put down the words that stay of a turn which somebody else than its runner has ended, with a
-    mark under them. Where nothing was said and nothing is shown, there is nothing to mark."""
+    """Add the words that remain of a turn which was ended from outside, with a mark under them.
+    Does nothing if nothing was said and nothing is shown."""
     text = reply_text(said)
     if text or (yield from is_shown(turn)):
         marked = joined([text, mark])
@@ -143,7 +144,7 @@ def leave(
 
 
 def is_shown(turn: TurnId) -> Op[bool]:
-    """Tell whether people may see something of a turn that is not over."""
+    """Tell whether people may see something of an unfinished turn."""
     shown = yield from _parts_of(f"{turn}{BUBBLES}")
     return any(each.state in _MAY_SHOW for each in shown)
 
@@ -157,8 +158,8 @@ def put_whole(
     *,
     delay_ms: int = 0,
 ) -> Op[None]:
-    """Put down the final words of a turn as one part, behind what went ahead: only the pump knows
-    what fits. Over HTTP people read the journal."""
+    """Add the final words of a turn as one part, behind those that went ahead. The pump divides it
+    if it is too long. Does nothing over HTTP, where clients read the journal."""
     answered_by = yield from one(str, _ANSWERED_BY, turn)
     assert answered_by is not None
     if answered_by == HTTP:
@@ -169,9 +170,9 @@ def put_whole(
 
 
 def bubble(lease: TurnLease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:
-    """Return the turn's bubble of that number, put down if it is not there; None while something
-    before it is on its way. From the fence on nobody can settle the turn before this commits: no
-    bubble appears after the final words."""
+    """Return the turn's bubble with this number, adding it if needed. Returns None while something
+    before it in the line is on its way. The fence locks the session, so that nobody settles the
+    turn before this commits: no bubble appears after the final words."""
     yield from journal.fence(lease.session, lease.epoch)
     message = f"{lease.turn}{BUBBLES}"
     known = yield from _part(message, index)
@@ -185,10 +186,10 @@ def bubble(lease: TurnLease, index: int, text: str, stamp: Stamp) -> Op[Bubble |
         is_lost = known.state != PartState.SENT
         return Bubble(part=part_of(known), receipt=known.receipt, is_lost=is_lost)
     elif known.state == PartState.ATTEMPTING and known.node == stamp.node:
-        # We have put it down, and the answer was lost.
+        # This node added it, but the answer to that call was lost.
         yield from part_rows.attempt(known.id, stamp.node, at=stamp.at)
     elif known.state == PartState.FAILED and (yield from may_show(lease)):
-        # It was certainly not shown. What came into the line meanwhile has been, so it goes behind.
+        # It was certainly not shown. Later parts were, so it moves behind them.
         yield from run(_OPEN_AGAIN, text, stamp.node, stamp.at, known.id)
     else:
         return None  # it waits for its line, or until it is known whether it was shown
@@ -198,23 +199,23 @@ def bubble(lease: TurnLease, index: int, text: str, stamp: Stamp) -> Op[Bubble |
 
 
 def _part(message: str, index: int) -> Op[PartRow | None]:
-    """Return the part of a message with this number, if there is one."""
+    """Return the part of a message with this number, or None."""
     return (yield from one(PartRow, _BUBBLE, message, index))
 
 
 def may_show(lease: TurnLease) -> Op[bool]:
-    """Tell whether what a turn shows would stand behind everything that was said before it."""
+    """Tell whether what the turn shows now would stand behind everything said before it."""
     return (yield from is_clear((yield from conversation_of(lease.session, lease.turn))))
 
 
 def forget_bubble(turn: TurnId, index: int, node: NodeId, *, at: int) -> Op[None]:
-    """Note that a bubble, if it is this node's, was never shown."""
+    """Record that a bubble was never shown, if it is this node's."""
     yield from run(_FORGET_BUBBLE, at, f"{turn}{BUBBLES}", index, node)
 
 
 def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
-    """Take back what a turn has sent, where the platform can; what is still to be sent is not. The
-    rows are locked first: none of them can come back to the line while its deletion is queued."""
+    """Take back what a turn has sent: pending parts are given up, shown ones get a deletion. The
+    rows are locked first, so that none of them returns to the line while its deletion is added."""
     parts = yield from _parts_of(f"{turn}{REPLY}")
     parts += yield from _parts_of(f"{turn}{BUBBLES}")
     parts += yield from _parts_of(f"{turn}{AHEAD}")
@@ -225,7 +226,8 @@ def withdraw(turn: TurnId, stamp: Stamp) -> Op[None]:
         if part.state == PartState.PENDING:
             yield from part_rows.withdraw(part.id, at=stamp.at)
         elif part.state in _MAY_SHOW and part.id not in covered:
-            # What has edited a bubble shows there, and the bubble has the receipt in any case.
+            # A part that has edited a bubble shows there, and the bubble holds the receipt in any
+            # case.
             shown = part.target or part.id
             if shown not in covered:
                 gone.append(PartText("", DeliveryStep.DELETE, shown))

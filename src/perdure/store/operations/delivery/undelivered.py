@@ -1,8 +1,9 @@
-"""Tells people what could not be delivered: the person whom it was for, where they can be reached
-another way, and those who run the gateway.
+"""Tells people what could not be delivered: the person it was for, in another place, and the
+operators.
 
-A place that takes nothing any more fails with every part, so of one conversation people are told
-once in a while. What tells them is itself never told of.
+The notice is written in the transaction that records the failure, so a crash loses neither. A place
+that takes nothing any more fails with every part, so about one conversation people are told at most
+once an hour. A notice that fails is never reported itself.
 """
 
 from collections.abc import Sequence
@@ -19,23 +20,25 @@ from perdure.store.operations.delivery.outbox import PartText, put_unless_read
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
+# The shortest time between two notices about the same conversation.
 AGAIN_MS: Final = 3_600_000
+# What people would miss. A failed preview, deletion or reaction is not reported.
 _FINAL: Final = (DeliveryStep.POST, DeliveryStep.EDIT, DeliveryStep.UPLOAD)
-# Reads a part that was recorded, and whom it was for.
+# Reads a part after its result was recorded, and whom it was for.
 _PART = """
     SELECT o.state, o.step, o.error, o.told_at, o.conversation_id, o.session_id, m.name, c.label,
            c.adapter, c.place, COALESCE(t.principal_id, c.principal_id)
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id
     LEFT JOIN turns t ON t.id = o.turn_id LEFT JOIN media m ON m.id = o.media_id
     WHERE o.id = $1"""
-# Finds a part of a conversation that people were told of since then.
+# Finds a part of the conversation that people were told about since then.
 _IS_TOLD = "SELECT 1 FROM outbox WHERE conversation_id = $1 AND told_at > $2 LIMIT 1"
-# Notes that people were told of a part.
+# Records that people were told about a part.
 _TOLD = "UPDATE outbox SET told_at = $1 WHERE id = $2"
-# Keeps people from being told of what tells them.
+# Marks a notice as told, so that its own failure is not reported.
 _IS_TELLING = "UPDATE outbox SET told_at = 0 WHERE message_id = $1"
-# Finds where to tell a person, if nobody else reads along there; the home first. What is linked
-# goes on in another's session.
+# Finds a place where only this person reads, their home first. A linked conversation continues in
+# the session of another one.
 _ELSEWHERE = """
     SELECT c.id, COALESCE(l.session_id, c.session_id)
     FROM conversations c LEFT JOIN conversations l ON l.id = c.linked_id
@@ -52,7 +55,7 @@ _HAPPENED: Final = {
 
 
 class _Lost(NamedTuple):
-    """Holds a part as it stands after it was recorded."""
+    """Holds a part after its result was recorded."""
 
     state: str
     step: str
@@ -68,25 +71,25 @@ class _Lost(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Say where the part was to be seen."""
+        """Return where the part was to be seen, in words."""
         label = one_line(self.label)
         return f"{label} ({self.adapter})" if label else f"{self.adapter}:{self.place}"
 
     @property
     def what(self) -> str:
-        """Say what was lost."""
+        """Return what was lost, in words."""
         if self.file:
             return f"The file {one_line(self.file)}"
         return f"My message to you in {self.where}"
 
     @property
     def happened(self) -> str:
-        """Say what became of it."""
+        """Return what became of it, in words."""
         return _HAPPENED[PartState(self.state)]
 
 
 class _Way(NamedTuple):
-    """Names a conversation in which somebody can be told, and the session that is live there."""
+    """Holds a conversation in which somebody can be told, and its live session."""
 
     conversation: ConversationId
     session: SessionId
@@ -102,7 +105,7 @@ def record(  # noqa: PLR0913 - all that is known of a try
     due_at: int,
     attempt: int,
 ) -> Op[list[Recorded]]:
-    """Note how a try went, and tell people of a part that was lost by it."""
+    """Record the result of an attempt, and tell people if the part is lost."""
     yield from outbox.record(
         part, state, receipt=receipt, error=error, due_at=due_at, at=stamp.at, attempt=attempt
     )
@@ -110,7 +113,7 @@ def record(  # noqa: PLR0913 - all that is known of a try
 
 
 def expire(stamp: Stamp, *, before: int) -> Op[Expired]:
-    """Give up what could not be sent in time, and tell people of it."""
+    """Give up parts that could not be sent in time, and tell people."""
     recorded: list[Recorded] = []
     parts = yield from outbox.expire(before=before, at=stamp.at)
     for part in parts:
@@ -119,7 +122,7 @@ def expire(stamp: Stamp, *, before: int) -> Op[Expired]:
 
 
 def _tell(part: PartId, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell people of a part, if it was lost for good and they do not know yet."""
+    """Tell people about a part, if it is lost for good and they were not told yet."""
     lost = yield from one(_Lost, _PART, part)
     assert lost is not None
     is_final = lost.state in _HAPPENED and lost.step in _FINAL and lost.error != WITHDRAWN
@@ -142,8 +145,8 @@ def _tell(part: PartId, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _ways(lost: _Lost) -> Op[list[_Way]]:
-    """Return where the person can be told. A file may be refused where words are taken. What may
-    have arrived they may have read."""
+    """Return where the person can be told. If a file was refused, words may still be accepted in
+    the same place. Of a part that may have arrived they are not told: they may have read it."""
     if lost.state == PartState.UNKNOWN:
         return []
     if lost.step == DeliveryStep.UPLOAD:

@@ -1,7 +1,7 @@
-"""Turns that wait to be told what a sticker shows.
+"""Lets a turn wait until a sticker in its message is described.
 
-Such a turn waits by the row of a file that is to be fetched, and is told at the latest when that
-row is due again. So whatever becomes of the errand that describes the sticker, the turn begins.
+The turn waits by the row of a file to be fetched, and that row becomes due again at the latest when
+the wait is over. So the turn begins, whatever becomes of the errand that describes the sticker.
 """
 
 from perdure.domain.content.stickers import AGAIN_MS, WAIT_MS
@@ -20,7 +20,7 @@ from perdure.store.statement import Op, one, run
 
 # Finds the conversation of a session.
 _CONVERSATION = "SELECT conversation_id FROM sessions WHERE id = $1"
-# Lets a turn wait for what a sticker shows.
+# Lets a turn wait for the description of a sticker.
 _WAIT = """
     UPDATE fetches SET state = 'pending', node_id = NULL, due_at = $1, changed_at = $2,
                        media_id = COALESCE($3, media_id)
@@ -28,10 +28,12 @@ _WAIT = """
 
 
 def meet(fetch: Fetch, stamp: Stamp) -> Op[Met]:
-    """Tell the turn what is known, wait for who finds it out, or say that somebody must."""
+    """Tell the turn the known description; or let it wait for the errand that describes the
+    sticker; or return that nobody does yet (`is_new`). If describing failed lately, the turn begins
+    without words."""
     held = yield from fetching.held(fetch, fetching.LOST)
     if held is None:
-        return Met()  # said again after a lost answer
+        return Met()  # repeated after a lost answer
     known = yield from stickers.known(fetch.adapter, fetch.sticker_id, stamp)
     if known is not None and known.words:
         return Met(recorded=(yield from _tell(fetch, held, known.words, stamp)))
@@ -44,11 +46,12 @@ def meet(fetch: Fetch, stamp: Stamp) -> Op[Met]:
 
 
 def _wait(fetch: Fetch, due_at: int, stamp: Stamp, *, picture: MediaId | None = None) -> Op[None]:
-    """Let the turn wait until this instant at most, and keep the picture if it is here now."""
+    """Let the turn wait until `due_at` at most, and store the picture if there is one now."""
     yield from run(_WAIT, due_at, stamp.at, picture, fetch.id)
 
 
 def _agent(turn: TurnId) -> Op[str]:
+    """Return the agent of a turn."""
     queued = (yield from journal.of_turn(turn))[0].event
     assert isinstance(queued, TurnQueued)
     return queued.agent
@@ -57,14 +60,15 @@ def _agent(turn: TurnId) -> Op[str]:
 def describe(
     fetch: Fetch, found: FetchedFile, media_id: MediaId, agent: str, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Send an errand that describes the picture, unless another one is under way; wait for it."""
+    """Order an errand that describes the picture, unless another one is under way, and wait for
+    it."""
     held = yield from fetching.held(fetch, fetching.LOST)
     if held is None:
         return []
     known = yield from stickers.known(fetch.adapter, fetch.sticker_id, stamp)
     if known is not None and (known.words or known.is_open):
         yield from _wait(fetch, AT_ONCE, stamp)
-        return []  # another one was faster: look again
+        return []  # another turn was faster: look again
     picture = Media(
         id=media_id, mime=found.mime, name=found.name, size=found.size, digest=found.digest
     )
@@ -80,7 +84,7 @@ def describe(
 def _send(
     fetch: Fetch, held: Locked, picture: Media, agent: str, stamp: Stamp
 ) -> Op[list[Recorded]]:
-    """Send an errand that looks at the picture and at nothing that was said: its words are for
+    """Order an errand that sees the picture and nothing that was said: its words are for
     everybody."""
     conversation = yield from one(ConversationId, _CONVERSATION, held.session)
     assert conversation is not None
@@ -99,7 +103,7 @@ def _send(
 
 
 def pass_by(fetch: Fetch, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell the turn of it without words."""
+    """Let the turn begin without a description."""
     held = yield from fetching.held(fetch, fetching.LOST)
     if held is None:
         return []
@@ -107,6 +111,7 @@ def pass_by(fetch: Fetch, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _tell(fetch: Fetch, held: Locked, words: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """End the wait: tell the turn these words, which may be empty."""
     event = StickerDescribed(turn=fetch.turn, message=fetch.message, index=fetch.index, words=words)
     ending = fetching.FileEnding(fetching.LOST, [event])
     return (yield from fetching.end(fetch, held, ending, stamp))

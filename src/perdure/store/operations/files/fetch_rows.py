@@ -1,4 +1,4 @@
-"""The row of one file that a turn waits for: how it is read."""
+"""Reads the row of one file that a turn waits for."""
 
 from typing import Final, NamedTuple
 
@@ -10,19 +10,19 @@ from perdure.domain.journal.events import Attachment
 from perdure.ports.records.media import Fetch
 from perdure.store.statement import Op, one
 
-# Names the columns of a `FetchRow`.
+# The columns of a `FetchRow`.
 COLUMNS: Final = """
     f.id, f.turn_id, f.message_id, f.place, f.adapter, f.attempts, f.created_at, f.reference,
     f.url, f.mime, f.name, f.size, f.is_voice, f.media_id, f.sticker, t.principal_id,
     f.changed_at"""
-# Reads files that turns wait for, as a `FetchRow`; what follows says which.
+# Reads files that turns wait for, as a `FetchRow`; the caller appends which.
 FETCH: Final = f"SELECT {COLUMNS} FROM fetches f JOIN turns t ON t.id = f.turn_id "
 # Locks a file and reads how far it has come.
 _STATE: Final = "SELECT state, attempts FROM fetches WHERE id = $1 FOR UPDATE"
 
 
 class FetchRow(NamedTuple):
-    """Holds a file that a turn waits for. `number` counts the files of a message."""
+    """Holds a file that a turn waits for. `number` is its position in the message."""
 
     id: str
     turn: TurnId
@@ -44,7 +44,7 @@ class FetchRow(NamedTuple):
 
 
 class FileProgress(NamedTuple):
-    """Tells how far a file has come."""
+    """Holds how far a file has come."""
 
     state: str
     attempts: int
@@ -75,5 +75,5 @@ def fetch_of(found: FetchRow) -> Fetch:
 
 
 def progress_of(fetch: Fetch) -> Op[FileProgress | None]:
-    """Return how far a file has come, and keep it there until the transaction ends."""
+    """Return how far a file has come, and lock it until the transaction ends."""
     return (yield from one(FileProgress, _STATE, fetch.id))

@@ -1,7 +1,9 @@
-"""Bringing files to the turns that wait for them.
+"""Brings files to the turns that wait for them.
 
-The session is locked before the file's row, as by everybody who ends a turn: a file is brought to a
-turn that waits, or to none. `attempts` tells the owner of a row from one who was away too long.
+The session is locked before the file's row, in the same order as by everything that ends a turn. So
+a file is brought only to a turn that still waits. `attempts` tells the owner of a row from a
+process that was away too long. After a crash the row is found as `attempting` with an owner that is
+gone, and is tried again (`recover`).
 """
 
 from collections.abc import Sequence
@@ -49,13 +51,13 @@ _DUE = (
     + """
     WHERE f.adapter = $1 AND f.state = 'pending' AND (f.due_at <= $2 OR f.changed_at > $3)"""
 )
-# Orders files as they are taken.
+# The order in which files are taken.
 _IN_LINE = " ORDER BY f.rank, f.seq, f.id LIMIT "
-# Locks a file, unless somebody else has done so or taken it.
+# Locks a file, unless another node has locked or taken it.
 _FREE = "SELECT 1 FROM fetches WHERE id = $1 AND state = 'pending' FOR UPDATE SKIP LOCKED"
-# So many of those that wait are looked at beyond what there is room for; see `turns.WINDOW`.
+# How many waiting files are looked at beyond the free slots; see `turns.WINDOW`.
 WINDOW: Final = 64
-# Lets a file wait anew after the clock was set back; changes none that has nothing to wait for.
+# Starts the wait of a file again after the clock was set back. Changes no file that does not wait.
 _WAIT_ANEW = """
     UPDATE fetches SET due_at = due_at - changed_at + $1, changed_at = $1
     WHERE id = $2 AND due_at > changed_at RETURNING id"""
@@ -63,23 +65,23 @@ _WAIT_ANEW = """
 _ATTEMPT = """
     UPDATE fetches SET state = 'attempting', attempts = attempts + 1, node_id = $1, changed_at = $2
     WHERE id = $3"""
-# Ends a file.
+# Ends the row of a file.
 _END = """
     UPDATE fetches SET state = $1, media_id = COALESCE($2, media_id), error = $3, node_id = NULL,
                        changed_at = $4
     WHERE id = $5"""
-# Counts one file less that a turn waits for.
+# Reduces the number of files that a turn waits for.
 _ONE_LESS = "UPDATE turns SET fetching = fetching - 1 WHERE id = $1"
-# Leaves a file for a later try, if it is still ours.
+# Leaves a file for a later attempt, if this attempt still owns it.
 _AGAIN = """
     UPDATE fetches SET state = 'pending', node_id = NULL, error = $1, due_at = $2, changed_at = $3
     WHERE id = $4 AND state = 'attempting' AND attempts = $5"""
-# Gives back what a node has taken.
+# Releases what a node has taken.
 _RELEASE = f"""
     UPDATE fetches SET state = 'pending', node_id = NULL, due_at = {AT_ONCE}, changed_at = $1
     WHERE state = 'attempting' AND node_id = $2 RETURNING id"""
-# Reads the files whose owner is gone. Whoever asks is alive, even if it stood still for longer than
-# its lease.
+# Reads the files whose owner is gone. The node that asks counts as alive, even if its lease has run
+# out.
 _STRANDED = (
     FETCH
     + """
@@ -88,8 +90,8 @@ _STRANDED = (
                       AND (n.lease_until > {now_ms} OR n.id = $1))
     ORDER BY f.changed_at LIMIT 100"""
 )
-# Reads the files that turns wait for, and where the answers go. It is written for each state alone:
-# each has an index of its own.
+# Reads the files that turns wait for, and where the answers go. One query for each state, because
+# each state has its own index.
 _WAITING = f"""
     SELECT f.is_told, {ADDRESS}, {COLUMNS}
     FROM fetches f JOIN turns t ON t.id = f.turn_id
@@ -98,7 +100,7 @@ _WAITING = f"""
     WHERE f.state = '{{state}}' ORDER BY f.created_at, f.id LIMIT 1000"""
 # Reads how far the files of a turn have come.
 _OF_TURN = "SELECT state, is_told FROM fetches WHERE turn_id = $1"
-# Notes that the people of a turn were told of the files that are missing.
+# Records that the people of a turn were told about missing files.
 _TOLD = """
     UPDATE fetches SET is_told = 1
     WHERE turn_id = $1 AND state IN ('pending', 'attempting')"""
@@ -112,7 +114,7 @@ OPEN: Final = ("pending", "attempting")
 
 
 class FileEnding(NamedTuple):
-    """Says how a file's row ends."""
+    """Says how a file's row ends, and which events tell the turn."""
 
     state: str
     events: list[AnyEvent]
@@ -121,14 +123,14 @@ class FileEnding(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """Tells how far a file has come, and whether people know that it takes long."""
+    """Holds how far a file has come, and whether people were told that it takes long."""
 
     state: str
     is_told: int
 
 
 class _Due(NamedTuple):
-    """Says when something is to be done, if there is anything."""
+    """Holds when something is to be done; None if there is nothing."""
 
     at: int | None
 
@@ -136,7 +138,7 @@ class _Due(NamedTuple):
 def take(
     adapters: Sequence[str], node: NodeId, *, limit: int, shares: FairShares, at: int
 ) -> Op[list[Fetch]]:
-    """Take files of these adapters that can be fetched now, as `shares` allow."""
+    """Take files of these adapters that can be fetched now, fairly among people."""
     due: list[FetchRow] = []
     for adapter in adapters:
         due += yield from _due(adapter, shares, at=at, limit=limit + WINDOW)
@@ -144,7 +146,7 @@ def take(
     taken = []
     for found in chosen:
         if not (yield from exists(_FREE, found.id)):
-            continue  # another node has it, or is about to
+            continue  # another node has taken it, or is taking it
         if is_ahead(found.changed_at, at) and (yield from exists(_WAIT_ANEW, at, found.id)):
             continue
         yield from run(_ATTEMPT, node, at, found.id)
@@ -153,15 +155,15 @@ def take(
 
 
 def _due(adapter: str, shares: FairShares, *, at: int, limit: int) -> Op[list[FetchRow]]:
-    """Find the files of one adapter that can be taken, in the order in which they come, without
-    those of people who have all the slots that they may have."""
+    """Find the files of one adapter that can be taken, in order, except those of people who use all
+    their slots."""
     full = shares.full
     sql = due_sql(len(full))
     return (yield from many(FetchRow, sql, adapter, at, at + TOLERANCE_MS, *full, limit))
 
 
 def due_sql(full: int) -> str:
-    """Return the statement for so many people who have all they may have."""
+    """Return the query, given how many people use all their slots."""
     without = f" AND f.principal_id NOT IN {listed(4, full)}" if full else ""
     return f"{_DUE}{without}{_IN_LINE}${4 + full}"
 
@@ -174,10 +176,11 @@ def done(
     *,
     quota: Quota = NO_QUOTA,
 ) -> Op[list[Recorded]]:
-    """Bring a file to its turn. One for which its person has no room is given up instead."""
+    """Bring a fetched file to its turn. If the person's quota has no room for it, the file is given
+    up instead. Raises `Conflict` if nobody waits for it any more."""
     turn = yield from held(fetch, "done")
     if turn is None:
-        return []  # said again after a lost answer
+        return []  # repeated after a lost answer
     try:
         size = 0 if fetch.attachment.media else found.size
         yield from quotas.insist_on_file(quota, fetch.principal, size, is_loose=False)
@@ -193,7 +196,7 @@ def _bring(
     media_id: MediaId,
     stamp: Stamp,
 ) -> Op[list[Recorded]]:
-    """Make a file the turn's: its row in the library, and the fact in the journal."""
+    """Give a file to its turn: its row among the files, and the event in the journal."""
     kept = fetch.attachment.media
     if kept is None:
         row_of_it = Media(
@@ -216,7 +219,7 @@ def _bring(
 
 
 def lost(fetch: Fetch, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give a file up: the people are told, and the turn goes on without it."""
+    """Give up a file: the people are told, and the turn continues without it."""
     turn = yield from held(fetch, LOST)
     if turn is None:
         return []
@@ -224,7 +227,7 @@ def lost(fetch: Fetch, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _lose_and_tell(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give a file up whose turn is locked, and tell the people."""
+    """Give up a file whose turn is locked, and tell the people."""
     recorded = yield from _lose(fetch, held, reason, stamp)
     if not fetch.sticker_id:
         text = lost_text(fetch.attachment, reason)
@@ -233,10 +236,10 @@ def _lose_and_tell(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[
 
 
 def _lose(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give a file up whose turn is locked."""
+    """Give up a file whose turn is locked."""
     turn, message, index = fetch.turn, fetch.message, fetch.index
     if fetch.sticker_id:
-        # It is told by its emoji and its name: nobody misses the picture.
+        # A sticker is described by its emoji and its name, so nobody misses the picture.
         untold = StickerDescribed(turn=turn, message=message, index=index, words="")
         ending = FileEnding(LOST, [untold], error=reason)
         return (yield from end(fetch, held, ending, stamp))
@@ -246,7 +249,8 @@ def _lose(fetch: Fetch, held: Locked, reason: str, stamp: Stamp) -> Op[list[Reco
 
 
 def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
-    """Return the turn, locked, if the file is ours; None if it has ended so before."""
+    """Return the file's turn, locked, if this attempt owns the file. Returns None if the file has
+    already ended in the wanted state, and raises `Conflict` otherwise."""
     turn = yield from locked(fetch.turn)
     now = yield from progress_of(fetch)
     assert turn is not None
@@ -259,7 +263,8 @@ def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
 
 
 def end(fetch: Fetch, held: Locked, ending: FileEnding, stamp: Stamp) -> Op[list[Recorded]]:
-    """End a file's row with what the turn is told of it, and let the turn go if it was the last."""
+    """End a file's row with the events for its turn. The turn becomes ready if this was its last
+    file."""
     yield from run(_END, ending.state, ending.media, ending.error, stamp.at, fetch.id)
     yield from run(_ONE_LESS, fetch.turn)
     recorded = yield from journal.append(held.session, ending.events, at=stamp.at)
@@ -268,18 +273,18 @@ def end(fetch: Fetch, held: Locked, ending: FileEnding, stamp: Stamp) -> Op[list
 
 
 def again(fetch: Fetch, *, error: str, due_at: int, at: int) -> Op[None]:
-    """Leave a file for a later try, if it is still ours."""
+    """Leave a file for a later attempt, if this attempt still owns it."""
     yield from run(_AGAIN, error, due_at, at, fetch.id, fetch.attempts)
 
 
 def release(node: NodeId, *, at: int) -> Op[int]:
-    """Give back what this node has taken. Returns how many files those are."""
+    """Release what this node has taken. Returns the number of files."""
     return len((yield from many(str, _RELEASE, at, node)))
 
 
 def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
-    """Give back what owners who are gone had taken. What has ended several of them is the likely
-    reason, and is given up."""
+    """Release files whose owner is gone. A file that was taken too often by processes that died is
+    the likely cause of their deaths, and is given up."""
     stranded = yield from many(FetchRow, _STRANDED.format(now_ms=dialect.now_ms), stamp.node)
     recorded: list[Recorded] = []
     for fetch in map(fetch_of, stranded):
@@ -291,7 +296,7 @@ def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Rec
 
 
 def _give_up(fetch: Fetch, state: str, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Give a file up, unless somebody has done something about it since it was read."""
+    """Give up a file, unless it has changed since it was read."""
     held = yield from locked(fetch.turn)
     now = yield from progress_of(fetch)
     assert held is not None
@@ -301,7 +306,7 @@ def _give_up(fetch: Fetch, state: str, reason: str, stamp: Stamp) -> Op[list[Rec
 
 
 def waiting() -> Op[list[AwaitedFile]]:
-    """Return the files that turns wait for, the oldest first."""
+    """Return the files that turns wait for, oldest first."""
     found: list[AwaitedFile] = []
     for state in OPEN:
         found += yield from many(_waiting, _WAITING.format(state=state))
@@ -309,7 +314,7 @@ def waiting() -> Op[list[AwaitedFile]]:
 
 
 def _waiting(is_told: int, *columns: Any) -> AwaitedFile:
-    """Return the file that a row of `_WAITING` holds."""
+    """Return the file in a row of `_WAITING`."""
     adapter, account, place, thread, person, *fetch = columns
     return AwaitedFile(
         fetch=fetch_of(FetchRow(*fetch)),
@@ -319,7 +324,7 @@ def _waiting(is_told: int, *columns: Any) -> AwaitedFile:
 
 
 def tell_slow(turn: TurnId, text: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell the people of a turn that its files take long, unless they know, or none is missing."""
+    """Tell the people of a turn once that its files take long, if any are missing."""
     held = yield from locked(turn)
     assert held is not None
     files = yield from many(_Told, _OF_TURN, turn)
@@ -330,8 +335,8 @@ def tell_slow(turn: TurnId, text: str, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def expire(files: Sequence[Late], stamp: Stamp) -> Op[list[Recorded]]:
-    """Let a turn go on without these files of it. A row is ended whoever has taken it: that one
-    finds out when it brings the file."""
+    """Let a turn continue without these files. A row is ended even if a node is fetching the file;
+    that node learns it when it brings the file."""
     turn = files[0].fetch.turn
     held = yield from locked(turn)
     assert held is not None
@@ -351,8 +356,8 @@ def expire(files: Sequence[Late], stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _do_without(late: Late, held: Locked, stamp: Stamp) -> Op[list[Recorded]]:
-    """Let a turn go on without a file. What was brought here is kept; only what it says is
-    missing."""
+    """Let a turn continue without a file. If its bytes were already fetched they are kept, and only
+    its text is missing."""
     reason = late_reason(is_here=_are_here([late]))
     if late.found is None:
         return (yield from _lose(late.fetch, held, reason, stamp))
@@ -362,11 +367,11 @@ def _do_without(late: Late, held: Locked, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _are_here(files: Sequence[Late]) -> bool:
-    """Tell whether all of these files were brought here."""
+    """Tell whether the bytes of all these files were fetched."""
     return all(each.found is not None or each.fetch.attachment.media for each in files)
 
 
 def next_due(*, at: int) -> Op[int | None]:
-    """Return when the next file can be fetched, if one waits."""
+    """Return when the next file can be fetched, or None if none waits."""
     due = yield from one(_Due, _NEXT_DUE, at + TOLERANCE_MS)
     return due.at if due else None

@@ -1,4 +1,4 @@
-"""Rows of files. The bytes lie beside the database, named by their digest."""
+"""Keeps the rows of files. The bytes lie beside the database, in files named by their digest."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from perdure.store.statement import Op, exists, one, run
 _PUT = """
     INSERT INTO media (id, digest, mime, name, size, principal_id, created_at, is_loose)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"""
-# Reads a file, which is the given principal's or, without one, anybody's.
+# Reads a file of the given principal, or of anybody if none is given.
 _GET = """
     SELECT id, mime, name, size, digest FROM media
     WHERE id = $1 AND (CAST($2 AS TEXT) IS NULL OR principal_id = $2)"""
@@ -23,7 +23,7 @@ _GET = """
 _SAME = """
     SELECT id FROM media WHERE digest = $1 AND principal_id = $2 AND mime = $3 AND name = $4
     ORDER BY id LIMIT 1"""
-# Finds a row of these bytes.
+# Finds any row with these bytes.
 _HAS_ROW = "SELECT 1 FROM media WHERE digest = $1 LIMIT 1"
 
 
@@ -35,8 +35,9 @@ def put(
     is_loose: bool = False,
     quota: Quota = NO_QUOTA,
 ) -> Op[Media]:
-    """Store a file's row; `is_loose` where no message names it yet. The same file of the same owner
-    keeps its id: a message that is repeated with it is the same message."""
+    """Store a file's row; `is_loose` means that no message names it yet. The same file of the same
+    owner keeps its id, so that a message repeated with it is recognized as the same. Raises
+    `OverQuota`."""
     known = yield from one(MediaId, _SAME, media.digest, principal, media.mime, media.name)
     if known is not None:
         return msgspec.structs.replace(media, id=known)
@@ -50,7 +51,7 @@ def put(
 
 
 def without_rows(digests: Sequence[str]) -> Op[list[str]]:
-    """Return the digests of those of these bytes that are nobody's."""
+    """Return those of these digests that no row has: nobody owns their bytes."""
     alone = []
     for digest in digests:
         if not (yield from exists(_HAS_ROW, digest)):
@@ -59,7 +60,7 @@ def without_rows(digests: Sequence[str]) -> Op[list[str]]:
 
 
 def get(media: MediaId, *, principal: PrincipalId | None) -> Op[Media]:
-    """Return a file's row. With a principal, only one of theirs is found."""
+    """Return a file's row. With a principal, only their own files are found. Raises `NotFound`."""
     found = yield from one(_media, _GET, media, principal)
     if found is None:
         raise NotFound(f"there is no file {media}; upload it with POST /api/media")

@@ -1,2 +1,1 @@
-"""Keeps conversations and their sessions: where they live, where they moved, and what was
-summarised."""
+"""Keeps conversations and their sessions: addresses, moves, recency and summaries."""

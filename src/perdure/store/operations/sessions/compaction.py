@@ -1,7 +1,7 @@
-"""Compaction: a summary that stands, for the model alone, for the older turns of a chain.
+"""Applies summaries that replace the older turns of a chain, for the model only.
 
-The journal is only added to. A summary applies to the chains that hold the turn it goes up to, and
-to nothing once it is dropped.
+The journal is only added to. A summary applies to all chains that contain the turn it goes up to,
+and to none once it is dropped.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from perdure.store.operations import journal
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
-# Reads the turns from the head back to the newest summary on the chain, or to so many of them.
+# Reads the turns from the head back to the newest summary on the chain, up to a number of turns.
 _BACK = """
     WITH RECURSIVE chain (id, parent_id, depth, summary_id, context_tokens) AS (
         SELECT id, parent_id, 0, summary_id, context_tokens FROM turns WHERE id = $1
@@ -25,8 +25,8 @@ _BACK = """
         FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.summary_id IS NULL AND chain.depth < $2)
     SELECT id, summary_id, context_tokens FROM chain ORDER BY depth"""
-# Tells whether the chain holds this turn. Behind the newest summary nothing is told any more, so
-# nobody need look there.
+# Tells whether the chain contains this turn. Turns before the newest summary are not told to the
+# model, so the search stops there.
 _IS_ON_CHAIN = """
     WITH RECURSIVE chain (id, parent_id, summary_id) AS (
         SELECT id, parent_id, summary_id FROM turns WHERE id = $1
@@ -34,7 +34,7 @@ _IS_ON_CHAIN = """
         SELECT t.id, t.parent_id, t.summary_id FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.id <> $2 AND chain.summary_id IS NULL)
     SELECT 1 FROM chain WHERE id = $2 LIMIT 1"""
-# Counts the turns that a summary up to this one stands for, without those of the one before it.
+# Counts the turns that a summary up to this one replaces, without those of the summary before it.
 _COUNT = """
     WITH RECURSIVE chain (id, parent_id, summary_id) AS (
         SELECT id, parent_id, NULL FROM turns WHERE id = $1
@@ -42,9 +42,9 @@ _COUNT = """
         SELECT t.id, t.parent_id, t.summary_id FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.summary_id IS NULL)
     SELECT count(*) FROM chain WHERE summary_id IS NULL"""
-# Locks a session, to find its head and how often it could not be compacted.
+# Locks a session, and reads its head and how often compaction failed.
 _SESSION = "SELECT head_turn, compact_failures FROM sessions WHERE id = $1 FOR UPDATE"
-# Finds the context of the newest turn up to this one that was measured.
+# Finds the measured context of this turn, or of the newest turn before it that was measured.
 _TOKENS = """
     WITH RECURSIVE chain (parent_id, context_tokens, depth) AS (
         SELECT parent_id, context_tokens, 0 FROM turns WHERE id = $1
@@ -60,20 +60,20 @@ _SUMMARIES = """
         SELECT t.id, t.parent_id, t.summary_id, chain.depth + 1
         FROM chain JOIN turns t ON t.id = chain.parent_id)
     SELECT id, summary_id FROM chain WHERE summary_id IS NOT NULL ORDER BY depth"""
-# Lets a summary stand for a turn and all before it, or none.
+# Makes a summary (or none) represent a turn and all before it.
 _APPLY = "UPDATE turns SET summary_id = $1 WHERE id = $2"
-# Forgets how often a session could not be compacted.
+# Resets the count of failed compactions.
 _TRY_AGAIN = "UPDATE sessions SET compact_failures = 0, compact_after = 0 WHERE id = $1"
-# Changes the view of all sessions of a conversation: they share turns, so any of them may tell the
-# model of these.
+# Changes the view of all sessions of a conversation: they share turns, so each of them may tell the
+# model these turns.
 _RETELL = """
     UPDATE sessions SET view = $1 WHERE kind = ''
       AND conversation_id = (SELECT s.conversation_id FROM sessions s WHERE s.id = $2)"""
-# Counts that a session could not be compacted, and lets the next try wait.
+# Counts a failed compaction, and delays the next attempt.
 _BACK_OFF = """
     UPDATE sessions SET compact_failures = compact_failures + 1, compact_after = $1
     WHERE id = $2"""
-# A summary that leaves more than this share of what it stands for is not worth its errors.
+# A summary larger than this share of what it replaces is not worth the details it loses.
 SHRINKS_TO: Final = 0.7
 
 
@@ -89,14 +89,14 @@ class _Held(NamedTuple):
 
 
 class InForce(NamedTuple):
-    """A summary on a chain: the turn that it goes up to, and its id."""
+    """Holds a summary on a chain: the turn it goes up to, and its id."""
 
     upto: TurnId
     summary: MessageId
 
 
 class WrittenSummary(NamedTuple):
-    """What an errand for a summary came back with; `failure` says why there is none."""
+    """Holds the result of a summary errand; `failure` says why there is no text."""
 
     errand: TurnId
     session: SessionId
@@ -107,10 +107,10 @@ class WrittenSummary(NamedTuple):
 
 
 def choose(head: TurnId, *, keep_tokens: int) -> Op[TurnId | None]:
-    """Return the turn to compact up to, so that the newest few stay as they are: those that fit
-    into `keep_tokens`, and some in any case. None when nothing older is left to compact."""
+    """Return the turn to compact up to, or None if nothing older is left. The newest turns stay:
+    those that fit in `keep_tokens`, and at least `KEEP_TURNS_MIN`."""
     found = yield from many(_OnChain, _BACK, head, KEEP_TURNS_MAX)
-    # A turn that was cut short has not been measured: 0.
+    # A turn that was cut short has no measurement: its count is 0.
     tokens = next((each.tokens for each in found if each.tokens), 0)
     for depth, each in enumerate(found):
         if each.summary is not None:
@@ -130,15 +130,15 @@ def in_force(head: TurnId) -> Op[list[InForce]]:
 
 
 def drop(session: SessionId, turns: Sequence[TurnId], view: str) -> Op[None]:
-    """Let no summary stand for these turns any more. `view` is the new name of how the chain is
-    told."""
+    """Remove the summaries at these turns. `view` is the new name of how the chain is told."""
     yield from _retell(session, None, turns, view)
 
 
 def _retell(
     session: SessionId, summary: MessageId | None, turns: Sequence[TurnId], view: str
 ) -> Op[None]:
-    """Let a summary, or none, stand for what is up to each of these turns."""
+    """Make a summary (or none) represent everything up to each of these turns, and change the
+    view."""
     for turn in turns:
         yield from run(_APPLY, summary, turn)
     yield from run(_TRY_AGAIN, session)
@@ -146,8 +146,9 @@ def _retell(
 
 
 def apply(summary: WrittenSummary, stamp: Stamp) -> Op[list[Recorded]]:
-    """Let the summary stand for the turns it was made from, unless it is none, does not shrink
-    anything, or those turns have been left behind."""
+    """Apply a summary to the turns it was made from. If it is missing or empty, does not shrink
+    anything, or its turns are not on the chain any more, record the failure and delay the next
+    attempt."""
     held = yield from one(_Held, _SESSION, summary.session)
     assert held is not None
     failure = summary.failure or (yield from _flaw(summary, held.head))
@@ -176,14 +177,14 @@ def apply(summary: WrittenSummary, stamp: Stamp) -> Op[list[Recorded]]:
 
 
 def _tokens(upto: TurnId) -> Op[int]:
-    """Return how much the model reads to know everything up to this turn."""
+    """Return how many tokens the model reads to know everything up to this turn."""
     tokens = yield from one(int, _TOKENS, upto)
     assert tokens is not None
     return tokens
 
 
 def _flaw(summary: WrittenSummary, head: TurnId | None) -> Op[str]:
-    """Say why a summary cannot stand for anything, or return an empty string."""
+    """Return why a summary cannot be applied, or an empty string."""
     if not summary.text.strip():
         return "the summary was empty"
     before = yield from _tokens(summary.upto)
@@ -195,7 +196,7 @@ def _flaw(summary: WrittenSummary, head: TurnId | None) -> Op[str]:
 
 
 def told(recorded: Sequence[Recorded]) -> str:
-    """Say what the person who asked for it is told."""
+    """Return what to tell the person who asked for the compaction."""
     match recorded[0].event:
         case Compacted(turns=turns, tokens_before=before, tokens_after=after):
             covered = "1 turn" if turns == 1 else f"{turns} turns"

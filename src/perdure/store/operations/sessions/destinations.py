@@ -1,4 +1,4 @@
-"""What people call a place, and which one they mean."""
+"""Finds the place that a person means by a name or an address."""
 
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ _KNOWN = f"""
 # Finds a conversation in a place.
 _IS_PLACE = """
     SELECT 1 FROM conversations WHERE adapter = $1 AND account = $2 AND place = $3 LIMIT 1"""
-# Finds the first and the last of the accounts of an adapter.
+# Finds the first and the last account of an adapter in order; if they are equal there is only one.
 _ACCOUNTS = """
     SELECT (SELECT MIN(account) FROM conversations WHERE adapter = $1),
            (SELECT MAX(account) FROM conversations WHERE adapter = $1)"""
@@ -36,15 +36,15 @@ _HOMES = f"""
 _MEMBERS_HOMES = """
     SELECT p.name FROM principals p
     WHERE p.home_conversation_id IS NOT NULL AND p.role = 'member' ORDER BY p.id LIMIT 10"""
-# Reads places, each with the one that it is linked to; what follows says which.
+# Reads places, each with the one it is linked to; the caller appends which.
 _PLACES = f"""
     SELECT c.id, c.label, c.kind, c.active_at, {ADDRESS},
            l.adapter, l.account, l.place, l.thread, l.person
     FROM conversations c LEFT JOIN conversations l ON l.id = c.linked_id
     WHERE c.is_listed = 1"""
-# Leaves out what was on the pages before.
+# Leaves out what was on earlier pages.
 _BEFORE = f"AND {follows('c', '$1', '$2')}"
-# Orders places as they are listed.
+# The order in which places are listed.
 _NEWEST_FIRST = f"ORDER BY {newest_first('c')}"
 # Reads a page of all places.
 EVERYBODYS = f"{_PLACES} {_BEFORE} {_NEWEST_FIRST} LIMIT $3"
@@ -54,14 +54,14 @@ _END_OF_TIME = (2**62, "")
 
 
 class _Accounts(NamedTuple):
-    """Names the first and the last of the accounts of an adapter, if there are any."""
+    """Holds the first and the last account of an adapter, or None if there are none."""
 
     first: str | None
     last: str | None
 
 
 class _Place(NamedTuple):
-    """Holds a place, and the address of the one that it is linked to."""
+    """Holds a place, and the address of the one it is linked to."""
 
     id: ConversationId
     label: str
@@ -80,7 +80,8 @@ class _Place(NamedTuple):
 
 
 def find(sending: OutgoingMessage) -> Op[tuple[Address, bool]]:
-    """Return the place that is meant, and whether there is a conversation in it yet."""
+    """Return the address that is meant, and whether there is a conversation at it yet. Raises
+    `NotFound` or `Rejected` with a hint if there can be none."""
     if sending.to == HOME:
         return (yield from _home(sending)), True
     adapter, colon, rest = sending.to.partition(":")
@@ -105,8 +106,8 @@ def _conversation_at(
 
 
 def _home(sending: OutgoingMessage) -> Op[Address]:
-    """Return one's own home; else, of operators, who often are known on several surfaces, the only
-    one."""
+    """Return the sender's own home. An operator without one gets the only operators' home:
+    operators are often known under several names, one for each surface."""
     found = yield from many(address_of, _HOME, sending.by.id)
     if not found and sending.by.is_operator:
         found = yield from many(address_of, _HOMES)
@@ -126,8 +127,8 @@ def _home(sending: OutgoingMessage) -> Op[Address]:
 
 
 def _no_home(sending: OutgoingMessage) -> Op[str]:
-    """Say what is missing. People who said /home on a platform without being listed there as
-    operators have a home of their own, which is not the operator's."""
+    """Return the error text for a missing home. A common cause: a person chose a home on a platform
+    without being listed there as an operator."""
     others = (yield from many(str, _MEMBERS_HOMES)) if sending.by.is_operator else []
     for name in others:
         adapter, colon, person = name.partition(":")
@@ -144,8 +145,8 @@ def _no_home(sending: OutgoingMessage) -> Op[str]:
 
 
 def _on_platform(sending: OutgoingMessage, adapter: str, rest: str) -> Op[tuple[Address, bool]]:
-    """Return a conversation that is known under this name; else a thread of a place that is known;
-    else all of it is the name of a place."""
+    """Return the known conversation with this name; otherwise a thread of a known place; otherwise
+    the whole name as a new place."""
     if not rest:
         raise Rejected(f"say where on {adapter}: {adapter}:PLACE", code="impossible_address")
     if not any(_may_be(sending, adapter, *reading) for reading in readings(rest)):
@@ -168,13 +169,13 @@ def _on_platform(sending: OutgoingMessage, adapter: str, rest: str) -> Op[tuple[
 def _may_be(
     sending: OutgoingMessage, adapter: str, place: str, thread: str = "", person: str = ""
 ) -> bool:
-    """Tell whether there can be such an address on a platform."""
+    """Tell whether such an address can exist on a platform."""
     form = sending.forms.get(adapter)
     return form is None or form.takes(place, thread, person)
 
 
 def _impossible(sending: OutgoingMessage, adapter: str, rest: str) -> Rejected:
-    """Return the error for an address that no platform knows."""
+    """Return the error for an address that cannot exist on a platform."""
     example = sending.forms[adapter].example
     return Rejected(
         f"no place on {adapter} is called {rest!r}; an address there looks like "
@@ -184,7 +185,8 @@ def _impossible(sending: OutgoingMessage, adapter: str, rest: str) -> Rejected:
 
 
 def _account(adapter: str) -> Op[str]:
-    """Return the only account that conversations of this platform were ever held with."""
+    """Return the only account of this platform that conversations were ever held with. Raises
+    `Transient` if there is not exactly one: the platform must connect first."""
     accounts = yield from one(_Accounts, _ACCOUNTS, adapter)
     assert accounts is not None
     if accounts.first is None or accounts.first != accounts.last:
@@ -208,7 +210,7 @@ def _not_configured(sending: OutgoingMessage, adapter: str) -> Rejected:
 
 
 def known(*, principal: PrincipalId | None, page: Page) -> Op[list[PlaceView]]:
-    """Return a page of the places of a principal, or of all; the newest first."""
+    """Return a page of the places of a principal, or of everybody; newest first."""
     at, last = page.after or _END_OF_TIME
     if principal is None:
         found = yield from many(_Place, EVERYBODYS, at, last, page.limit)
@@ -232,7 +234,7 @@ def _view(found: _Place) -> PlaceView:
 
 
 def _linked_name(found: _Place) -> str:
-    """Return the name of the place that this one is linked to; empty if it is not."""
+    """Return the name of the place that this one is linked to, or an empty string."""
     if not found.linked_adapter:
         return ""
     return address_of(

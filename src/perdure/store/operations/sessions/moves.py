@@ -1,20 +1,20 @@
-"""Where a conversation went, noted by the transaction that moves it.
+"""Records to which session a conversation moved, in the transaction that moves it.
 
-A watcher's position names a generation and not a session; these rows lead from one to the next. A
-place that is linked to a conversation shows what goes on there, so it moves along: its generation
-is its own and, on top of that, the other's. Each note is taken before the conversation's row is
-changed, and with both journals as they are to be left and taken up.
+A watcher's position names a generation, not a session; these rows lead from one session to the
+next, also after a restart. A conversation that is linked to another one shows what happens there,
+so it moves with it: its generation is its own plus that of the other. A move is recorded before the
+conversation's row is changed, with the last seq of both journals at that moment.
 """
 
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.turn.watching import Move
 from perdure.store.statement import Op, many, run
 
-# Notes a move; what follows says from where to where.
+# Records a move; the caller appends from where to where.
 _NOTE = """
     INSERT INTO moves (conversation_id, generation, left_id, left_seq, session_id, seq) """
-# Notes that a conversation, and all that are linked to it, go on in another of its sessions. What
-# happens to the sessions of a place that is linked elsewhere is not seen there.
+# Records that a conversation, and all linked to it, continue in another of its sessions. If the
+# conversation is itself linked elsewhere, its own sessions are not seen, so it has no move.
 _ROTATED = (
     _NOTE
     + """
@@ -25,7 +25,7 @@ _ROTATED = (
     JOIN sessions l ON l.id = t.session_id JOIN sessions s ON s.id = $2
     WHERE t.id = $1"""
 )
-# Notes that a conversation goes on in the session of another.
+# Records that a conversation continues in the session of another.
 _LINKED = (
     _NOTE
     + """
@@ -34,7 +34,7 @@ _LINKED = (
     JOIN sessions l ON l.id = c.session_id JOIN sessions s ON s.id = t.session_id
     WHERE c.id = $2"""
 )
-# Notes that a conversation goes on in its own session again.
+# Records that a conversation continues in its own session again.
 _UNLINKED = (
     _NOTE
     + """
@@ -43,7 +43,7 @@ _UNLINKED = (
     JOIN sessions l ON l.id = t.session_id JOIN sessions s ON s.id = c.session_id
     WHERE c.id = $1"""
 )
-# Reads the moves of a conversation that led to some generations.
+# Reads the moves of a conversation that led to a range of generations.
 _SINCE = """
     SELECT generation, left_id, left_seq, session_id, seq FROM moves
     WHERE conversation_id = $1 AND generation > $2 AND generation <= $3
@@ -51,20 +51,20 @@ _SINCE = """
 
 
 def rotated(conversation: ConversationId, session: SessionId) -> Op[None]:
-    """Note that a conversation goes on in another session of its own."""
+    """Record that a conversation continues in another session of its own."""
     yield from run(_ROTATED, conversation, session)
 
 
 def linked(conversation: ConversationId, to: ConversationId) -> Op[None]:
-    """Note that a conversation goes on where another is."""
+    """Record that a conversation continues where another is."""
     yield from run(_LINKED, to, conversation)
 
 
 def unlinked(conversation: ConversationId) -> Op[None]:
-    """Note that a conversation goes on by itself again."""
+    """Record that a conversation continues in its own session again."""
     yield from run(_UNLINKED, conversation)
 
 
 def since(conversation: ConversationId, *, after: int, upto: int, limit: int) -> Op[list[Move]]:
-    """Return the moves that led to a generation behind `after`, up to `upto`, in order."""
+    """Return the moves to generations after `after`, up to `upto`, in order."""
     return (yield from many(Move, _SINCE, conversation, after, upto, limit))

@@ -1,4 +1,4 @@
-"""Where conversations live: found by their address, opened, and followed to where they go on."""
+"""Finds the conversation at an address and its live session, and opens them if needed."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ _SESSION = """
     SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at,
            title
     FROM sessions WHERE id = $1 FOR UPDATE"""
-# Gives a conversation to the first who speaks in it.
+# Gives a conversation to the first person who speaks in it.
 _ADOPT = "UPDATE conversations SET kind = $1, principal_id = $2 WHERE id = $3"
 # Gives them the sessions of that conversation too.
 _ADOPT_SESSIONS = "UPDATE sessions SET principal_id = $1 WHERE conversation_id = $2"
@@ -58,7 +58,9 @@ class _Session(NamedTuple):
 
 
 def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
-    """Return the conversation's live session; a new one where that has been suspended."""
+    """Lock and return the live session for an update's address. Opens a conversation if there is
+    none, and a new session if the live one was suspended. Follows a link to another
+    conversation."""
     found = yield from _find(update.address)
     if found is None:
         place = yield from _open(update, stamp)
@@ -69,7 +71,7 @@ def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
     if update.place_kind and not found.kind:
         yield from _adopt(found.id, update)
     via = None
-    # A link is for the one who made it: once others read along there it does not count.
+    # A link is for the person who made it: once others read in that place, it is ignored.
     if found.linked is not None and update.place_kind != GROUP:
         via = found.id
         found = yield from one(_Conversation, _CONVERSATION, found.linked)
@@ -83,7 +85,7 @@ def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
 
 
 def _standing(found: _Conversation, held: _Session) -> LiveSession:
-    """Return where a conversation and its live session stand."""
+    """Return the state of a conversation and its live session."""
     return LiveSession(
         conversation=found.id,
         session=found.session,
@@ -101,7 +103,7 @@ def _standing(found: _Conversation, held: _Session) -> LiveSession:
 
 
 def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSession]:
-    """Open a session in the place of the suspended one, and make it the live one."""
+    """Open a session in place of the suspended one, and make it the live one."""
     by = update.principal
     opened = yield from open_successor(found.session, found.id, stamp, by=by)
     yield from make_live(found.id, opened.session)
@@ -110,18 +112,19 @@ def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSessi
 
 
 def _adopt(conversation: ConversationId, update: Update) -> Op[None]:
-    """Give a place that was opened by what somebody sent there to who first speaks in it."""
+    """Give a conversation, opened because something was sent there, to the first person who speaks
+    in it."""
     yield from run(_ADOPT, update.place_kind, update.principal, conversation)
     yield from run(_ADOPT_SESSIONS, update.principal, conversation)
 
 
 def new(conversation: ConversationId, session: SessionId, update: Update) -> LiveSession:
-    """Return where a session stands that holds nothing yet but that it was opened."""
+    """Return the state of a session whose journal holds only that it was opened."""
     return LiveSession(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
 
 
 def _find(address: Address) -> Op[_Conversation | None]:
-    """Lock the conversation at this address, if there is one."""
+    """Lock the conversation at this address. Returns None if there is none."""
     return (
         yield from one(
             _Conversation, _FIND_CONVERSATION,
@@ -131,7 +134,8 @@ def _find(address: Address) -> Op[_Conversation | None]:
 
 
 def _open(update: Update, stamp: Stamp) -> Op[LiveSession | None]:
-    """Open a conversation and its first session, unless somebody was faster."""
+    """Open a conversation and its first session. Returns None if another transaction did so
+    first."""
     conversation = ConversationId(stamp.mint("cnv"))
     session = SessionId(stamp.mint("ses"))
     principal = update.principal

@@ -1,9 +1,9 @@
-"""When something was last said, in conversations and sessions, and how lists are read by it.
+"""Records when conversations and sessions were last active, and orders lists by it.
 
-`active_at` is the instant, `active_span` the span of ten minutes that it lies in. Only the span is
-indexed, so a message moves an entry of an index only when it opens a new span; an index on the
-instant would be rewritten in two places by every message. A list is read span by span, newest
-first, and each span is sorted by the instant.
+`active_at` is the instant; `active_span` is the span of ten minutes it lies in. Only the span is
+indexed, so a message changes an index only when it opens a new span; an index on the instant would
+be rewritten in two places by every message. A list is read span by span, newest first, and each
+span is sorted by the instant.
 """
 
 from typing import Final
@@ -13,19 +13,19 @@ from perdure.store.statement import Op, run
 
 SPAN_MS: Final = 600_000
 
-# Notes when something was said in a conversation, and what the platform calls it now.
+# Records when something was said in a conversation, and what the platform calls it now.
 _TOUCH_CONVERSATION = """
     UPDATE conversations SET active_at = $1,
                              label = CASE WHEN $2 = '' THEN label ELSE $2 END,
                              kind = CASE WHEN $3 = '' THEN kind ELSE $3 END
     WHERE id = $4"""
-# Moves a conversation in the lists. These columns are set by themselves: SQLite writes an index
-# again whenever a column of it is set, also to the same value.
+# Moves a conversation in the lists. A statement of its own, because SQLite rewrites an index
+# whenever one of its columns is set, even to the same value.
 _LIST_CONVERSATION = """
     UPDATE conversations SET active_span = $1,
                              is_listed = CASE WHEN is_listed < $2 THEN $2 ELSE is_listed END
     WHERE id = $3 AND (active_span <> $1 OR is_listed < $2)"""
-# Notes when something was said in a session.
+# Records when something was said in a session.
 _TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 # Moves a session in the lists.
 _LIST_SESSION = "UPDATE sessions SET active_span = $1 WHERE id = $2 AND active_span <> $1"
@@ -42,8 +42,8 @@ def newest_first(table: str) -> str:
 
 
 def follows(table: str, at: str, row_id: str) -> str:
-    """Return the condition for what follows one row of such a list, where `at` and `row_id` are the
-    placeholders of its instant and its id."""
+    """Return the SQL condition for rows after a given row of such a list; `at` and `row_id` are the
+    placeholders of that row's instant and id."""
     return f"""
       {table}.active_span <= CAST({at} AS BIGINT) / {SPAN_MS}
       AND ({table}.active_at < {at} OR ({table}.active_at = {at} AND {table}.id < {row_id}))"""
@@ -52,18 +52,18 @@ def follows(table: str, at: str, row_id: str) -> str:
 def touch_conversation(
     conversation: ConversationId, *, at: int, is_listed: bool, label: str = "", kind: str = ""
 ) -> Op[None]:
-    """Note that something was said in a conversation. What the platform has not told stays as it
-    was."""
+    """Record that something was said in a conversation. An empty label or kind leaves the stored
+    one."""
     yield from run(_TOUCH_CONVERSATION, at, label, kind, conversation)
     yield from run(_LIST_CONVERSATION, span_of(at), int(is_listed), conversation)
 
 
 def touch_session(session: SessionId, *, at: int) -> Op[None]:
-    """Note that something was said in a session."""
+    """Record that something was said in a session."""
     yield from run(_TOUCH_SESSION, at, session)
     yield from list_session(session, at=at)
 
 
 def list_session(session: SessionId, *, at: int) -> Op[None]:
-    """Let lists find the session under its new `active_at`, which the caller has written."""
+    """Move a session in the lists to its new `active_at`, which the caller has written."""
     yield from run(_LIST_SESSION, span_of(at), session)

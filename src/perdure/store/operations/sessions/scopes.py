@@ -1,8 +1,9 @@
-"""Whose the words of a conversation are.
+"""Defines who may find the words of a conversation.
 
-What is said in a shared place belongs to that conversation: it is found and read there, by whoever
-may speak there, and nowhere else. Everything else belongs to one person, and is found from places
-where nobody reads along. A scope is the id of either; operators look without one.
+What is said in a shared place belongs to that conversation: it is found and read there, by
+everybody who may speak there, and nowhere else. Everything else belongs to one person, and is found
+from places where nobody else reads. A scope is the id of the conversation or the person; operators
+search without a scope.
 """
 
 from perdure.domain.address import is_shared
@@ -11,14 +12,14 @@ from perdure.store.operations.turn_context import TurnContext
 
 SearchScope = PrincipalId | ConversationId
 
-# Is true of a conversation `c` in which several people take part.
+# A condition: several people take part in conversation `c`.
 SHARED = "(c.kind = 'group' AND c.person = '')"
-# Tells whose the words of a session `s` in the conversation `c` are.
+# The scope of a session `s` in the conversation `c`.
 SCOPE = f"CASE WHEN {SHARED} THEN c.id ELSE s.principal_id END"
 
 
 def asked_from(context: TurnContext) -> SearchScope:
-    """Return the scope of what may be told where this update came in."""
+    """Return the scope of what may be shown where this update came in."""
     update = context.update
     if is_shared(update.address, update.place_kind):
         return context.conversation

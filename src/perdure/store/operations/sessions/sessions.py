@@ -1,4 +1,4 @@
-"""Sessions of a conversation: opened, closed, and made the live one."""
+"""Opens conversations and sessions, and makes a session the live one."""
 
 from perdure.domain.address import Address
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
@@ -9,7 +9,7 @@ from perdure.store.operations.sessions.recency import span_of
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, one, run
 
-# Opens a session; what it stands on is told as in its parent.
+# Opens a session. It takes over its parent's view.
 _OPEN = """
     INSERT INTO sessions (id, conversation_id, principal_id, state, epoch, last_seq, strikes,
                           title, parent_id, head_turn, kind, opened_at, active_at, view,
@@ -23,10 +23,10 @@ _OPEN_CONVERSATION = """
                                label, active_span)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $10, $11, $12, $13)
     ON CONFLICT (adapter, account, place, thread, person) DO NOTHING RETURNING id"""
-# Finds whose a session is.
+# Finds who owns a session.
 _OWNER = "SELECT principal_id FROM sessions WHERE id = $1"
-# Makes a session the live one. Watchers of a place that is linked elsewhere do not see its own
-# sessions.
+# Makes a session the live one. The generation of a conversation that is linked elsewhere stays: its
+# watchers do not see its own sessions.
 _MOVE = """
     UPDATE conversations SET session_id = $1,
         generation = generation + CASE WHEN linked_id IS NULL THEN 1 ELSE 0 END
@@ -44,7 +44,8 @@ def open_conversation(  # noqa: PLR0913 - all that is known of a place
     label: str = "",
     is_listed: bool = False,
 ) -> Op[bool]:
-    """Open a conversation, unless somebody was faster. Its session is the caller's to open."""
+    """Open a conversation. Returns False if there is one at this address already. The caller must
+    open its session in the same transaction."""
     return (
         yield from exists(
             _OPEN_CONVERSATION,
@@ -74,8 +75,8 @@ def open_session(
 def open_successor(
     suspended: SessionId, conversation: ConversationId, stamp: Stamp, *, by: PrincipalId
 ) -> Op[Recorded]:
-    """Open a session in the place of one that was suspended. To make it the live one is left to
-    the caller, who may have something to carry over first."""
+    """Open a session in place of a suspended one. The caller makes it live, after moving what has
+    to be moved."""
     successor = SessionId(stamp.mint("ses"))
     opened = SessionOpened(by=by, reason="suspended", parent=suspended)
     owner = yield from one(PrincipalId, _OWNER, suspended)
@@ -85,7 +86,7 @@ def open_successor(
 
 
 def make_live(conversation: ConversationId, session: SessionId) -> Op[None]:
-    """Let what people say from now on go to this session. Nothing more is to be written to the one
-    that is left, and what is in this one already is old."""
+    """Send what people say from now on to this session. Call it last: nothing may be written to the
+    session that is left, and watchers do not see what is already in this one."""
     yield from moves.rotated(conversation, session)
     yield from run(_MOVE, session, conversation)
