@@ -1,8 +1,11 @@
-"""Accept: one transaction from a platform's update to what it becomes.
+"""Accepts an update: one transaction from what came in to what it becomes.
 
-Two deliveries of one update at the same instant meet at the inbox's key: the second waits for the
-first to commit, loses, runs again and finds it. The conversation and the session are locked before
-anything is decided.
+The inbox row, the turn or command, and all other effects are committed together. If the process
+dies before the commit, nothing has happened and the platform delivers the update again; if it dies
+after, the repeated update finds its inbox row and gets the same answer. If one update is delivered
+twice at the same instant, both meet at the key of the inbox: the second waits for the first to
+commit, loses, runs again and finds it. The conversation and the session are locked before anything
+is decided.
 """
 
 from collections.abc import Sequence
@@ -48,17 +51,18 @@ from perdure.store.statement import Op, RaceLost, exists, many, one
 _KNOWN = """
     SELECT digest, conversation_id, session_id, turn_id, message_id FROM inbox
     WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4"""
-# Keeps that an update was accepted, unless its twin was meanwhile.
+# Records that an update was accepted, unless the same update was accepted meanwhile.
 _REMEMBER = """
     INSERT INTO inbox (external_id, adapter, account, kind, digest, conversation_id, session_id,
                        turn_id, message_id, principal_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING message_id"""
-# Reads the turns of a session that are not over, in the order of its line.
+# Reads the unfinished turns of a session, in the order of its line.
 _OPEN_TURNS = """
     SELECT id, state, attempts, asked_at, kind, alive_at, album, principal_id FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
-# Tells whether a turn has ended another one: that was settled at the instant at which it came.
+# Tells whether a turn has ended another one, which was then settled at the instant the turn was
+# queued.
 _SUPERSEDED = """
     SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
       AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
@@ -85,14 +89,14 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     may_begin: bool,
     quota: Quota = NO_QUOTA,
 ) -> Op[Reception]:
-    """Accept an update, or recall what came of it before. With `may_begin` a turn that nothing is
-    before is claimed as well: one commit less."""
+    """Accept an update, or return what came of it before. With `may_begin`, a turn that nothing is
+    before is also claimed here, which saves a commit."""
     known = yield from recalled(update)
     if known is not None:
         return Reception(accepted=known)
     place = yield from places.resolve(update, stamp)
     if place.via is not None:
-        # The one who linked the two conversations is the same person in both.
+        # The person who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
     worded = yield from stickers.with_words(update)
     open_turns = yield from many(LockedTurn, _OPEN_TURNS, place.session)
@@ -110,6 +114,8 @@ def accept(  # noqa: PLR0913 - everything an update may meet
         about = fresh.turn if accepted.turn == fresh.turn else None
         told = yield from notice(place.session, about, SUSPENDED, stamp)
         received = Reception(accepted=_with(accepted, told))
+    # Last: if the same update was accepted meanwhile, this raises `RaceLost`, and everything above
+    # is undone.
     yield from remember(update, received.accepted, stamp)
     yield from quotas.count_message(update.principal, update)
     yield from recency.touch_conversation(
@@ -125,8 +131,8 @@ def accept(  # noqa: PLR0913 - everything an update may meet
 
 
 def _mark(context: TurnContext, accepted: Accepted) -> Op[None]:
-    """Mark a message as heard: nothing else tells people on a platform so while an answer is being
-    written."""
+    """Mark a message as heard, with a reaction: while another answer is being written, nothing else
+    tells people on a platform that their message arrived."""
     waits = accepted.effect is UpdateEffect.QUEUED and accepted.queue_position > 0
     is_heard = waits or accepted.effect is UpdateEffect.STEERED
     if not context.update.place_kind or accepted.command or not is_heard:
@@ -137,7 +143,8 @@ def _mark(context: TurnContext, accepted: Accepted) -> Op[None]:
 
 
 def _take(context: TurnContext) -> Op[Reception]:
-    """Take a message as a command, the answer to a question of ours, or something to say."""
+    """Treat an update as an edit or deletion, a command, the answer to our question, or a
+    message."""
     update = context.update
     if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
         return Reception(accepted=(yield from amending.take(context)))
@@ -151,8 +158,8 @@ def _take(context: TurnContext) -> Op[Reception]:
 
 
 def _begin_anew(context: TurnContext) -> Op[Reception]:
-    """Take the message in a new session, since nobody has said anything for as long as was
-    configured, and tell the people so."""
+    """Take the message in a new session, because the last one was idle for the configured time, and
+    tell the people."""
     left, session = yield from rotation.rotate_idle(context)
     stamp = context.stamp
     told = yield from notice(session, None, IDLE, stamp)
@@ -167,23 +174,23 @@ def _begin_anew(context: TurnContext) -> Op[Reception]:
 
 
 def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
+    """Return the acceptance with more recorded events."""
     return msgspec.structs.replace(accepted, recorded=(*accepted.recorded, *more))
 
 
 def _chosen(update: Update, open_turns: Sequence[LockedTurn]) -> tuple[TurnId, str] | None:
-    """Return the turn we asked about and the word that answers, if this message is such an
-    answer."""
+    """Return the turn we asked about and the chosen word, if this message answers our question."""
     asked = [turn.id for turn in open_turns if turn.state == State.INTERRUPTED and turn.asked_at]
     word = update.text.strip().lower() if asked else ""
-    # What somebody else has written is no answer to what we have asked.
+    # A forwarded text is not the sender's own answer to our question.
     may_answer = update.kind is UpdateKind.MESSAGE and not update.is_forwarded
     is_answer = word in (CONTINUE, DROP) and may_answer
     return (asked[0], word) if is_answer else None
 
 
 def _answer(context: TurnContext, choice: tuple[TurnId, str]) -> Op[Accepted]:
-    """Continue or drop what was interrupted. A choice is a recorded command, not text for the
-    model."""
+    """Continue or drop the interrupted turn. The choice is recorded as a command, not as text for
+    the model."""
     turn, word = choice
     stamp, message = context.stamp, context.fresh.message
     found = yield from locked(turn)
@@ -204,7 +211,8 @@ def _answer(context: TurnContext, choice: tuple[TurnId, str]) -> Op[Accepted]:
 
 
 def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
-    """Keep what an update became, under its identity."""
+    """Record what an update became, under its identity. Raises `RaceLost` if its twin was committed
+    meanwhile."""
     address = update.address
     is_first = yield from exists(
         _REMEMBER,
@@ -213,11 +221,12 @@ def remember(update: Update, accepted: Accepted, stamp: Stamp) -> Op[None]:
         update.principal, stamp.at,
     )  # fmt: skip
     if not is_first:
-        raise RaceLost  # its twin committed meanwhile: run again, and find it
+        raise RaceLost  # the same update was committed meanwhile: run again, and find it
 
 
 def recalled(update: Update) -> Op[Accepted | None]:
-    """Return what came of an update when it was accepted, if it was before."""
+    """Return what came of an update that was accepted before, or None if it is new. Raises
+    `Conflict` if another text was accepted under the same identity."""
     address = update.address
     known = yield from one(
         _Known, _KNOWN, update.external_id, address.adapter, address.account, update.kind
@@ -246,7 +255,7 @@ def recalled(update: Update) -> Op[Accepted | None]:
 def _effect(
     said: Sequence[AnyEvent], taken: CommandTaken | None, turn: TurnId | None
 ) -> Op[UpdateEffect]:
-    """Return what accepting it did, as the journal tells."""
+    """Return what accepting the update did, as the journal tells it."""
     if taken is not None and (turn is None or taken.command not in SAYING):
         is_restart = taken.command == RESTART and (yield from dispatch.was_followed(taken))
         return (

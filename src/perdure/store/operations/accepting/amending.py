@@ -1,9 +1,9 @@
-"""What people do to messages they have sent: change their words, or take them away.
+"""Applies what people do to messages they have sent: edit or delete them.
 
-A message is changed in the turn that it came to, so that turn always has its author's last words,
-and in every turn that has asked it again. What that means depends on how far the answer is: a
-message that waits simply reads differently, the last one is asked again, and of an older one the
-answer stays. Nothing is taken out of the journal.
+An edit is appended to the turn that the message came to, and to every turn that asks it again, so a
+turn always has its author's last words. The rest depends on how far the answer is: a waiting
+message simply has other words, the last message is asked again, and the answer to an older one
+stays. Nothing is removed from the journal.
 """
 
 from typing import Final, NamedTuple
@@ -39,15 +39,15 @@ _ORIGINAL = """
     SELECT turn_id, message_id, principal_id FROM inbox
     WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4
       AND conversation_id = $5"""
-# Finds the turn that a message came to, and those that have asked it again.
+# Finds the turn that a message came to, and all turns that ask it again.
 _ASKED = """
     WITH RECURSIVE asked (id, nth) AS (
         SELECT CAST($1 AS TEXT), 0
         UNION ALL SELECT t.id, asked.nth + 1 FROM asked JOIN turns t ON t.origin_id = asked.id)
     SELECT t.id, t.session_id, t.message_id, t.state, t.attempts
     FROM asked JOIN turns t ON t.id = asked.id ORDER BY asked.nth, t.queued_at, t.id"""
-# Changes the view of a conversation's sessions, but for one: they share turns, so any of them may
-# tell the model of this one.
+# Changes the view of all sessions of a conversation except one: they share turns, so each of them
+# may tell the model this message.
 _RETELL = """
     UPDATE sessions SET view = $1 WHERE conversation_id = $2 AND kind = '' AND id <> $3"""
 
@@ -74,7 +74,7 @@ class _Sent(NamedTuple):
 
 
 class _AskingTurn(NamedTuple):
-    """A turn that asks the message."""
+    """Holds a turn that asks the message."""
 
     turn: TurnId
     session: SessionId
@@ -84,12 +84,13 @@ class _AskingTurn(NamedTuple):
 
     @property
     def waits(self) -> bool:
+        """Tell whether the turn has not begun."""
         return self.state == State.QUEUED and not self.attempts
 
 
 class Original(NamedTuple):
-    """The message that the update speaks of: where it came to, its events, oldest first, and the
-    turns that ask it."""
+    """Holds the message that an edit or deletion is about: the turn it came to, its events (oldest
+    first), and the turns that ask it."""
 
     turn: TurnId
     message: MessageId
@@ -98,37 +99,43 @@ class Original(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its words as they stand now."""
+        """Return the message's words as they are now."""
         spoken = TurnQueued | MessageJoined | SteerAccepted | SteerTaken | TurnAmended
         return [r.event.text for r in self.events if isinstance(r.event, spoken)][-1]
 
     @property
     def has_attachments(self) -> bool:
+        """Tell whether the message came with files."""
         spoken = TurnQueued | MessageJoined | SteerAccepted
         return any(isinstance(r.event, spoken) and r.event.attachments for r in self.events)
 
     @property
     def session(self) -> SessionId:
+        """Return the session that the message is in."""
         return self.events[-1].session
 
     @property
     def is_steer(self) -> bool:
+        """Tell whether the message was sent to a running turn."""
         return not any(isinstance(r.event, TurnQueued | MessageJoined) for r in self.events)
 
     @property
     def is_waiting_steer(self) -> bool:
+        """Tell whether the message was sent to a running turn that has not taken it yet."""
         return self.is_steer and not any(isinstance(r.event, SteerTaken) for r in self.events)
 
     @property
     def waiting(self) -> _AskingTurn | None:
+        """Return the turn that asks this message and has not begun, or None."""
         return next((each for each in self.asked if each.waits), None)
 
     def is_asked_by(self, turn: TurnId) -> bool:
+        """Tell whether this turn asks the message."""
         return any(each.turn == turn for each in self.asked)
 
 
 def take(context: TurnContext) -> Op[Accepted]:
-    """Take an edit or a deletion of a message."""
+    """Apply an edit or a deletion of a message."""
     original = yield from _find(context)
     if isinstance(original, str):
         return (yield from _refused(context, original, None))
@@ -138,7 +145,7 @@ def take(context: TurnContext) -> Op[Accepted]:
 
 
 def _find(context: TurnContext) -> Op[Original | str]:
-    """Return the message, or why nothing can be done to it."""
+    """Return the message, or the reason why it cannot be changed."""
     update, address, here = context.update, context.update.address, context.conversation
     sent = yield from one(
         _Sent, _ORIGINAL, update.target, address.adapter, address.account, TurnKind.MESSAGE, here
@@ -152,7 +159,7 @@ def _find(context: TurnContext) -> Op[Original | str]:
         return COMMAND
     asked = yield from many(_AskingTurn, _ASKED, sent.turn)
     home = next(each.session for each in asked if each.turn == sent.turn)
-    # It stands in other journals too, if its turn has moved.
+    # If its turn was moved, the message is in other journals too; use the one it is in now.
     its_own = [recorded for recorded in events if recorded.session == home]
     return Original(sent.turn, sent.message, its_own, asked)
 
@@ -164,7 +171,8 @@ def _refused(context: TurnContext, why: str, turn: TurnId | None) -> Op[Accepted
 
 
 def _delete(context: TurnContext, original: Original) -> Op[Accepted]:
-    """Cancel a message: only what has not begun can still be as if it was never said."""
+    """Cancel a message whose turn has not begun. If it has begun, tell the sender what to do
+    instead."""
     waiting = original.waiting
     if waiting is not None and (yield from _is_one_of_many(waiting)):
         return (yield from _refused(context, ONE_OF_MANY, _here(context, waiting)))
@@ -185,16 +193,18 @@ def _delete(context: TurnContext, original: Original) -> Op[Accepted]:
 
 
 def _is_one_of_many(asked: _AskingTurn) -> Op[bool]:
-    """Tell whether ending its turn would take away what was sent as one with it."""
+    """Tell whether the turn also holds other messages of an album, which would be cancelled too."""
     events = yield from journal.of_turn(asked.turn)
     return any(isinstance(recorded.event, MessageJoined) for recorded in events)
 
 
 def _here(context: TurnContext, asked: _AskingTurn) -> TurnId | None:
+    """Return the turn if it is in this session, else None."""
     return asked.turn if asked.session == context.session else None
 
 
 def _edit(context: TurnContext, original: Original) -> Op[Accepted]:
+    """Change the words of a message, and ask it again if it is the last one."""
     text, newest = context.update.text, original.asked[-1]
     if text == original.text:
         return queueing.accepted(context, _here(context, newest), UpdateEffect.IGNORED, [])
@@ -216,8 +226,8 @@ def _edit(context: TurnContext, original: Original) -> Op[Accepted]:
 
 
 def _reword(context: TurnContext, original: Original) -> Op[list[Recorded]]:
-    """Append the new words, in the turn that the message came to and in those that ask it again:
-    these hold all that was said in the first one as one message."""
+    """Append the new words to the turn that the message came to, and to the turns that ask it
+    again. Those hold everything said in the first turn as one message."""
     at, update = context.stamp.at, context.update
     changed = _amended(
         original.turn, original.message, ForwardedText(update.text, update.passed_on)
@@ -228,7 +238,7 @@ def _reword(context: TurnContext, original: Original) -> Op[list[Recorded]]:
         if asked.turn != original.turn:
             again = _amended(asked.turn, asked.message, words)
             recorded += yield from journal.append(asked.session, [again], at=at)
-    # A turn that is not over yet will be indexed with its new words.
+    # A turn that is not over will be indexed with its new words anyway.
     over = {asked.turn for asked in original.asked if asked.state == State.SETTLED}
     for each in recorded:
         if each.turn in over:
@@ -237,23 +247,24 @@ def _reword(context: TurnContext, original: Original) -> Op[list[Recorded]]:
 
 
 def _retell(context: TurnContext, *, but: SessionId | None) -> Op[None]:
-    """Let the model be told the new words in all sessions of the conversation, or in all but
-    one."""
+    """Let the model be told the new words in all sessions of the conversation, except `but`."""
     yield from run(_RETELL, context.fresh.message, context.conversation, but or "")
 
 
 def _amended(turn: TurnId, message: MessageId, words: ForwardedText) -> TurnAmended:
+    """Return the event that changes a message's words."""
     return TurnAmended(turn=turn, message=message, text=words.text, passed_on=words.passed_on)
 
 
 def _words(original: Original) -> Op[ForwardedText]:
+    """Return everything that was said in the message's turn, as it is now."""
     return said_in((yield from journal.of_turn(original.turn)))
 
 
 def _ask_again(
     context: TurnContext, original: Original, tip: TurnId, recorded: list[Recorded]
 ) -> Op[Accepted]:
-    """Ask the last message again: it reads differently, so its answer is another one."""
+    """Ask the last message again: its words are different, so it needs another answer."""
     at_work = started(context)
     recorded += yield from end(context, at_work, cut=REPLACED)
     words = yield from _words(original)

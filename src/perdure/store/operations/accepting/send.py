@@ -1,8 +1,8 @@
-"""What somebody sends to a place from elsewhere.
+"""Queues what somebody sends to a place from elsewhere.
 
 It waits in the line of the place's live session, as a turn that is said without asking a model. So
-it is delivered like any answer, in order, once, and through crashes; people find it in the history,
-and the model knows of it afterwards.
+it is delivered like an answer: in order, once, and through crashes. People find it in the history,
+and the model knows it afterwards.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ from perdure.store.operations.turns.queueing import queue_full
 from perdure.store.operations.turns.session_queue import queue_turn
 from perdure.store.statement import Op, one
 
-# Finds the address that a turn is answered at.
+# Finds the address at which a turn is answered.
 _SENT_TO = f"""
     SELECT {ADDRESS}
     FROM turns t JOIN sessions s ON s.id = t.session_id
@@ -38,8 +38,9 @@ _WAITING = """
 def send(
     sending: OutgoingMessage, fresh: Fresh, stamp: Stamp, *, queue_max: int
 ) -> Op[SentMessage]:
-    """Queue a text for a place, once: the sender's own id stands for the text and the place
-    together."""
+    """Queue a text for a place, once: the sender's id identifies text and place together.
+    Sending it again returns the first result. Raises `Rejected` if the sender may not, or the
+    line is full."""
     key = Update(
         address=Address(adapter=HTTP, account=sending.by.id, place=""),
         external_id=sending.external_id,
@@ -76,14 +77,16 @@ def send(
 
 
 def _sent_to(accepted: Accepted) -> Op[str]:
+    """Return the name of the address that a sent text went to."""
     address = yield from one(address_of, _SENT_TO, accepted.turn)
     assert address is not None
     return address.name
 
 
 def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
-    """Return who owns a place in which nobody has spoken yet. Whoever does first takes the
-    conversation over; where a place has its person's id it is theirs from the beginning."""
+    """Return the owner of a place in which nobody has spoken yet: the person named like the place.
+    In a private chat that is its person from the start; elsewhere the first person who speaks
+    becomes the owner."""
     name = f"{address.adapter}:{address.place}"
     owner = yield from principals.ensure(
         PrincipalId(stamp.mint("prn")), name, "member", at=stamp.at
@@ -92,6 +95,7 @@ def _owner(address: Address, stamp: Stamp) -> Op[PrincipalId]:
 
 
 def _insist_on_room(place: LiveSession, queue_max: int) -> Op[None]:
+    """Raise `Rejected` if the session's line is full."""
     waiting = yield from one(int, _WAITING, place.session)
     assert waiting is not None, "a count is always one row"
     if waiting >= queue_max:
@@ -101,6 +105,7 @@ def _insist_on_room(place: LiveSession, queue_max: int) -> Op[None]:
 def _queue(
     sending: OutgoingMessage, place: LiveSession, fresh: Fresh, stamp: Stamp
 ) -> Op[list[Recorded]]:
+    """Queue the text as a turn of its own."""
     queued = TurnQueued(
         turn=fresh.turn,
         message=fresh.message,

@@ -1,1 +1,1 @@
-"""Commands, inside the transaction that accepts them: one module for each kind of thing they do."""
+"""Carries out commands inside the transaction that accepts them, one module for each subject."""

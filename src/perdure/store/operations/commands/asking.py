@@ -1,4 +1,4 @@
-"""Commands that only answer."""
+"""Handles commands that only answer a question."""
 
 from typing import Final, NamedTuple
 
@@ -28,9 +28,12 @@ _SESSIONS = """
     WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
 RESTARTING: Final = "Restarting: what runs is finished first. You will be told here."
 NOT_ALL: Final = "Not everything is in the index yet; ask again in a moment."
-# This transaction holds up whoever writes, so it does not index all that may wait after a crash.
+# How many messages a search adds to the index first. This transaction blocks other writers, so
+# after a crash, when many may wait, it does not index all of them.
 INDEX_AT_ONCE: Final = 200
+# Characters of each found message that are shown.
 _SHOWN = 100
+# Messages that a search shows.
 _HITS = 8
 
 
@@ -43,6 +46,7 @@ class _Session(NamedTuple):
 
 
 def status(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Say whether a turn runs here, what waits, and which agent answers."""
     place = context.place
     turns = yield from history.open_turns(context.session)
     standing = SessionStanding(session=context.session, head=place.head, open_turns=turns)
@@ -58,6 +62,7 @@ def status(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """List the newest sessions of this conversation; with words, search the messages."""
     if given.arguments:
         return (yield from _search(context, given.arguments))
     lines = []
@@ -68,6 +73,7 @@ def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _search(context: TurnContext, words: str) -> Op[CommandResult]:
+    """Find messages that the person may see where they ask."""
     has_more = yield from search.index_waiting(context.dialect, limit=INDEX_AT_ONCE)
     hits = yield from search.search(
         context.dialect, words, scope=asked_from(context), before=None, limit=_HITS
@@ -82,6 +88,8 @@ def _search(context: TurnContext, words: str) -> Op[CommandResult]:
 
 
 def why(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Explain what happened to a turn or message: the given one, the first unfinished one, or the
+    last."""
     wanted = given.arguments or context.place.head or ""
     if context.open_turns and not given.arguments:
         wanted = context.open_turns[0].id
@@ -98,6 +106,7 @@ def why(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _told(found: Explanation, audience: Audience) -> list[str]:
+    """Return the explanation as lines, with details only for operators."""
     turn = found.turn
     lines = [f"/{found.command}: {found.reply}"] if found.command else []
     if turn is not None:
@@ -131,6 +140,6 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
 
 
 def restart(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Ask for a restart; the process does the rest once this is committed."""
+    """Accept a restart. The process begins it once this transaction is committed."""
     yield from ()
     return CommandResult(RESTARTING, effect=UpdateEffect.RESTARTING)

@@ -1,4 +1,4 @@
-"""Commands that choose something for this conversation, and for no other."""
+"""Handles commands that choose something for one conversation."""
 
 from perdure.domain.inbound.commands import Given
 from perdure.store.operations.commands.command_result import (
@@ -10,15 +10,17 @@ from perdure.store.operations.commands.command_result import (
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, run
 
-# Keeps which agent answers in a conversation.
+# Stores which agent answers in a conversation.
 _AGENT = "UPDATE conversations SET agent = $1 WHERE id = $2"
-# Keeps which persona was chosen for a conversation.
+# Stores which persona was chosen for a conversation.
 _PERSONA = "UPDATE conversations SET persona = $1 WHERE id = $2"
-# Keeps which conversation is a person's home.
+# Stores which conversation is a person's home.
 _HOME = "UPDATE principals SET home_conversation_id = $1 WHERE id = $2"
 
 
 def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Choose the agent that answers here, and stop the running turn; without a name, list the
+    agents."""
     menu, wanted = context.menu, given.arguments
     offered = f"Available: {', '.join(menu.agents)}."
     if not wanted:
@@ -33,6 +35,7 @@ def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _answering(context: TurnContext) -> str:
+    """Return which agent answers here, in words."""
     chosen = context.place.agent
     answers = context.menu.answering(chosen)
     if chosen in ("", answers):
@@ -41,6 +44,7 @@ def _answering(context: TurnContext) -> str:
 
 
 def persona(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Choose the persona for this conversation, or none; without a name, list the personas."""
     menu, wanted = context.menu, given.arguments
     offered = (
         f"Available: {', '.join(menu.personas)}."
@@ -58,6 +62,7 @@ def persona(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def home(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Make this conversation the person's home."""
     here = context.place.via or context.conversation
     yield from run(_HOME, here, context.update.principal)
     return CommandResult("This is your home conversation now.")

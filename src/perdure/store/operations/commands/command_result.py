@@ -1,4 +1,4 @@
-"""What a command's handler gets and gives."""
+"""Holds what a command's handler returns, and how handlers end turns."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -20,9 +20,9 @@ STOPPED_TOO: Final = "What was running is stopped; /retry asks again."
 
 
 class CommandResult(NamedTuple):
-    """What a command did: the answer, what it appended, turns it ended, the turn it queued or spoke
-    to, and where the conversation stands now if that has changed. `moved`: conversations that go on
-    in another session now."""
+    """Holds what a command did: the answer, the appended events, the turns it ended, the turn it
+    queued or spoke to, and the new session or conversation if that has changed. `moved` lists
+    conversations that continue in another session now."""
 
     reply: str
     recorded: list[Recorded] = []  # noqa: RUF012 - never changed
@@ -36,20 +36,21 @@ class CommandResult(NamedTuple):
 
 
 def started(context: TurnContext) -> tuple[TurnId, ...]:
-    """Return the turn that has begun and is not over: it runs, or waits to be resumed. One at
-    most."""
+    """Return the turn that has begun and is not over: it runs, or waits to be resumed. At most
+    one."""
     return ids([turn for turn in context.open_turns if turn.attempts])[:1]
 
 
 def ids(turns: Sequence[LockedTurn]) -> tuple[TurnId, ...]:
+    """Return the ids of these turns."""
     return tuple(turn.id for turn in turns)
 
 
 def end(
     context: TurnContext, turns: Sequence[TurnId], *, cut: Closing = REPLACED
 ) -> Op[list[Recorded]]:
-    """Settle these turns, as stopped by the person or, where they only waited to go on, as `cut`
-    says."""
+    """Settle these turns: as stopped by the person, or as `cut` says if they were interrupted and
+    only waited to continue."""
     recorded: list[Recorded] = []
     for turn in turns:
         found = yield from locked(turn)
@@ -64,8 +65,8 @@ def end(
 def end_all(
     context: TurnContext, turns: Sequence[TurnId], *, cut: Closing = REPLACED
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
-    """Settle these turns and those that begin to wait because of it. Returns what was appended, and
-    every turn that was ended."""
+    """Settle these turns and the turns that steers become because of it. Returns the appended
+    events and every turn that was ended."""
     recorded = yield from end(context, turns, cut=cut)
     freed = freed_in(recorded)
     recorded += yield from end(context, freed)
@@ -73,6 +74,6 @@ def end_all(
 
 
 def freed_in(recorded: Sequence[Recorded]) -> tuple[TurnId, ...]:
-    """Return the turns that words to a turn have become, which it ended without taking."""
+    """Return the turns made from messages to a turn that ended without taking them."""
     queued = [each.event for each in recorded if isinstance(each.event, TurnQueued)]
     return tuple(event.turn for event in queued if event.kind not in UNASKED)

@@ -1,4 +1,8 @@
-"""Takes a command: does what was asked, and writes down that it was."""
+"""Takes a command: finds its handler, runs it, and records the command with its reply.
+
+The effect, the record and the reply are one transaction. After a crash the same update finds its
+inbox row and gets the same reply, and the command is not carried out twice.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -54,11 +58,12 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "why": asking.why,
     "restart": asking.restart,
 }
-# These two answer from what is known before any handler is asked.
+# `help` and `whoami` have no handler: `_taken` answers them.
 assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()
 
 
 def take(context: TurnContext, given: Given) -> Op[Reception]:
+    """Carry out a command, append `CommandTaken`, and send the reply."""
     taken = yield from _taken(context, given)
     session = taken.session or context.session
     is_here = any(each.session == session and each.turn == taken.turn for each in taken.recorded)
@@ -96,7 +101,8 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
 
 
 def _kept(given: Given) -> str:
-    """Return what the journal keeps of the words after a command: it cannot forget them."""
+    """Return the arguments as the journal may keep them, without secrets and memories: it cannot
+    forget."""
     match given.name:
         case "memory":
             return memories.redacted(given)
@@ -107,13 +113,13 @@ def _kept(given: Given) -> str:
 
 
 def was_followed(taken: CommandTaken) -> Op[bool]:
-    """Tell whether a command that stands in the journal was one to do, and its sender one who
-    may."""
+    """Tell whether a recorded command was valid, and its sender allowed to give it."""
     given = Given(taken.command, taken.arguments, COMMANDS.get(taken.command))
     return not _refusal(given, (yield from _who(taken.by)))
 
 
 def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Run a command's handler, or return why it is refused."""
     who = yield from _who(context.update.principal)
     refusal = _refusal(given, who)
     if refusal:
@@ -126,18 +132,19 @@ def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _who(principal: PrincipalId) -> Op[Principal]:
-    """Return the person of this id."""
+    """Return the person with this id."""
     who = yield from one(_principal, _WHO, principal)
     assert who is not None
     return who
 
 
 def _principal(principal: PrincipalId, name: str, role: str) -> Principal:
-    """Make a person of the columns of their row."""
+    """Return the person that a row holds."""
     return Principal(id=principal, name=name, role=role)
 
 
 def _refusal(given: Given, who: Principal) -> str:
+    """Return why a command is not carried out, or an empty string."""
     if given.command is not None and not given.problem:
         is_allowed = who.is_operator or not given.command.is_for_operators
         return "" if is_allowed else f"/{given.name} is for operators."

@@ -1,5 +1,7 @@
-"""Commands that choose another turn to stand at. Nothing is rewritten: what is left behind stays in
-the journal, and can be searched."""
+"""Handles commands that choose another head: undo, redo and retry.
+
+Nothing is rewritten: the turns that are left behind stay in the journal and can be searched.
+"""
 
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns.session_queue import AT_THE_END, look_again, queue_rows
 from perdure.store.statement import Op, many, one, run
 
-# Finds the turns from a head back, so many at most.
+# Finds the turns from a head back, up to a number.
 _BACK = """
     WITH RECURSIVE chain (id, parent_id, depth) AS (
         SELECT id, parent_id, 1 FROM turns WHERE id = $1
@@ -39,16 +41,16 @@ _BACK = """
         SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.depth < $2)
     SELECT id, parent_id FROM chain ORDER BY depth"""
-# Finds the turn that another one stands on.
+# Finds the parent of a turn.
 _PARENT = "SELECT parent_id FROM turns WHERE id = $1"
 # Finds the place of the first turn in a session's line.
 _FIRST_IN_LINE = """
     SELECT queued_seq FROM turns WHERE session_id = $1 AND outcome IS NULL
     ORDER BY queued_seq LIMIT 1"""
-# Lets a session stand at another turn. The epoch stays: what had to end has moved it, and what is
-# said meanwhile must not be fenced.
+# Moves a session's head. The epoch stays: ending the running turn has moved it already, and another
+# turn that runs now must not be fenced.
 _MOVE = "UPDATE sessions SET head_turn = $1 WHERE id = $2"
-# Reads the last undo or redo of a session, or that a turn has started since.
+# Reads the last undo or redo of a session, or a turn that started after it.
 _LAST_MOVE = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
@@ -61,11 +63,13 @@ class _Back(NamedTuple):
 
 
 class _Stands(NamedTuple):
+    """Holds the parent of a turn, which may be None."""
+
     parent: TurnId | None
 
 
 def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Take turns back. One that runs is stopped and counts as one; what waits stays."""
+    """Take back turns. A running turn is stopped and counts as one; waiting turns stay."""
     left = yield from _left(context)
     removed = (yield from many(_Back, _BACK, left.head, given.count)) if left.head else []
     if left.head is None or not removed:
@@ -82,6 +86,7 @@ def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Return to the head that the last undo has left."""
     running = started(context)
     recorded = yield from end(context, running)
     known = yield from _to_redo(context)
@@ -93,7 +98,7 @@ def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Ask the head turn's message again, from where that turn began, and before everything that
+    """Ask the head turn's message again, from where that turn began, before everything that
     waits."""
     left = yield from _left(context)
     if left.head is None:
@@ -107,12 +112,13 @@ def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _kind_of(turn: TurnId) -> Op[str]:
+    """Return the kind of a turn."""
     first = (yield from journal.of_turn(turn))[0].event
     return first.kind if isinstance(first, TurnQueued) else ""
 
 
 class Left(NamedTuple):
-    """The turn that a command goes back from, and what had to end before."""
+    """Holds the turn that a command goes back from, and what was ended before."""
 
     head: TurnId | None
     recorded: list[Recorded]
@@ -120,9 +126,9 @@ class Left(NamedTuple):
 
 
 def _left(context: TurnContext) -> Op[Left]:
-    """Return the turn to go back from. A turn that runs is stopped, and is the head then. A turn
-    that was to be asked again and has not begun gives way to the one it repeats: else a command
-    said twice would go back twice."""
+    """Return the turn to go back from. A running turn is stopped and becomes the head. A turn that
+    asks again and has not begun is ended, and the turn it repeats is returned: otherwise a command
+    given twice would go back twice."""
     running = started(context)
     if running:
         recorded = yield from end(context, running)
@@ -138,8 +144,8 @@ def _left(context: TurnContext) -> Op[Left]:
 def ask_again(
     context: TurnContext, head: TurnId, reason: str, *, words: ForwardedText | None = None
 ) -> Op[list[Recorded]]:
-    """Stand where the turn `head` began, and queue its message again, media included; with other
-    words where its author has changed them."""
+    """Move the head to where the turn `head` began, and queue its message again with its files;
+    with other words if its author has changed them."""
     events = yield from journal.of_turn(head)
     first = next(r.event for r in events if isinstance(r.event, TurnQueued))
     stands = yield from one(_Stands, _PARENT, head)
@@ -175,25 +181,28 @@ def ask_again(
 
 
 def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
-    """Return the files of a turn, which are here by now; what was lost is tried once more."""
+    """Return the files of a turn as they were fetched. Lost files are tried once more."""
     places = places_of(turn)
     brought = [each for spoken in spoken_in(turn) for each in as_fetched(spoken, places)]
     return tuple(asked_again(each) for each in brought)
 
 
 def said_in(turn: list[Recorded]) -> ForwardedText:
-    """Return what the person said in a turn, as it stands now; or what was sent there in it."""
+    """Return what the person said in a turn, as it is now; or what was sent there from
+    elsewhere."""
     amended = {r.event.message: r.event for r in turn if isinstance(r.event, TurnAmended)}
     return one_below_the_other(_words(amended.get(each.message, each)) for each in spoken_in(turn))
 
 
 def _words(spoken: TurnQueued | MessageJoined | SteerTaken | TurnAmended) -> ForwardedText:
+    """Return the words of one event."""
     if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
         return ForwardedText(spoken.answer)
     return ForwardedText(spoken.text, spoken.passed_on)
 
 
 def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTaken]:
+    """Return the events of a turn in which a person says something."""
     return [r.event for r in turn if isinstance(r.event, TurnQueued | MessageJoined | SteerTaken)]
 
 
@@ -205,6 +214,8 @@ def move(
     redo: tuple[TurnId, ...] = (),
     then: list[AnyEvent] | None = None,
 ) -> Op[list[Recorded]]:
+    """Move the session's head and append the event, followed by `then`. `redo` holds the heads that
+    can be redone."""
     moved = HeadMoved(by=context.update.principal, reason=reason, head=head, redo=redo)
     events: list[AnyEvent] = [moved, *(then or [])]
     yield from run(_MOVE, head, context.session)
@@ -212,7 +223,7 @@ def move(
 
 
 def _to_redo(context: TurnContext) -> Op[tuple[TurnId, ...]]:
-    """Return the heads that undos have left, unless a turn has started since."""
+    """Return the heads that undos have left, or none if a turn has started since."""
     found = yield from one(journal.entry, _LAST_MOVE, context.session)
     last = found.event if found else None
     return last.redo if isinstance(last, HeadMoved) else ()

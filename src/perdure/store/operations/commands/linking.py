@@ -1,10 +1,10 @@
-"""`/link`: one conversation in several places.
+"""Handles `/link`: one conversation in several places.
 
-A code is given out in one place and said in another, which from then on continues the conversation
-of the first: what is said there goes into its journal, under its person's name, and is answered
-where it was said. Who speaks in the second place was welcome there before; the code only proves
-that both places are meant by the same person. Links are one step deep, so that following one never
-leads further: the row of the conversation that is continued is locked before either is changed.
+A code is given out in one place and used in another. From then on the second place continues the
+conversation of the first: what is said there goes into that journal, under that person's name, and
+is answered where it was said. The person in the second place had access there before; the code only
+proves that both places belong to the same person. A link never leads to another link: the row of
+the conversation that is continued is locked before either is changed.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,17 @@ from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, many, one, run
 
 OFF: Final = "off"
+# Characters of a code.
 CODE_LENGTH: Final = 8
+# How long a code can be used.
 CODE_MS: Final = 600_000
+# Wrong codes of a person within an hour, after which no code is accepted.
 WRONG_MAX: Final = 5
-# Codes are typed by hand, and these letters are in none of them.
+# Codes are typed by hand. No code contains these letters, so they are read as the digits they look
+# like.
 _MISREAD: Final = str.maketrans("OILoil", "011011")
 
-# What `_end_of` is made of.
+# The columns from which `_end_of` makes a value.
 _COLUMNS = "id, session_id, linked_id, label, adapter, account, place, thread, person"
 # Locks one end of a link.
 _END = f"""
@@ -38,22 +42,22 @@ _END = f"""
 # Locks the conversations that are linked to one.
 _LINKED_HERE = f"""
     SELECT {_COLUMNS} FROM conversations WHERE linked_id = $1 ORDER BY id FOR NO KEY UPDATE"""
-# Takes back the code that was given out in a conversation, and all that are too old.
+# Deletes the code that was given out in a conversation, and all that are too old.
 _VOID = "DELETE FROM links WHERE conversation_id = $1 OR expires_at <= $2"
-# Keeps a code that was given out.
+# Stores a code that was given out.
 _OFFER = """
     INSERT INTO links (digest, conversation_id, principal_id, expires_at)
     VALUES ($1, $2, $3, $4)"""
-# Locks a code, to find where it was given out.
+# Locks a code, and finds where it was given out.
 _OFFERED = """
     SELECT conversation_id FROM links WHERE digest = $1 AND expires_at > $2 FOR UPDATE"""
-# Takes back a code that was used.
+# Deletes a code that was used.
 _USE = "DELETE FROM links WHERE digest = $1"
-# Links a conversation to another. Watchers of the place must see its events' ids grow, whichever
-# journal they come from: while it is linked, the generation of the other conversation counts on top
-# of its own.
+# Links a conversation to another. The ids of the events that its watchers see must grow, whichever
+# journal they come from: while it is linked, the generation of the other conversation is added to
+# its own.
 _LINK = "UPDATE conversations SET linked_id = $1, generation = generation + 1 WHERE id = $2"
-# Ends a link, and counts on from where both were.
+# Ends a link. The generation continues from the sum of both.
 _UNLINK = """
     UPDATE conversations SET linked_id = NULL, generation = generation + 1
         + (SELECT t.generation FROM conversations t WHERE t.id = conversations.linked_id)
@@ -69,7 +73,7 @@ NOT_LINKED: Final = "Nothing is linked here. /link gives a code for that."
 
 
 class End(NamedTuple):
-    """One end of a link; its row is locked."""
+    """Holds one end of a link; its row is locked."""
 
     conversation: ConversationId
     session: SessionId
@@ -79,12 +83,14 @@ class End(NamedTuple):
 
     @property
     def called(self) -> str:
+        """Return the name of this place, in words."""
         if self.address.adapter == HTTP:
             return f"{self.address.place} (over HTTP)"
         return f"{self.address.name} ({self.label})" if self.label else self.address.name
 
 
 def link(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Carry out `/link`: give out a code, use one, or end a link."""
     if context.update.place_kind == GROUP:
         return CommandResult(IN_A_GROUP)
     if given.arguments.lower() == OFF:
@@ -99,12 +105,12 @@ def link(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def redacted(given: Given) -> str:
-    """Return what the journal keeps of the words after it: no code, right or wrong."""
+    """Return what the journal keeps of the arguments: no code, right or wrong."""
     return given.arguments if given.arguments.lower() in ("", OFF) else "(code)"
 
 
 def _offer(context: TurnContext) -> Op[CommandResult]:
-    """Give out a new code, which takes the place of the last one."""
+    """Give out a new code, which replaces the last one."""
     stamp = context.stamp
     # The end of an id is random.
     code = stamp.mint("lnk")[-CODE_LENGTH:].upper()
@@ -122,6 +128,7 @@ def _offer(context: TurnContext) -> Op[CommandResult]:
 
 
 def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
+    """Link this place by a code, unless the code is wrong or too many were."""
     stamp, who = context.stamp, context.update.principal
     if (yield from wrong_codes.are_too_many("link", who, WRONG_MAX, at=stamp.at)):
         return CommandResult(TOO_OFTEN)
@@ -146,6 +153,7 @@ def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
 
 
 def _joined(context: TurnContext, there: End) -> Op[CommandResult]:
+    """Link this place to the conversation of the code, and tell the people there."""
     here = yield from _locked(context.conversation)
     yield from moves.linked(here.conversation, there.conversation)
     yield from run(_LINK, there.conversation, here.conversation)
@@ -167,7 +175,7 @@ def _joined(context: TurnContext, there: End) -> Op[CommandResult]:
 
 
 def _end(context: TurnContext) -> Op[CommandResult]:
-    """End a link, from either end. The place that was linked has its own conversation again."""
+    """End a link, from either end. The linked place has its own conversation again."""
     if context.place.via is not None:
         return (yield from _leave(context))
     ended = yield from _linked_here(context.conversation)
@@ -184,6 +192,7 @@ def _end(context: TurnContext) -> Op[CommandResult]:
 
 
 def _leave(context: TurnContext) -> Op[CommandResult]:
+    """End the link of this place, and tell the conversation it was linked to."""
     assert context.place.via is not None
     here = yield from _locked(context.place.via)
     yield from _unlink(here)
@@ -199,19 +208,20 @@ def _leave(context: TurnContext) -> Op[CommandResult]:
 
 
 def _unlink(end: End) -> Op[None]:
+    """Record the move, and end the link. In this order: the move is computed from the link."""
     yield from moves.unlinked(end.conversation)
     yield from run(_UNLINK, end.conversation)
 
 
 def _locked(conversation: ConversationId) -> Op[End]:
-    """Lock one end of a link."""
+    """Lock and return one end of a link."""
     end = yield from one(_end_of, _END, conversation)
     assert end is not None
     return end
 
 
 def _linked_here(conversation: ConversationId) -> Op[list[End]]:
-    """Lock the ends of all links to this conversation."""
+    """Lock and return the ends of all links to this conversation."""
     return (yield from many(_end_of, _LINKED_HERE, conversation))
 
 
@@ -222,9 +232,10 @@ def _end_of(
     label: str,
     *address: str,
 ) -> End:
-    """Make an end of its columns."""
+    """Return the end that these columns hold."""
     return End(conversation, session, linked, label, address_of(*address))
 
 
 def _names(ends: Sequence[End]) -> str:
+    """Return the names of these places."""
     return ", ".join(end.called for end in ends)

@@ -1,7 +1,7 @@
-"""What is remembered about a person: theirs to read, correct and erase.
+"""Answers `/memory`: people read, correct and erase what is remembered about them.
 
-A memory can be erased, the journal cannot: so what is journalled of these commands, and what
-answers them, holds none of the words, except where the person asks to see them.
+A memory can be erased, the journal cannot. So the journal keeps none of the words of these
+commands, and the answers repeat none, except where the person asks to see them.
 """
 
 from difflib import get_close_matches
@@ -26,8 +26,8 @@ _HOW: Final = (
 
 
 def redacted(given: Given) -> str:
-    """Return what is journalled of it: the words themselves live in the memories, where they can be
-    erased."""
+    """Return what the journal keeps of the command. The words themselves are stored with the
+    memories, where they can be erased."""
     verb, rest = _first(given.arguments)
     if verb not in _VERBS:
         return ""
@@ -37,6 +37,7 @@ def redacted(given: Given) -> str:
 
 
 def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Carry out `/memory`: list, add, edit or forget."""
     verb, rest = _first(given.arguments)
     match verb:
         case "":
@@ -56,6 +57,7 @@ def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _listed(context: TurnContext) -> Op[CommandResult]:
+    """List what is remembered about the person, as seen from here."""
     known = yield from memories.known(_person(context))
     lines = [
         f"{number}. {each.text}{' (here only)' if each.is_here else ''}"
@@ -69,6 +71,7 @@ def _listed(context: TurnContext) -> Op[CommandResult]:
 def _added(
     context: TurnContext, text: str, *, conversation: ConversationId | None
 ) -> Op[CommandResult]:
+    """Add a memory, for everywhere or for one conversation."""
     try:
         yield from memories.add(
             text,
@@ -84,6 +87,7 @@ def _added(
 
 
 def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
+    """Change the memory that has this number."""
     number, text = _first(rest)
     found = yield from _numbered(context, number, usage="/memory edit N TEXT")
     if isinstance(found, str):
@@ -96,6 +100,7 @@ def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
 
 
 def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
+    """Erase the memory with a number, or all of them in every conversation."""
     if rest.lower() == "all":
         count = yield from memories.forget_all(context.update.principal)
         if not count:
@@ -110,7 +115,7 @@ def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
 
 
 def _numbered(context: TurnContext, number: str, *, usage: str) -> Op[Memory | str]:
-    """Return the memory of this number in the list, or what is wrong with the number."""
+    """Return the memory with this number in the list, or what is wrong with the number."""
     if not _is_number(number):
         return f"Say which one by its number in /memory: {usage}."
     known = yield from memories.known(_person(context))
@@ -124,20 +129,23 @@ def _numbered(context: TurnContext, number: str, *, usage: str) -> Op[Memory | s
 
 
 def _person(context: TurnContext) -> MemoryOwner:
+    """Return whose memories are meant, and from where they are seen."""
     update = context.update
     shared = is_shared(update.address, update.place_kind)
     return MemoryOwner(update.principal, context.conversation, is_shared=shared)
 
 
 def _first(text: str) -> tuple[str, str]:
-    """Return the first word, in lower case, and the rest."""
+    """Return the first word in lower case, and the rest."""
     word, *rest = text.split(maxsplit=1) or [""]
     return word.lower(), rest[0] if rest else ""
 
 
 def _is_number(text: str) -> bool:
+    """Tell whether this is a number that a list could have."""
     return text.isascii() and text.isdigit() and len(text) < 6
 
 
 def _sentence(error: Rejected) -> str:
+    """Return an error's text as a sentence."""
     return f"{error.message[0].upper()}{error.message[1:]}."

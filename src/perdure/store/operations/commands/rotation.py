@@ -1,5 +1,9 @@
-"""Commands that make another session the live one. The one that is left is closed, stays listed and
-searchable, and can be resumed."""
+"""Handles commands that make another session the live one, and the reset after idle time.
+
+The session that is left is closed, stays listed and searchable, and can be resumed. Closing,
+opening and moving are one transaction, so after a crash a conversation has exactly one live
+session.
+"""
 
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.inbound.commands import Given
@@ -22,13 +26,12 @@ from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, one, run
 
-# Finds the session that was left last: that is known by the number of the move, whatever the clock
-# said.
+# Finds the session that was left last. The number of the move tells that, whatever the clock said.
 _LEFT_LAST = """
     SELECT s.id FROM moves m JOIN sessions s ON s.id = m.left_id
     WHERE m.conversation_id = $1 AND s.id <> $2 AND s.conversation_id = $1 AND s.kind = ''
     ORDER BY m.generation DESC LIMIT 1"""
-# Finds it in a conversation that was last moved before moves were written down.
+# Finds it in a conversation that was last moved before moves were recorded.
 _EARLIER = """
     SELECT id FROM sessions WHERE conversation_id = $1 AND id <> $2 AND kind = ''
     ORDER BY active_at DESC, id DESC LIMIT 1"""
@@ -39,7 +42,7 @@ _NAMED = """
     ORDER BY active_at DESC LIMIT 1"""
 # Closes a session.
 _CLOSE = "UPDATE sessions SET state = 'closed', closed_at = $1, ready_at = NULL WHERE id = $2"
-# Opens a session again.
+# Opens a session again. The new epoch makes any old lease on it stale.
 _REOPEN = """
     UPDATE sessions SET state = 'open', closed_at = NULL, strikes = 0, epoch = epoch + 1
     WHERE id = $1"""
@@ -47,14 +50,13 @@ _REOPEN = """
 _TITLE = "SELECT title FROM sessions WHERE id = $1"
 # Gives a session its title.
 _SET_TITLE = "UPDATE sessions SET title = $1 WHERE id = $2"
-# Lets a session wait for the errand of the one before it.
+# Lets a session wait for the errand of the session before it.
 _HOLD = "UPDATE sessions SET hold_until = $1, held_at = $2 WHERE id = $3"
 
 
 def new(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Begin a new session; what is running is stopped. An agent with a memory is asked, in the
-    session that was closed, what to keep; the new one's first turn waits for that, but not for
-    long."""
+    """Open a new session and stop what runs. An agent with memory is asked what to keep of the
+    closed session; the first turn of the new session waits for that, but not for long."""
     session = SessionId(context.stamp.mint("ses"))
     recorded, ended = yield from _leave(context, given.name, session, head=None)
     recorded += yield from _titled(context, session, given.arguments)
@@ -65,7 +67,7 @@ def new(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Begin a session that stands where this one does; the turns up to there are shared, not
+    """Open a session that begins at the head of this one. The turns up to there are shared, not
     copied."""
     session = SessionId(context.stamp.mint("ses"))
     named = yield from _title_of(context.session)
@@ -77,6 +79,7 @@ def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Make an earlier session the live one again: the named one, or the one that was left last."""
     if given.arguments:
         target = yield from one(
             SessionId, _NAMED, context.conversation, context.session, given.arguments
@@ -101,7 +104,7 @@ def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _earlier(context: TurnContext) -> Op[SessionId | None]:
-    """Find the session that was live here before this one."""
+    """Return the session that was live here before this one, or None."""
     here = (context.conversation, context.session)
     left_last = yield from one(SessionId, _LEFT_LAST, *here)
     return left_last or (yield from one(SessionId, _EARLIER, *here))
@@ -113,6 +116,7 @@ def _title_of(session: SessionId) -> Op[str]:
 
 
 def title(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Set the session's title; without words, show it."""
     if not given.arguments:
         named = yield from _title_of(context.session)
         return CommandResult(named or "This session has no title yet.")
@@ -124,8 +128,8 @@ def title(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def is_idle(context: TurnContext) -> bool:
-    """Tell whether nothing has been said for so long that a new session is to begin. Commands,
-    edits and deletions are for the session that is there."""
+    """Tell whether the session was idle so long that a new one must begin. Commands, edits and
+    deletions are meant for the session that is there."""
     place, update, limit_ms = context.place, context.update, context.menu.idle_reset_ms
     if not limit_ms or place.head is None or context.open_turns:
         return False
@@ -134,7 +138,7 @@ def is_idle(context: TurnContext) -> bool:
 
 
 def rotate_idle(context: TurnContext) -> Op[tuple[list[Recorded], SessionId]]:
-    """Begin anew because nobody has said anything for as long as was configured."""
+    """Open a new session because the last one was idle for the configured time."""
     session = SessionId(context.stamp.mint("ses"))
     recorded, _ = yield from _leave(context, "idle", session, head=None)
     return recorded, session
@@ -143,7 +147,8 @@ def rotate_idle(context: TurnContext) -> Op[tuple[list[Recorded], SessionId]]:
 def _leave(
     context: TurnContext, reason: str, session: SessionId, *, head: TurnId | None
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
-    """Close this session and open the next one, standing at `head`."""
+    """Close this session and open the next one at `head`. Results that the closed session did not
+    say are brought to the next one."""
     recorded, ended = yield from _close(context, reason, session)
     opened = SessionOpened(
         by=context.update.principal, reason=reason, parent=context.session, head=head
@@ -159,6 +164,7 @@ def _leave(
 def _close(
     context: TurnContext, reason: str, successor: SessionId
 ) -> Op[tuple[list[Recorded], tuple[TurnId, ...]]]:
+    """End all unfinished turns of this session and close it."""
     recorded, ended = yield from end_all(context, ids(context.open_turns))
     closed = SessionClosed(by=context.update.principal, reason=reason, successor=successor)
     recorded += yield from journal.append(context.session, [closed], at=context.stamp.at)
@@ -167,6 +173,8 @@ def _close(
 
 
 def _remember(context: TurnContext, session: SessionId) -> Op[list[Recorded]]:
+    """Order an errand that keeps memories of the closed session, and hold the new session for
+    it."""
     place, menu = context.place, context.menu
     head = _head(context)
     if head is None or not menu.offer(place.agent).has_memory:
@@ -187,6 +195,7 @@ def _remember(context: TurnContext, session: SessionId) -> Op[list[Recorded]]:
 
 
 def _titled(context: TurnContext, session: SessionId, title: str) -> Op[list[Recorded]]:
+    """Set a session's title, if there is anything to show in it."""
     short = _short(title)
     if not short:
         return []
@@ -196,15 +205,17 @@ def _titled(context: TurnContext, session: SessionId, title: str) -> Op[list[Rec
 
 
 def _short(title: str) -> str:
+    """Return a title as one line of limited length."""
     return plain_line(title)[:TITLE_MAX].strip()
 
 
 def _head(context: TurnContext) -> TurnId | None:
-    """Return where the session stands once what has begun is stopped."""
+    """Return the session's head after the started turn was stopped."""
     return next(iter(started(context)), context.place.head)
 
 
 def _stopped(ended: tuple[TurnId, ...]) -> str:
+    """Return how many turns were stopped, in words."""
     if not ended:
         return ""
     return " 1 turn was stopped." if len(ended) == 1 else f" {len(ended)} turns were stopped."

@@ -1,4 +1,4 @@
-"""What was spent."""
+"""Answers `/usage`: what was spent by this person and in this conversation."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, SqlValue, many, one
 
-# Finds how much the model reads to know everything up to a turn.
+# Finds how many tokens the model reads to know everything up to a turn.
 _CONTEXT = "SELECT context_tokens FROM turns WHERE id = $1"
-# Adds up what was spent; what follows says by whom, where and when.
+# Sums what was spent; the caller appends by whom, where and when.
 _SUMS = """
     SELECT CAST(COALESCE(SUM(turns), 0) AS BIGINT),
            CAST(COALESCE(SUM(input_tokens), 0) AS BIGINT),
@@ -25,15 +25,15 @@ _SUMS = """
                 AS BIGINT),
            COUNT(DISTINCT principal_id)
     FROM spending WHERE """
-# Adds up a conversation's spending of all days.
+# Sums a conversation's spending of all days.
 _IN_ALL = _SUMS + "conversation_id = $1"
-# Adds up a conversation's spending of a day. Both sums of a day are taken over the same day, and
-# over no other: where a clock was wrong for a while, there are days that are still to come.
+# Sums a conversation's spending of one day. Exactly that day: if a clock was wrong for a while,
+# there may be rows of future days.
 _OF_CONVERSATION = _SUMS + "conversation_id = $1 AND day = $2"
-# Adds up a person's spending of a day.
+# Sums a person's spending of one day.
 _OF_PERSON = _SUMS + "principal_id = $1 AND day = $2"
-# Adds up a person's spending of all days. The key begins with the day. There are few days and many
-# conversations, so the days are found one after another, and a person's rows in each.
+# Sums a person's spending of all days. The key begins with the day. There are few days and many
+# conversations, so the days are found one after another, and the person's rows in each.
 _OF_PERSON_IN_ALL = f"""{_SUMS} principal_id = $1 AND day IN (
     WITH RECURSIVE days (day) AS (
         SELECT MIN(day) FROM spending
@@ -46,7 +46,7 @@ _COMPACTIONS = "SELECT kind, body FROM journal WHERE session_id = $1 AND kind = 
 
 
 class _SpentTotal(NamedTuple):
-    """What was spent, added up."""
+    """Holds the sums of what was spent."""
 
     turns: int
     input_tokens: int
@@ -58,7 +58,7 @@ class _SpentTotal(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Return who spent it, where that is more than one person."""
+        """Return how many people spent it, if more than one."""
         return f", {self.people:,} people" if self.people > 1 else ""
 
     def __str__(self) -> str:
@@ -73,6 +73,7 @@ class _SpentTotal(NamedTuple):
 
     @property
     def _money(self) -> str:
+        """Return the cost in words, as far as prices are known."""
         if not self.money:
             return "price unknown"
         known = f"cost {money_text(self.money)}"
@@ -82,7 +83,7 @@ class _SpentTotal(NamedTuple):
 
 
 def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Say what was spent here and by this person; turns that still run are not in it."""
+    """Say what was spent here and by this person, without turns that still run."""
     today = day_of(context.stamp.at)
     here, person = context.conversation, context.update.principal
     here_today = yield from _spent(_OF_CONVERSATION, here, today)
@@ -101,23 +102,25 @@ def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _spent(sql: str, *of: SqlValue) -> Op[_SpentTotal]:
+    """Return the sums that a query finds."""
     spent = yield from one(_SpentTotal, sql, *of)
     assert spent is not None, "a sum is always one row"
     return spent
 
 
 def context_of(head: TurnId | None) -> Op[int]:
-    """Return how much the model reads to know everything up to a turn; 0 if that was not
-    measured."""
+    """Return how many tokens the model reads to know everything up to a turn; 0 if unknown."""
     return ((yield from one(int, _CONTEXT, head)) if head else None) or 0
 
 
 def _context(context: TurnContext) -> Op[list[str]]:
+    """Return the line about the size of the context, if it is known."""
     tokens = yield from context_of(context.place.head)
     return [f"Context: about {tokens:,} tokens"] if tokens else []
 
 
 def _compactions(context: TurnContext) -> Op[list[str]]:
+    """Return the line about compactions of this session, if there are any."""
     events: list[AnyEvent] = yield from many(decode, _COMPACTIONS, context.session)
     made = [event for event in events if isinstance(event, Compacted)]
     if not made:

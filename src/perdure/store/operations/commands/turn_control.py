@@ -1,4 +1,4 @@
-"""Commands about what runs and what waits."""
+"""Handles commands about turns that run or wait."""
 
 from typing import Final
 
@@ -25,24 +25,24 @@ from perdure.store.operations.turns.recovery import requeue
 from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op, many
 
-# Finds the errands of a conversation that people may stop.
+# Finds the unfinished errands of a conversation that people may stop.
 _ERRANDS = """
     SELECT t.id FROM sessions s JOIN turns t ON t.session_id = s.id
     WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
     ORDER BY s.opened_at DESC, s.id DESC"""
 
-# What a turn that goes on with a cut answer says for its person.
+# The words, in the person's name, of a turn that continues a cut-off answer.
 GO_ON: Final = "Continue."
 NOT_CUT: Final = "Nothing to continue: the last answer here was not cut. /retry asks again."
-# Commands whose words are a message.
+# Commands whose arguments are a message.
 SAYING: Final = ("queue", "steer")
-# Which is meant first.
+# The order in which `/stop` chooses a turn.
 _RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.QUEUED: 2}
 
 
 def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Stop the turn at work, else the interrupted one, else the oldest that waits, else the newest
-    errand; others stay."""
+    """Stop the turn at work; otherwise the interrupted one, the oldest waiting one, or the newest
+    errand. With `all`, stop everything."""
     if given.arguments and given.arguments.lower() != "all":
         return CommandResult("/stop stops what is running here, /stop all also what waits.")
     here = sorted(context.open_turns, key=lambda turn: _RANK[State(turn.state)])
@@ -61,15 +61,17 @@ def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def queue(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Take the words as a message that waits in line."""
     return (yield from _say(context, given, Busy.QUEUE))
 
 
 def steer(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Take the words as a message to the running turn."""
     return (yield from _say(context, given, Busy.STEER))
 
 
 def _say(context: TurnContext, given: Given, busy: Busy) -> Op[CommandResult]:
-    """Take the words as a message, in the way that was asked for."""
+    """Take the words as a message, treated as the command says."""
     said = context.saying(given.arguments, busy)
     received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
@@ -90,8 +92,8 @@ def _say(context: TurnContext, given: Given, busy: Busy) -> Op[CommandResult]:
 
 
 def go_on(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Continue an answer that was cut: an interrupted turn itself, else by a turn of its own that
-    asks the model to go on. That turn is like any other, and can be retried and undone."""
+    """Continue a cut-off answer: an interrupted turn itself, or a new turn that asks the model to
+    continue. That turn is like any other, and can be retried and undone."""
     if context.open_turns:
         return (yield from _resume_first(context))
     head = context.place.head
@@ -112,6 +114,8 @@ def go_on(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _resume_first(context: TurnContext) -> Op[CommandResult]:
+    """Put the interrupted turn back in line; refuse if the first unfinished turn is not
+    interrupted."""
     first = context.open_turns[0]
     if first.state != State.INTERRUPTED:
         return CommandResult(
@@ -122,7 +126,7 @@ def _resume_first(context: TurnContext) -> Op[CommandResult]:
 
 
 def background(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Send an errand that knows the conversation up to here, and not what is being answered right
+    """Order an errand that knows the conversation up to here, but not the answer being written
     now."""
     update = context.update
     yield from quotas.insist_on_turn(context.quota, update.principal, update)

@@ -1,4 +1,4 @@
-"""Commands about what the model is told of older turns."""
+"""Handles `/compact`, which changes what the model is told of older turns."""
 
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import CompactionDropped, TurnQueued
@@ -12,6 +12,7 @@ from perdure.store.statement import Op
 
 
 def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Order a summary of the older turns; with `off`, drop the summaries."""
     place = context.place
     if given.arguments.lower() == "off":
         return (yield from _drop(context))
@@ -43,7 +44,8 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def _drop(context: TurnContext) -> Op[CommandResult]:
-    """Drop all summaries: each was made from the one before it, which would take its place."""
+    """Drop all summaries on the chain: each was made from the one before it, which would otherwise
+    take its place."""
     if (yield from errands.is_running(context.session, TurnKind.SUMMARY)):
         return CommandResult("A compaction is on its way: /stop it first.")
     head = context.place.head

@@ -1,4 +1,4 @@
-"""Who may speak, as far as the store knows: pairings, and what strangers sent."""
+"""Keeps who was let in by a pairing code, and which arrivals of strangers were refused."""
 
 import hashlib
 from typing import Final, NamedTuple
@@ -20,11 +20,16 @@ from perdure.store.operations.sessions.sessions import open_conversation, open_s
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
+# How long a pairing code can be used.
 CODE_MS: Final = 3_600_000
+# A stranger gets at most one code in this time, and `ASKED_MAX` codes within `CODE_MS`.
 ASKED_AGAIN_MS: Final = 60_000
 ASKED_MAX: Final = 5
+# Usable codes of one account at a time.
 WAITING_MAX: Final = 100
+# How many refusals are kept for each account.
 REFUSALS_MAX: Final = 10_000
+# Wrong codes within an hour, after which no code is accepted.
 WRONG_MAX: Final = 10
 
 # Finds out whether a person was let in.
@@ -35,7 +40,7 @@ _PAIRED = """
 _IN_THREAD = """
     SELECT 1 FROM conversations WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4
       AND is_listed = 1 LIMIT 1"""
-# Finds who has sent a message that was taken, and the conversation that it is in.
+# Finds the author of an accepted message, and the conversation it is in.
 _TAKEN = f"""
     SELECT i.principal_id, {ADDRESS}
     FROM inbox i JOIN conversations c ON c.id = i.conversation_id
@@ -43,57 +48,57 @@ _TAKEN = f"""
 # Finds out whether an arrival was refused before.
 _REFUSED = """
     SELECT 1 FROM refusals WHERE external_id = $1 AND adapter = $2 AND account = $3 AND kind = $4"""
-# Notes that an arrival was refused, once.
+# Records that an arrival was refused, once.
 _REFUSE = """
     INSERT INTO refusals (external_id, adapter, account, kind, sender, place, reason, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (external_id, adapter, account, kind) DO NOTHING RETURNING at"""
-# Removes old refusals of an account: what strangers send must not fill the disk.
+# Deletes old refusals of an account: what strangers send must not fill the disk.
 _FORGET = """
     DELETE FROM refusals WHERE adapter = $1 AND account = $2 AND at <= (
         SELECT r.at FROM refusals r WHERE r.adapter = $1 AND r.account = $2
         ORDER BY r.at DESC LIMIT 1 OFFSET $3)"""
-# Reads when a person was given codes, the latest first.
+# Reads when a person was given codes, latest first.
 _ASKED = """
     SELECT asked_at FROM pairings WHERE adapter = $1 AND account = $2 AND sender = $3
       AND asked_at > $4 AND asked_at <= $5 ORDER BY asked_at DESC"""
-# Counts the codes of an account that may still be used.
+# Counts the codes of an account that can still be used.
 _WAITING = """
     SELECT COUNT(*) FROM pairings WHERE adapter = $1 AND account = $2 AND state = 'asked'
       AND expires_at > $3 AND asked_at <= $4"""
-# Voids the codes of a person: a new one takes the place of the last.
+# Makes the codes of a person useless: a new one replaces the last.
 _VOID = """
     UPDATE pairings SET expires_at = $1 WHERE adapter = $2 AND account = $3 AND sender = $4
       AND state = 'asked' AND expires_at > $1"""
-# Notes that a person was given a code.
+# Records that a person was given a code.
 _ASK = """
     INSERT INTO pairings (id, adapter, account, sender, name, place, digest, state, asked_at,
                           expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'asked', $8, $9)"""
-# Names the columns of a `_Pairing`.
+# The columns of a `_Pairing`.
 _COLUMNS = """
     id, adapter, account, sender, name, place, state, asked_at, expires_at, decided_at"""
-# Locks the pairing of a code that may still be used.
+# Locks the pairing of a code that can still be used.
 _BY_CODE = f"""
     SELECT {_COLUMNS} FROM pairings WHERE digest = $1 AND state = 'asked' AND expires_at > $2
     FOR UPDATE"""
 # Locks a pairing.
 _BY_ID = f"SELECT {_COLUMNS} FROM pairings WHERE id = $1 FOR UPDATE"
-# Reads a page of the pairings, the latest first.
+# Reads a page of the pairings, latest first.
 _PAGE = f"""
     SELECT {_COLUMNS} FROM pairings WHERE asked_at < $1 OR (asked_at = $1 AND id < $2)
     ORDER BY asked_at DESC, id DESC LIMIT $3"""
 _END_OF_TIME = (2**62, "")
-# Notes what was decided of a pairing, and by whom.
+# Records what was decided about a pairing, and by whom.
 _DECIDE = "UPDATE pairings SET state = $1, decided_at = $2, decided_by = $3 WHERE id = $4"
-# Finds the conversation at an address, and its session.
+# Finds the conversation at an address, and its live session.
 _LIVE = """
     SELECT id, session_id FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5"""
 
 
 class _Taken(NamedTuple):
-    """Names who has sent a message, and the conversation that it is in."""
+    """Holds the author of a message, and the address of the conversation it is in."""
 
     author: PrincipalId
     adapter: str
@@ -104,7 +109,7 @@ class _Taken(NamedTuple):
 
 
 class _Live(NamedTuple):
-    """Names a conversation, and the session that is live in it."""
+    """Holds a conversation, and its live session."""
 
     conversation: ConversationId
     session: SessionId
@@ -126,7 +131,8 @@ class _Pairing(NamedTuple):
 
 
 def standing(caller: PlacedArrival) -> Op[CallerStanding]:
-    """Return what is known of a caller."""
+    """Return what is known of the person behind an arrival: whether they were let in, whether this
+    arrival was refused before, and whether they write where the bot takes part."""
     where, arrival = caller.address, caller.arrival
     account = (where.adapter, where.account)
     is_paired = yield from exists(_PAIRED, *account, arrival.sender.id)
@@ -141,12 +147,12 @@ def standing(caller: PlacedArrival) -> Op[CallerStanding]:
 
 
 def _about_a_message(caller: PlacedArrival, known: CallerStanding) -> Op[CallerStanding]:
-    """Add what is known of the message that a caller speaks of."""
+    """Add what is known of the message that an arrival is about."""
     here = caller.address
     taken = yield from one(_Taken, _TAKEN, caller.arrival.target, here.adapter, here.account)
     if taken is None:
         return known
-    # Said in a place that is linked to another it stands there, and is spoken of here.
+    # A message from a linked place belongs to the other conversation, but is discussed here.
     place = (taken.adapter, taken.account, taken.place)
     is_here = place == (here.adapter, here.account, here.place)
     where = msgspec.structs.replace(here, thread=taken.thread, person=taken.person)
@@ -156,14 +162,15 @@ def _about_a_message(caller: PlacedArrival, known: CallerStanding) -> Op[CallerS
 
 
 def refuse(caller: PlacedArrival, reason: str, stamp: Stamp, *, told: str) -> Op[None]:
-    """Note that an arrival was refused, and tell the people of its conversation so, once."""
+    """Record that an arrival was refused, and tell the people of its conversation, once. The
+    arrival is repeated after a crash; the record makes sure that nobody is told twice."""
     is_new = yield from _note_refusal(caller, reason, stamp)
     if is_new and told:
         yield from _tell(caller.address, told, stamp)
 
 
 def _note_refusal(caller: PlacedArrival, reason: str, stamp: Stamp) -> Op[bool]:
-    """Note that an arrival was refused. Returns False if that is known already."""
+    """Record that an arrival was refused. Returns False if that is recorded already."""
     where, arrival = caller.address, caller.arrival
     is_new = yield from exists(
         _REFUSE,
@@ -183,17 +190,18 @@ def _tell(where: Address, text: str, stamp: Stamp) -> Op[None]:
 
 
 def _live(where: Address) -> Op[_Live | None]:
-    """Return the conversation at an address, if there is one."""
+    """Return the conversation at an address, or None."""
     place = (where.adapter, where.account, where.place, where.thread, where.person)
     return (yield from one(_Live, _LIVE, *place))
 
 
 def ask(caller: PlacedArrival, code: str, stamp: Stamp) -> Op[bool]:
-    """Give a stranger a code, if they may have one now. It goes out by the outbox alone: no journal
-    holds it, and the row forgets it once it was sent."""
+    """Give a stranger a pairing code, if they may have one now. Returns whether they got one.
+    The code goes only through the outbox: no journal holds it, and its part is erased once it
+    was sent."""
     where, arrival = caller.address, caller.arrival
     who = (where.adapter, where.account, arrival.sender.id)
-    # What was asked before the clock was set back keeps nobody from asking again.
+    # What was asked before the clock was set back does not keep anybody from asking again.
     latest = stamp.at + TOLERANCE_MS
     asked = yield from many(int, _ASKED, *who, stamp.at - CODE_MS, latest)
     waiting = yield from one(int, _WAITING, *who[:2], stamp.at, latest)
@@ -221,8 +229,8 @@ def ask(caller: PlacedArrival, code: str, stamp: Stamp) -> Op[bool]:
 
 
 def _unlisted(caller: PlacedArrival, stamp: Stamp) -> Op[_Live]:
-    """Return a conversation to answer in. One that is opened for that is in no list until its
-    person was let in."""
+    """Return a conversation to answer a stranger in. A new one is not listed until the person was
+    let in."""
     where = caller.address
     found = yield from _live(where)
     if found is not None:
@@ -241,21 +249,21 @@ def _unlisted(caller: PlacedArrival, stamp: Stamp) -> Op[_Live]:
 
 
 def digest(code: str) -> str:
-    """Return the hash of a code. Codes are read aloud and typed: case and dashes do not matter."""
+    """Return the hash of a code. Codes are read aloud and typed, so case and dashes are ignored."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def pairings(page: Page, *, at: int) -> Op[list[PairingView]]:
-    """Return a page of the pairings, the latest first."""
+    """Return a page of the pairings, latest first."""
     before, last = page.after or _END_OF_TIME
     found = yield from many(_Pairing, _PAGE, before, last, page.limit)
     return [_view(each, at=at) for each in found]
 
 
 def approve(code: str, stamp: Stamp, *, by: str) -> Op[PairingView | None]:
-    """Let in who got this code. Returns None for a wrong one, which is counted: an error would undo
-    that."""
+    """Let in the person who got this code. Returns None for a wrong code, instead of raising: an
+    error would roll back the count of wrong codes. Raises `Rejected` after too many wrong codes."""
     if (yield from wrong_codes.are_too_many("pairing", "", WRONG_MAX, at=stamp.at)):
         raise Rejected(
             f"{WRONG_MAX} wrong codes were given within an hour, so none is taken for a while; "
@@ -281,12 +289,12 @@ def revoke(pairing: str, stamp: Stamp, *, by: str) -> Op[PairingView]:
 
 
 def _by_id(pairing: str) -> Op[_Pairing | None]:
-    """Return a pairing, which nobody else changes until the transaction ends."""
+    """Return a pairing, and lock it until the transaction ends."""
     return (yield from one(_Pairing, _BY_ID, pairing))
 
 
 def _decide(pairing: str, state: str, stamp: Stamp, *, by: str) -> Op[PairingView]:
-    """Note what was decided of a pairing. Returns it as it is then."""
+    """Record what was decided about a pairing, and return it."""
     yield from run(_DECIDE, state, stamp.at, by, pairing)
     changed = yield from _by_id(pairing)
     assert changed is not None
@@ -294,7 +302,7 @@ def _decide(pairing: str, state: str, stamp: Stamp, *, by: str) -> Op[PairingVie
 
 
 def _view(found: _Pairing, *, at: int) -> PairingView:
-    """Return a pairing as it is shown: a code that nobody has used in time has expired."""
+    """Return a pairing as it is shown. An unused code is shown as expired after its time."""
     is_over = found.state == "asked" and found.expires_at <= at
     return PairingView(
         id=found.id,

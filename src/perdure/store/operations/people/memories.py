@@ -1,5 +1,8 @@
-"""What is remembered about people. Every statement names the principal: that is what keeps one
-person's memories from another's eyes."""
+"""Keeps what is remembered about people.
+
+Every change names the principal, so that nobody can change another person's memories. If a memory
+is changed or erased, stored request texts that contain it are deleted in the same transaction.
+"""
 
 from typing import Final, NamedTuple
 
@@ -9,44 +12,44 @@ from perdure.domain.people.memory import COUNT_MAX, Memory, MemoryId, one_line, 
 from perdure.store.operations import texts
 from perdure.store.statement import Op, exists, many, one, run
 
-# Locks a person's row, as everybody does who adds a memory: two at once cannot both be the last
-# that fits.
+# Locks a person's row before a memory is added, so that two transactions at once cannot exceed the
+# limit.
 _LOCK: Final = "SELECT id FROM principals WHERE id = $1 FOR NO KEY UPDATE"
-# Reads what is remembered about a person, the oldest first.
+# Reads what is remembered about a person, oldest first.
 _ALL: Final = """
     SELECT id, text, conversation_id, created_at, changed_at FROM memories
     WHERE principal_id = $1 ORDER BY created_at, id"""
-# Reads what is kept for a conversation, whoever said it, the oldest first.
+# Reads what is kept for a conversation, whoever said it, oldest first.
 _OF_CONVERSATION: Final = """
     SELECT id, text, conversation_id, created_at, changed_at FROM memories
     WHERE conversation_id = $1 ORDER BY created_at, id"""
 # Finds whose memory has this id.
 _OWNER: Final = "SELECT principal_id FROM memories WHERE id = $1"
-# Keeps a memory.
+# Stores a memory.
 _ADD: Final = """
     INSERT INTO memories (id, principal_id, conversation_id, text, created_at, changed_at)
     VALUES ($1, $2, $3, $4, $5, $5)"""
-# Changes a person's memory that is seen from a conversation.
+# Changes a person's memory that is visible from a conversation.
 _EDIT: Final = """
     UPDATE memories SET text = $1, changed_at = $2
     WHERE id = $3 AND principal_id = $4 AND (conversation_id IS NULL OR conversation_id = $5)
     RETURNING id, text, conversation_id, created_at, changed_at"""
-# Reads the words of a memory that is about to change, and holds it.
+# Reads the words of a memory that is about to change, and locks it.
 _BEFORE: Final = "SELECT text FROM memories WHERE id = $1 FOR UPDATE"
-# Removes a person's memory that is seen from a conversation.
+# Deletes a person's memory that is visible from a conversation.
 _FORGET: Final = """
     DELETE FROM memories
     WHERE id = $1 AND principal_id = $2 AND (conversation_id IS NULL OR conversation_id = $3)
     RETURNING text, conversation_id"""
-# Removes all that is remembered about a person.
+# Deletes everything remembered about a person.
 _FORGET_ALL: Final = """
     DELETE FROM memories WHERE principal_id = $1 RETURNING text, conversation_id"""
 
 
 class MemoryOwner(NamedTuple):
-    """Says whose memories are meant, and from which conversation they are looked at. `is_shared`:
-    others read along there, so that only what was kept for this conversation may be told, whoever
-    said it."""
+    """Says whose memories are meant, and from which conversation they are seen. `is_shared` means
+    that others read there: then only memories kept for this conversation may be told, whoever said
+    them."""
 
     principal: PrincipalId
     conversation: ConversationId
@@ -54,14 +57,15 @@ class MemoryOwner(NamedTuple):
 
 
 class _KnownMemories(NamedTuple):
-    """Holds what a person sees from a conversation, and how many more are kept for other ones."""
+    """Holds the memories a person sees from a conversation, and how many are kept for other
+    conversations."""
 
     here: list[Memory]
     elsewhere: int
 
 
 class _Kept(NamedTuple):
-    """Holds a memory. `conversation` is the one that it is kept for, if it is not for all."""
+    """Holds a memory. `conversation` is the one it is kept for, or None if it is for all."""
 
     id: MemoryId
     text: str
@@ -71,7 +75,7 @@ class _Kept(NamedTuple):
 
 
 class _Gone(NamedTuple):
-    """Holds what a memory said that was removed, and the conversation that it was kept for."""
+    """Holds the words of a deleted memory, and the conversation it was kept for."""
 
     text: str
     conversation: ConversationId | None
@@ -86,7 +90,7 @@ def known(person: MemoryOwner) -> Op[_KnownMemories]:
 
 
 def _all_of(principal: PrincipalId) -> Op[list[_Kept]]:
-    """Return all that is remembered about a person, the oldest first."""
+    """Return everything remembered about a person, oldest first."""
     return (yield from many(_Kept, _ALL, principal))
 
 
@@ -101,7 +105,8 @@ def recall(person: MemoryOwner) -> Op[list[Memory]]:
 def add(
     text: str, *, key: str, principal: PrincipalId, conversation: ConversationId | None, at: int
 ) -> Op[Memory]:
-    """Remember a line about a person, once."""
+    """Remember one line about a person. Repeating it, or the key, returns the memory that is there.
+    Raises `Rejected` at the limit and `Conflict` if the key belongs to another memory."""
     line = one_line(text)
     if not (yield from exists(_LOCK, principal)):
         raise NotFound(f"there is no principal {principal}")
@@ -117,14 +122,15 @@ def add(
         )
     if (yield from exists(_OWNER, key)):
         raise Conflict(f"{key} names a memory already; use another key", code="id_conflict")
-    # A clock may be set back; the newest is last even so, and the numbers people see stay.
+    # Even if the clock was set back the newest memory stays last, so the numbers that people see do
+    # not change.
     created_at = max(at, found[-1].created_at + 1) if found else at
     yield from run(_ADD, key, principal, conversation, line, created_at)
     return _memory(_Kept(MemoryId(key), line, conversation, created_at, created_at))
 
 
 def edit(memory: MemoryId, text: str, person: MemoryOwner, *, at: int) -> Op[Memory]:
-    """Change a memory that its person sees from their conversation."""
+    """Change a memory that its person sees from their conversation. Raises `NotFound`."""
     line = one_line(text)
     before = yield from one(str, _BEFORE, memory)
     changed = yield from one(_Kept, _EDIT, line, at, memory, person.principal, person.conversation)
@@ -135,7 +141,7 @@ def edit(memory: MemoryId, text: str, person: MemoryOwner, *, at: int) -> Op[Mem
 
 
 def forget(memory: MemoryId, person: MemoryOwner) -> Op[None]:
-    """Remove a memory that its person sees from their conversation."""
+    """Delete a memory that its person sees from their conversation. Raises `NotFound`."""
     gone = yield from one(_Gone, _FORGET, memory, person.principal, person.conversation)
     if gone is None:
         raise _missing(memory)
@@ -143,7 +149,7 @@ def forget(memory: MemoryId, person: MemoryOwner) -> Op[None]:
 
 
 def forget_all(principal: PrincipalId) -> Op[int]:
-    """Remove all that is remembered about a person. Returns how much there was."""
+    """Delete everything remembered about a person. Returns the number of memories."""
     gone = yield from many(_Gone, _FORGET_ALL, principal)
     for each in gone:
         yield from texts.drop_line(each.text, (principal, each.conversation))
@@ -151,7 +157,7 @@ def forget_all(principal: PrincipalId) -> Op[int]:
 
 
 def _missing(memory: MemoryId) -> NotFound:
-    """Return the error for a memory that is not there, or not the person's."""
+    """Return the error for a memory that does not exist, or is not the person's."""
     return NotFound(f"there is no memory {memory}; list them to see what there is")
 
 

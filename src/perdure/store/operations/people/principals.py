@@ -1,4 +1,4 @@
-"""Principals and the digests of their tokens."""
+"""Keeps principals and their tokens. Of a token only its hash is stored."""
 
 import hashlib
 from collections.abc import Collection
@@ -11,43 +11,44 @@ from perdure.ports.people.principals import Principal, TokenView
 from perdure.ports.records.history import Page
 from perdure.store.statement import Op, many, one, run
 
-# Makes a principal, unless the name is known.
+# Creates a principal, unless the name exists.
 _ENSURE = """
     INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (name) DO NOTHING"""
-# Makes a principal, or gives the one of this name a role.
+# Creates a principal, or gives the one with this name the role.
 _APPOINT = """
     INSERT INTO principals (id, name, role, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (name) DO UPDATE SET role = excluded.role"""
-# Names the operators on platforms, whose people are named after them: `telegram:42`.
+# Reads the names of operators on platforms. People there are named after the platform:
+# `telegram:42`.
 _PLATFORMS_OPERATORS = """
     SELECT name FROM principals WHERE role = 'operator' AND name LIKE '%:%'"""
 # Gives a principal another role.
 _GIVE_ROLE = "UPDATE principals SET role = $1 WHERE name = $2 AND role <> $1"
-# Reads the principal of a name.
+# Reads the principal with this name.
 _BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
-# Reads the principal that a valid token stands for.
+# Reads the principal of a valid token.
 _BY_TOKEN = """
     SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
     WHERE t.digest = $1 AND t.revoked_at IS NULL"""
-# Makes a token, or makes one of the same principal valid again.
+# Creates a token, or makes one of the same principal valid again.
 _GRANT = """
     INSERT INTO tokens (id, digest, principal_id, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (digest) DO UPDATE SET revoked_at = NULL
     WHERE tokens.principal_id = excluded.principal_id"""
-# Finds whom a token stands for.
+# Finds the principal of a token.
 _OWNER = "SELECT principal_id FROM tokens WHERE digest = $1"
-# Reads tokens; what follows says which.
+# Reads tokens; the caller appends which.
 _TOKENS = """
     SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
     FROM tokens t JOIN principals p ON p.id = t.principal_id """
 # Reads the token with an id.
 _TOKEN = _TOKENS + "WHERE t.id = $1"
-# Reads the tokens of a name, the newest first.
+# Reads the tokens of a name, newest first.
 _TOKENS_OF = _TOKENS + "WHERE p.name = $1 ORDER BY t.created_at DESC, t.id DESC"
 # Reads the token with a digest.
 _TOKEN_BY_DIGEST = _TOKENS + "WHERE t.digest = $1"
-# Reads a page of all tokens, in the order in which they were made.
+# Reads a page of all tokens, oldest first.
 _PAGE = (
     _TOKENS
     + """
@@ -59,29 +60,31 @@ _BEGINNING = (-1, "")
 _OTHER_OPERATORS = """
     SELECT count(*) FROM tokens t JOIN principals p ON p.id = t.principal_id
     WHERE p.role = 'operator' AND t.revoked_at IS NULL AND t.id <> $1"""
-# Revokes a token, once.
+# Revokes a token. A second time does not change the instant.
 _REVOKE = "UPDATE tokens SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2"
 
 
 def digest(token: str) -> str:
-    """Return the hash of a token. Tokens are long and random, so a plain one cannot be searched."""
+    """Return the hash of a token. Tokens are long and random, so a plain hash cannot be reversed by
+    guessing."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def ensure(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
-    """Return the principal of a name, made with this role if it is not there."""
+    """Return the principal with this name, created with this role if there is none."""
     yield from run(_ENSURE, principal, name, role, at)
     return (yield from _named(name))
 
 
 def appoint(principal: PrincipalId, name: str, role: str, *, at: int) -> Op[Principal]:
-    """Return the principal of a name, with this role whatever it was."""
+    """Return the principal with this name, and give it this role."""
     yield from run(_APPOINT, principal, name, role, at)
     return (yield from _named(name))
 
 
 def platforms_operators(names: Collection[str]) -> Op[None]:
-    """Make these names, and of the people of platforms only these, operators."""
+    """Make exactly these names operators, among people of platforms; all others there become
+    members."""
     before = set((yield from many(str, _PLATFORMS_OPERATORS)))
     for name in sorted(before.difference(names)):
         yield from _give_role(name, "member")
@@ -90,12 +93,12 @@ def platforms_operators(names: Collection[str]) -> Op[None]:
 
 
 def _give_role(name: str, role: str) -> Op[None]:
-    """Give a principal a role, unless it has that one."""
+    """Give a principal a role, unless it has that role."""
     yield from run(_GIVE_ROLE, role, name)
 
 
 def _named(name: str) -> Op[Principal]:
-    """Return the principal of a name that is there."""
+    """Return the principal with this name, which must exist."""
     found = yield from one(_principal, _BY_NAME, name)
     assert found is not None
     return found
@@ -107,13 +110,14 @@ def _principal(principal: PrincipalId, name: str, role: str) -> Principal:
 
 
 def by_token(token: str) -> Op[Principal | None]:
-    """Return the principal that a token stands for, if it is valid."""
+    """Return the principal of a token, or None if the token is not valid."""
     return (yield from one(_principal, _BY_TOKEN, digest(token)))
 
 
 def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
-    """Let a token stand for a principal. New tokens are random, so one that is there already is the
-    home's: it opens again."""
+    """Make a token stand for a principal. New tokens are random, so a known one is the token
+    file of the home, which becomes valid again. Raises `Conflict` if the token is another
+    principal's."""
     yield from run(_GRANT, token_id, digest(token), principal, at)
     owner = yield from one(PrincipalId, _OWNER, digest(token))
     if owner != principal:
@@ -124,7 +128,8 @@ def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[T
 
 
 def revoke(which: str, *, at: int) -> Op[TokenView]:
-    """Revoke a token by its id, or by the name of the one it stands for."""
+    """Revoke a token, given by its id or by its principal's name. Raises `Conflict` for the last
+    operator token."""
     view = yield from one(_token, _TOKEN, which)
     if view is None:
         view = yield from _only_token_of(which)
@@ -137,7 +142,8 @@ def revoke(which: str, *, at: int) -> Op[TokenView]:
 
 
 def _only_token_of(name: str) -> Op[TokenView]:
-    """Return the one token of this name that is not revoked; if all are, the newest."""
+    """Return the only valid token of this name; if none is valid, the newest. Raises `Conflict` if
+    there are several."""
     views = yield from many(_token, _TOKENS_OF, name)
     valid = [view for view in views if view.revoked_at is None]
     if not views:
@@ -152,7 +158,7 @@ def _only_token_of(name: str) -> Op[TokenView]:
 
 
 def _keep_an_operator(token_id: str) -> Op[None]:
-    """Refuse to leave the gateway without a valid token of an operator."""
+    """Raise `Conflict` if no other valid operator token would be left."""
     if not (yield from one(int, _OTHER_OPERATORS, token_id)):
         raise Conflict(
             f"{token_id} is the operator's last token, and without it nobody could get in; to "
@@ -162,7 +168,7 @@ def _keep_an_operator(token_id: str) -> Op[None]:
 
 
 def tokens(page: Page) -> Op[list[TokenView]]:
-    """Return a page of all tokens, in the order in which they were made."""
+    """Return a page of all tokens, oldest first."""
     at, last = page.after or _BEGINNING
     return (yield from many(_token, _PAGE, at, last, page.limit))
 

@@ -1,7 +1,7 @@
-"""What each person has stored, counted in the transaction that stores it, and their quotas.
+"""Counts what each person has stored, in the transaction that stores it, and enforces quotas.
 
-Messages of operators are not counted: they have no quota, and programs that speak for them would
-wait for each other at one row.
+Messages of operators are not counted: operators have no quota, and programs that speak for them
+would wait for each other at one row.
 """
 
 from typing import Final, NamedTuple
@@ -18,31 +18,32 @@ from perdure.store.statement import Op, exists, many, one, quoted, run
 _IS_MEMBER = "SELECT 1 FROM principals WHERE id = $1 AND role = 'member'"
 # Reads what a person has stored.
 _HELD = "SELECT bytes, files FROM holdings WHERE principal_id = $1"
-# Adds to what a person has stored; numbers below zero take away.
+# Adds to what a person has stored; negative numbers take away.
 _ADD = """
     INSERT INTO holdings (principal_id, bytes, files) VALUES ($1, $2, $3)
     ON CONFLICT (principal_id) DO UPDATE
     SET bytes = holdings.bytes + excluded.bytes, files = holdings.files + excluded.files"""
-# What the gateway does by itself is nobody's to be refused for.
+# Kinds of turns that the gateway starts by itself. They do not count, because nobody can be refused
+# for them.
 _OWN: Final = quoted({*UNASKED, *ERRANDS} - {TurnKind.BACKGROUND})
-# Counts the turns of a person that are not over, up to a limit.
+# Counts the unfinished turns of a person, up to a limit.
 _TURNS = f"""
     SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE principal_id = $1 AND outcome IS NULL
                           AND kind NOT IN {_OWN} LIMIT $2) AS at_once"""
-# Takes a file for named, and finds its owner, unless it was named before.
+# Marks a file as named by a message, and returns its owner, unless it was marked before.
 _NAME_FILE = "UPDATE media SET is_loose = 0 WHERE id = $1 AND is_loose = 1 RETURNING principal_id"
 # Finds a file.
 _IS_THERE = "SELECT 1 FROM media WHERE id = $1"
-# Locks files that no message has named since then, the oldest first.
+# Locks files that no message has named since then, oldest first.
 _LOOSE = """
     SELECT id, principal_id, size FROM media WHERE is_loose = 1 AND created_at < $1
     ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
-# Removes a file's row.
+# Deletes a file's row.
 _REMOVE = "DELETE FROM media WHERE id = $1"
 
 
 class _Held(NamedTuple):
-    """Says how much a person has stored, and how many files no message has named."""
+    """Holds how many bytes a person has stored, and how many files no message has named."""
 
     bytes: int
     files: int
@@ -59,7 +60,8 @@ class _Loose(NamedTuple):
 def insist_on_turn(
     quota: Quota, principal: PrincipalId, update: Update, *, ends: int = 0
 ) -> Op[None]:
-    """Refuse a message for which its person has no room. `ends` of their turns give way to it."""
+    """Raise `OverQuota` if the person has no room for this message. `ends` of their turns will end
+    for it."""
     if not (quota.turns or quota.bytes) or not (yield from _is_member(principal)):
         return
     if quota.turns:
@@ -72,7 +74,7 @@ def insist_on_turn(
 
 
 def insist_on_file(quota: Quota, principal: PrincipalId, size: int, *, is_loose: bool) -> Op[None]:
-    """Refuse a file for which its person has no room."""
+    """Raise `OverQuota` if the person has no room for this file."""
     if not (quota.files or quota.bytes) or not (yield from _is_member(principal)):
         return
     held = yield from _held(principal)
@@ -83,13 +85,14 @@ def insist_on_file(quota: Quota, principal: PrincipalId, size: int, *, is_loose:
 
 
 def message_bytes(update: Update) -> int:
-    """Return how much is stored of what a message says."""
+    """Return how many bytes of a message count as stored."""
     said = (update.text, update.instructions, update.context, update.tools)
     return sum(map(size_of, said))
 
 
 def count_message(principal: PrincipalId, update: Update) -> Op[None]:
-    """Count what a message says, and take its files for named: they are nobody's to remove now."""
+    """Count a message's bytes, and mark its files as named, so that they are not removed as loose.
+    Raises `NotFound` if a file was removed already."""
     for media in [each.media for each in update.attachments if each.media is not None]:
         owner = yield from one(PrincipalId, _NAME_FILE, media)
         if owner is not None:
@@ -102,12 +105,14 @@ def count_message(principal: PrincipalId, update: Update) -> Op[None]:
 
 
 def add(principal: PrincipalId, size: int = 0, *, files: int = 0) -> Op[None]:
-    """Add to what a person has stored, or take away from it."""
+    """Add to what a person has stored; negative numbers take away."""
     yield from run(_ADD, principal, size, files)
 
 
 def remove_loose(*, before: int, limit: int) -> Op[int]:
-    """Remove files that no message has named since then. Returns how many there were."""
+    """Delete the rows of files that no message has named since `before`. Returns how many there
+    were. The bytes on disk are removed later, once no row has them: after a crash in between, they
+    are found as bytes without a row."""
     loose = yield from many(_Loose, _LOOSE, before, limit)
     for file in loose:
         yield from run(_REMOVE, file.id)
@@ -116,7 +121,7 @@ def remove_loose(*, before: int, limit: int) -> Op[int]:
 
 
 def _is_member(principal: PrincipalId) -> Op[bool]:
-    """Tell whether a person is a member, whom quotas hold for."""
+    """Tell whether a person is a member. Quotas apply to members only."""
     return (yield from exists(_IS_MEMBER, principal))
 
 

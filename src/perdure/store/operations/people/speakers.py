@@ -1,7 +1,7 @@
-"""Whom a turn is for, as far as the store knows: what the decision who may speak needs again.
+"""Finds who speaks in a turn, so that it can be decided again whether they may.
 
-Where a turn was said in a place that is linked to another, its speaker is the person of that place,
-by whose id they were let in. What was sent from elsewhere is for whoever has sent it.
+If a turn was said in a place linked to another, its speaker is the person of that place, whose id
+was admitted there. A message sent from elsewhere belongs to the person who sent it.
 """
 
 from typing import Final, NamedTuple
@@ -14,18 +14,18 @@ from perdure.ports.turns.turns import Unfinished
 from perdure.store.operations import journal
 from perdure.store.statement import Op, many
 
-# Joins the principal whom a turn `t` is for, which is answered in the conversation `c`.
+# Joins the principal who speaks in turn `t`, which is answered in conversation `c`.
 WHO: Final = f"""
     JOIN principals who ON who.id = CASE WHEN t.via_id IS NULL OR t.kind = '{TurnKind.SENT}'
                                     THEN t.principal_id ELSE c.principal_id END"""
-# Reads what is known of that principal. People of a platform are named after it: the
-# rest of the name is their id there.
+# Reads what is known of that principal. People of a platform are named after it; the rest of the
+# name is their id on the platform.
 FACTS: Final = """
     who.name,
     EXISTS (SELECT 1 FROM tokens k WHERE k.principal_id = who.id AND k.revoked_at IS NULL),
     EXISTS (SELECT 1 FROM pairings a WHERE a.adapter = c.adapter AND a.account = c.account
             AND a.sender = SUBSTR(who.name, LENGTH(c.adapter) + 2) AND a.state = 'approved')"""
-# Reads turns that are not over, with their speakers and the events that they began with.
+# Reads unfinished turns with their speakers and their first events.
 _UNFINISHED: Final = f"""
     SELECT t.id, {FACTS}, c.adapter, c.place, j.session_id, j.seq, j.at, j.kind, j.body
     FROM turns t JOIN sessions s ON s.id = t.session_id
@@ -35,7 +35,7 @@ _UNFINISHED: Final = f"""
 
 
 class SpeakerFacts(NamedTuple):
-    """Holds what the rows say of a turn's speaker."""
+    """Holds what the rows say about a turn's speaker."""
 
     name: str
     adapter: str
@@ -45,7 +45,7 @@ class SpeakerFacts(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """Holds a turn that is not over, what is known of its speaker, and its first event."""
+    """Holds an unfinished turn, what is known of its speaker, and its first event."""
 
     turn: TurnId
     name: str
@@ -73,7 +73,7 @@ def speaker(facts: SpeakerFacts, queued: AnyEvent) -> Speaker:
 
 
 def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
-    """Return turns that are not over, in the order of their ids, with their speakers."""
+    """Return a page of unfinished turns with their speakers, ordered by id."""
     turns = []
     for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
         queued = journal.read_row((each.session, each.seq, each.at, each.kind, each.body)).event

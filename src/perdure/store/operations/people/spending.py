@@ -1,7 +1,7 @@
-"""What was spent, and what turns under way have reserved.
+"""Records what was spent, and what running turns have reserved.
 
-The sum over both is read in one statement, because a turn that settles moves its part from one to
-the other. Reservations of the day before count too: those turns settle, and are charged, today.
+Both are summed in one statement, because a turn that settles moves its amount from one to the
+other. Reservations of the day before count too: those turns settle, and are charged, today.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from perdure.store.operations import journal
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, one, run
 
-# What a row of spending is for, and what it adds up.
+# The key and the sums of a spending row.
 _COLUMNS = """
     day, principal_id, conversation_id, agent, turns, model_calls, input_tokens, output_tokens,
     cache_read_tokens, cache_write_tokens, money"""
@@ -52,19 +52,19 @@ _CHARGE = f"""
     INSERT INTO spending ({_COLUMNS})
     VALUES ($1, $2, $3, $4, 1, 1, $5, 0, 0, 0, $6)
     {_ADD_UP}"""
-# Takes room in the budgets for a turn, or other room than before.
+# Reserves room in the budgets for a turn, or changes its reservation.
 _RESERVE = """
     INSERT INTO reservations (turn_id, day, principal_id, conversation_id, agent, tokens, money)
     VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (turn_id) DO UPDATE SET day = excluded.day, agent = excluded.agent,
         tokens = excluded.tokens, money = excluded.money"""
-# Gives back the room that a turn has taken.
+# Removes a turn's reservation.
 _RELEASE = "DELETE FROM reservations WHERE turn_id = $1"
-# Gives it back, and says how much it was.
+# Removes a turn's reservation and returns it.
 _TAKE_BACK = """
     DELETE FROM reservations WHERE turn_id = $1
     RETURNING principal_id, conversation_id, agent, tokens, money"""
-# Adds up what is spent today and what is reserved, without the turn that asks.
+# Sums what is spent today and what is reserved, without the turn that asks.
 _HELD = """
     SELECT CAST(COALESCE(SUM(spent_tokens), 0) AS BIGINT),
            CAST(COALESCE(SUM(spent_money), 0) AS BIGINT),
@@ -76,7 +76,7 @@ _HELD = """
           UNION ALL
           SELECT 0, 0, tokens, money
           FROM reservations WHERE {scope} = $2 AND day >= $3 AND turn_id <> $4) AS held"""
-# The same sum in the budget of each scope.
+# The same sum for the budget of each scope.
 _HELD_BY: Final[Mapping[BudgetScope, str]] = {
     BudgetScope.PERSON: _HELD.format(scope="principal_id"),
     BudgetScope.CONVERSATION: _HELD.format(scope="conversation_id"),
@@ -94,7 +94,7 @@ class _Reserved(NamedTuple):
 
 
 def _held(spent_tokens: int, spent_money: int, tokens: int, money: int) -> Held:
-    """Make an amount that is held of the columns of `_HELD`."""
+    """Return the amounts in the columns of `_HELD`."""
     return Held(
         spent=Amount(tokens=spent_tokens, money=spent_money),
         reserved=Amount(tokens=tokens, money=money),
@@ -102,7 +102,8 @@ def _held(spent_tokens: int, spent_money: int, tokens: int, money: int) -> Held:
 
 
 def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
-    """Charge what a turn has cost, in the transaction that settles it."""
+    """Charge what a turn has cost. Runs in the transaction that settles the turn, so a crash
+    neither loses a charge nor repeats it."""
     if usage == _NOTHING:
         return
     yield from run(
@@ -115,9 +116,10 @@ def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op
 def reserve(
     dialect: Dialect, wanted: Reservation, limits: DailyBudgets, *, at: int
 ) -> Op[BudgetRefusal | None]:
-    """Reserve room for one model call, unless a budget refuses it. Those who want room in the same
-    budget go one after another. A stale lease must not reserve: whoever ended the turn has already
-    released, and nobody would do it again."""
+    """Reserve room for one model call. Returns the refusal, or None if the room is reserved.
+    Transactions that want room in the same budget run one after another. Raises `Fenced` for a
+    stale lease: the reservation of an ended turn was released already, so a new one would stay for
+    ever."""
     yield from journal.fence(wanted.lease.session, wanted.lease.epoch)
     today, yesterday = day_of(at), day_of(at - DAY_MS)
     for scope, _ in limits.set_ones():
@@ -139,6 +141,7 @@ def reserve(
 
 
 def _owner(scope: BudgetScope, wanted: Reservation) -> str:
+    """Return the id of the budget that a scope means for this reservation."""
     return {
         BudgetScope.PERSON: wanted.principal,
         BudgetScope.CONVERSATION: wanted.conversation,
@@ -147,14 +150,14 @@ def _owner(scope: BudgetScope, wanted: Reservation) -> str:
 
 
 def release(turn: TurnId) -> Op[None]:
-    """Give back the room of a turn that is settled and charged, or interrupted: its next attempt
-    reserves anew."""
+    """Remove the reservation of a turn that is settled and charged, or interrupted. Its next
+    attempt reserves again."""
     yield from run(_RELEASE, turn)
 
 
 def charge_reserved(turn: TurnId, stamp: Stamp) -> Op[None]:
-    """Charge a turn what it had reserved, where someone else ended it: what its model call has cost
-    will never be known, and stopping every turn just before its end must not be free."""
+    """Charge a turn what it had reserved, if it was ended from outside: the real cost of its model
+    call will never be known, and stopping turns just before their end must not be free."""
     reserved = yield from one(_Reserved, _TAKE_BACK, turn)
     if reserved is not None:
         yield from run(_CHARGE, day_of(stamp.at), *reserved)
