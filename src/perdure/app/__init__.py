@@ -1,1 +1,2 @@
-"""Configures, assembles and runs a node. This is the one room that imports all the others."""
+"""Turns a configuration into a running node, and operates it. This is the one room that imports all
+the others."""

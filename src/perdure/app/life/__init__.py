@@ -1,1 +1,1 @@
-"""Runs `perdure serve`: from the first line that it prints to its exit code."""
+"""Runs `perdure serve`, from the first line that it prints to its exit code."""

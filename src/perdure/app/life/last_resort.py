@@ -1,12 +1,12 @@
-"""The last resort: a thread that hears signals and ends the process in time.
+"""Hears signals on a separate thread, and ends the process if its stop takes too long.
 
-The end of a node is bounded by its own steps (`engine/node/ending.py`). They run on the event loop,
-and the loop itself may stand still, or wait for a thread that never comes back from the disk. So
-the first signal also sets a time here, on a thread that depends on neither. When the time is up,
-the process ends as a kill would end it, except that the log says why.
+The steps of a node's end have time limits of their own (`engine/node/ending.py`). But they run on
+the event loop, and the loop may stand still, or wait for a thread that the disk never answers. So
+the first signal also sets a time here, on a thread that depends on neither. When the time is over,
+the process ends as if it were killed, except that the log says why.
 
-Signals come to this thread through the file descriptor that Python's C code writes their numbers
-to, so they are heard even while the main thread runs no Python.
+Signals reach this thread through the file descriptor to which Python's C code writes their numbers.
+So they are heard even while the main thread runs no Python code.
 """
 
 import math
@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Enough for any burst of signals; a signal that finds the pipe full is one of many.
+# Enough for any burst of signals. If a signal finds the pipe full, there are many others in it.
 READ_BYTES: Final = 512
 _WAKE_UP: Final = b"\0"  # no signal has this number
 
 
 class LastResort:
-    """Calls `heard` with the number of each signal, and `end` when the time is up, both on a thread
-    of its own. `end` must not return."""
+    """Calls `heard` with the number of each signal, and `end` when the time is over, both on a
+    thread of its own. `end` must not return."""
 
     def __init__(self, *, heard: Callable[[int], None], end: Callable[[], None]) -> None:
         self._heard = heard
@@ -37,8 +37,8 @@ class LastResort:
         threading.Thread(target=self._run, name="perdure-last-resort", daemon=True).start()
 
     def listen(self, *numbers: signal.Signals) -> None:
-        """Hear these signals from now on. Only the main thread may call this, while its event loop
-        runs: the loop sets the descriptor for itself when it begins."""
+        """Handle these signals from now on. Must be called on the main thread while its event loop
+        runs, because the loop sets the wake-up descriptor for itself when it begins."""
         self._numbers = numbers
         for number in numbers:
             signal.signal(number, _leave_to_the_thread)
@@ -46,13 +46,13 @@ class LastResort:
         signal.set_wakeup_fd(self._outbound, warn_on_full_buffer=False)
 
     def outlive_the_loop(self) -> None:
-        """Go on hearing signals after the event loop has ended and taken the descriptor away."""
+        """Keep hearing signals after the event loop has ended and removed the descriptor."""
         signal.set_wakeup_fd(-1)
         for number in self._numbers:
             signal.signal(number, self._pass_on)
 
     def end_within(self, seconds: float) -> None:
-        """End the process after so much time. A time that was set before stands if it is sooner."""
+        """End the process after this time, unless an earlier time was set before."""
         self._at_s = min(self._at_s, time.monotonic() + seconds)
         self._write(_WAKE_UP)
 
@@ -76,4 +76,5 @@ class LastResort:
 
 
 def _leave_to_the_thread(_number: int, _frame: object) -> None:
-    """Python wants a handler, or the signal would do what it does by default."""
+    """Do nothing. Without a handler the signal would have its default effect; the thread handles
+    it."""

@@ -1,8 +1,8 @@
-"""The lines that a node writes in its log about its own life.
+"""Writes the log lines about a node's own life.
 
-In normal life a node says when it starts and what became of turns that did not end well; with `-v`
-also when each turn was accepted, begun and settled. Lines carry ids, never what people said, and
-addresses without what may be secret in them.
+Normally a node logs its start and the turns that did not end well. With `-v` it also logs when each
+turn was accepted, begun and settled. Lines carry ids, never what people said, and addresses without
+what may be secret in them.
 """
 
 import logging
@@ -30,7 +30,9 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.urls import shown_database, shown_url
 from perdure.store.migrations import Applied
 
+# How much of an error's text a line contains.
 DETAIL_MAX: Final = 300
+# How many running turns are remembered, to log how long they took.
 _BEGUN_MAX: Final = 100_000
 _BAD: Final = frozenset({Outcome.FAILED, Outcome.SUSPENDED, Outcome.INTERRUPTED})
 log = structlog.get_logger("node")
@@ -38,7 +40,7 @@ turn_log = structlog.get_logger("turn")
 
 
 class LifeLog:
-    """Writes down what becomes of turns; told by the engine's feed of every durable fact."""
+    """Logs what becomes of turns. The feed calls it with every fact once that is durable."""
 
     def __init__(self) -> None:
         self._is_verbose = logging.getLogger("turn").isEnabledFor(logging.DEBUG)
@@ -71,11 +73,13 @@ class LifeLog:
 
     def _begin(self, turn: TurnId, at: int) -> None:
         if len(self._begun_at) >= _BEGUN_MAX:
-            # Turns that another node has settled are never taken out.
+            # Turns that another node settled are never removed one by one. Losing the rest costs
+            # only their durations in the log.
             self._begun_at.clear()
         self._begun_at[turn] = at
 
     def _settled(self, recorded: Recorded, settled: TurnSettled) -> None:
+        """Log the end of a turn: a bad one as a warning, others only with `-v`."""
         begun_at = self._begun_at.pop(settled.turn, None)
         is_bad = settled.outcome in _BAD
         if not is_bad and not self._is_verbose:
@@ -94,8 +98,8 @@ class LifeLog:
 
 
 def tell_of_store(trouble: str, lasted_s: float | None) -> None:
-    """Write one line when the store gets into trouble, and one when that is over. The second says
-    the cause again: on a full disk the first may not have found its way into the file."""
+    """Log once when the store gets into trouble, and once when that is over. The second line
+    repeats the cause: on a full disk the first may not have been written."""
     if lasted_s is None:
         log.error("the store refuses writes, so no message is accepted", error=trouble)
     else:
@@ -103,7 +107,7 @@ def tell_of_store(trouble: str, lasted_s: float | None) -> None:
 
 
 def tell_of_migrations(applied: Sequence[Applied]) -> None:
-    """Write one line for each migration, or one for all that made a new database."""
+    """Log one line for each migration, or one for a new database."""
     if applied and all(each.is_new for each in applied):
         log.info("a new database was made", schema=applied[-1].number)
         return
@@ -114,6 +118,7 @@ def tell_of_migrations(applied: Sequence[Applied]) -> None:
 def tell_of_start(
     config: Config, agents: Mapping[str, AgentConfig], *, home: Path, node: str, url: str
 ) -> None:
+    """Log what was started, and where."""
     structlog.get_logger(START).info(
         "started",
         version=__version__,

@@ -1,8 +1,8 @@
-"""The address a node listens on, taken before anything of the node begins.
+"""Binds the address that a node listens on, before any part of the node begins.
 
-Port 0 becomes a number only when it is bound, and platforms are told our address as soon as they
-connect. So the sockets are bound first, and listen once the HTTP server is there: until then
-whoever comes is refused, and comes again.
+Port 0 becomes a number only when it is bound, and platforms are told our address when they connect.
+So the sockets are bound first, and listen only when the HTTP server is ready. Until then
+connections are refused, and clients try again.
 """
 
 import asyncio
@@ -20,15 +20,16 @@ from aiohttp import web
 
 from perdure.domain.errors import Rejected
 
-# Host, port, and what IPv6 adds.
+# Host and port, and for IPv6 two more numbers.
 _SocketAddress: TypeAlias = tuple[str | int, ...]
 _SYSTEM_MAXIMUM: Final = Path("/proc/sys/net/core/somaxconn")
-# An address of a family that this machine does not have; a name may stand for others too.
+# The errors for an address family that this machine does not have. A host name may also have
+# addresses of the other family.
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Sockets of one host, all with the same port."""
+    """Holds the sockets of one host, all with the same port."""
 
     host: str
     sockets: tuple[socket.socket, ...]
@@ -39,11 +40,12 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
+        """Return the URL at which a browser on this machine reaches the node."""
         return f"http://{_in_url(self.host)}:{self.port}"
 
 
 class LocalSite(web.BaseSite):
-    """Lets an application answer on a socket that is bound already."""
+    """Serves an application on a Unix socket that is bound already."""
 
     def __init__(self, runner: web.BaseRunner, one: socket.socket) -> None:
         super().__init__(runner)
@@ -62,14 +64,14 @@ class LocalSite(web.BaseSite):
 
 
 class UnusableHost(Rejected):
-    """The host itself will not do, whatever the port."""
+    """Says that the host cannot be used, with any port."""
 
     default_code = "config"
 
 
 @contextmanager
 def bound(host: str, ports: Sequence[int]) -> Iterator[Bound]:
-    """Take the first of the ports that is free. Raises `Rejected`."""
+    """Bind the first of the ports that is free. Raises `Rejected`."""
     with ExitStack() as stack:
         sockets = _first_free(host, ports)
         for each in sockets:
@@ -78,7 +80,7 @@ def bound(host: str, ports: Sequence[int]) -> Iterator[Bound]:
 
 
 def backlog() -> int:
-    """Return how many connections the system keeps at most until they are taken."""
+    """Return how many connections the system queues at most until they are accepted."""
     try:
         return int(_SYSTEM_MAXIMUM.read_text())
     except (OSError, ValueError):
@@ -86,6 +88,7 @@ def backlog() -> int:
 
 
 def cannot_listen(error: OSError, host: str, port: int) -> Rejected:
+    """Return the error for an address that cannot be used, with what to do."""
     if error.errno == errno.EADDRINUSE:
         return Rejected(
             f"port {port} on {host} is in use; stop what uses it, or choose another with "
@@ -111,12 +114,12 @@ def _first_free(host: str, ports: Sequence[int]) -> tuple[socket.socket, ...]:
 
 
 def _sockets(host: str, port: int) -> tuple[socket.socket, ...]:
-    """One for each address that the host stands for."""
+    """Bind one socket for each address of the host."""
     with ExitStack() as undo:
         made: list[socket.socket] = []
         absent: OSError | None = None
         for family, address in _addresses(host, port):
-            # What port 0 became for the first is right for the others.
+            # All sockets use the port that port 0 became for the first.
             chosen = made[0].getsockname()[1] if made else port
             try:
                 one = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
@@ -147,7 +150,7 @@ def _bind(one: socket.socket, address: _SocketAddress) -> None:
 
 
 def _in_url(host: str) -> str:
-    """An address a browser on this machine can open."""
+    """Return the host as a browser on this machine can open it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

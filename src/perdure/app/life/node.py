@@ -1,4 +1,4 @@
-"""The composition root: one node, from its parts to its end."""
+"""Runs one node, from its parts to its end. This is the composition root."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ from perdure.web.services import NodeInfo, Services
 
 
 class Node:
-    """A running gateway, as its surfaces and signals see it."""
+    """Represents a running gateway to the web, to signals and to the stop."""
 
     def __init__(self, parts: NodeParts, roster: Roster) -> None:
         self._gateway = parts.gateway
@@ -56,10 +56,12 @@ class Node:
 
     @property
     def running(self) -> int:
+        """Return how many turns run now."""
         return self._turns.running
 
     @property
     def sending(self) -> int:
+        """Return how many messages are being sent now."""
         return self._gateway.sending
 
     def agents(self) -> list[AgentView]:
@@ -78,15 +80,18 @@ class Node:
         return self.roster.resolve(name)
 
     def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None:
+        """Ask the node to drain, and to stop or restart after that. Returns at once."""
         if then_restart:
             self._gateway.request_restart()
         else:
             self._gateway.request_drain(is_replaced=is_replaced)
 
     def when_drain_requested(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called as soon as a drain is asked for."""
         self._gateway.when_drain_requested(tell)
 
     def hurry(self) -> None:
+        """Let the drain wait no longer."""
         self._gateway.hurry()
 
     @property
@@ -95,13 +100,16 @@ class Node:
         return self._gateway.parked, self._gateway.unparked
 
     async def drain(self) -> None:
-        """What people say meanwhile is still taken, and answered after the restart."""
+        """Finish or park the running turns, then stop receiving. Messages that arrive meanwhile are
+        still accepted, and answered after the restart."""
         await self._gateway.drain()
         async with self._gateway.ending.last_step("platforms that are being heard"):
             await self._receivers.stop()
 
 
 class RunningNode(msgspec.Struct, frozen=True):
+    """Holds a running node, and what its HTTP server needs."""
+
     node: Node
     services: Services
     tally: Tally
@@ -111,7 +119,8 @@ class RunningNode(msgspec.Struct, frozen=True):
 async def running_node(
     dependencies: NodeDependencies, config: Config
 ) -> AsyncIterator[RunningNode]:
-    """A node on an open store, working until the block is left; leaving it drains."""
+    """Run a node on an open store until the block ends. Leaving the block drains it. Every step of
+    the end has a time limit (`engine/node/ending.py`)."""
     async with Supervisor() as supervisor:
         tally = Tally()
         parts = compose_node(
@@ -135,6 +144,7 @@ async def running_node(
 def _services(
     dependencies: NodeDependencies, parts: NodeParts, node: Node, config: Config
 ) -> Services:
+    """Collect the services that the HTTP server gives to its endpoints."""
     store, clock = dependencies.store, dependencies.clock
     return Services(
         door=parts.door,
@@ -171,7 +181,8 @@ def _services(
 
 
 async def _encoded_again(prompts: Prompts, roster: Roster, asked: StoredRequest) -> bytes | None:
-    """Return the messages of a request in the words of the agent that was asked."""
+    """Rebuild the messages of a stored request, encoded as its agent did. Returns None if that
+    agent is no longer configured."""
     seat = next((each for each in roster.seats if each.name == asked.basis.agent), None)
     if seat is None:
         return None
@@ -181,7 +192,7 @@ async def _encoded_again(prompts: Prompts, roster: Roster, asked: StoredRequest)
 
 
 def _names(server: ServerConfig) -> tuple[str, ...]:
-    """Return the names by which a request may call this gateway."""
+    """Return the host names by which a request may address this gateway."""
     public = urlsplit(server.base_url or "").hostname or ""
     own = socket.gethostname().lower()
     found = (server.host, public, own, f"{own}.local", *server.hosts)

@@ -1,7 +1,7 @@
-"""Applying a changed `perdure.toml` to a running node.
+"""Applies a changed `perdure.toml` to a running node.
 
-A change is applied where it can be (the agents, who may speak where), named where it needs a
-restart, and refused whole where it is invalid: then everything stays as it was.
+Changes of the agents and of who may speak are applied at once. Changes that need a restart are
+named in the log. An invalid file is refused as a whole, and nothing changes.
 """
 
 import asyncio
@@ -22,14 +22,16 @@ from perdure.engine.foundation.persist import persist
 from perdure.engine.foundation.timed_waits import happens_within
 from perdure.engine.models.roster import Roster
 
+# How often the file's time and size are checked.
 LOOK_S = 2.0
 log = structlog.get_logger("config")
 
 
 class Reloading:
-    """Looks at the file every now and then: a stat costs nothing, and works on every disk.
+    """Watches the file and applies its changes. It is polled: a stat costs nothing, and works on
+    every file system.
 
-    Who asks for a look gets it at once, and `shown` is around it.
+    A caller that asks for a reload gets it at once, and `shown` is entered around it.
     """
 
     def __init__(  # noqa: PLR0913 - all that a change may reach
@@ -58,6 +60,7 @@ class Reloading:
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
+        """Ask for a reload, even if the file did not change."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -71,13 +74,15 @@ class Reloading:
                 await self._apply_when_quiet(stamp)
 
     async def _apply_when_quiet(self, stamp: tuple[int, int] | None) -> None:
-        """An editor may still be writing: take it once it has been the same for one look."""
+        """Apply the change once the file has stayed the same for a moment, because an editor may
+        still be writing it."""
         await self._seating.clock.sleep(LOOK_S / 4)
         if await asyncio.to_thread(_stamp, self._path) == stamp:
             self._seen = stamp
             await self.apply()
 
     async def apply(self) -> None:
+        """Read the file and apply it. Problems are logged, and the old configuration stays."""
         changed = config.reload(self._current, self._path, self._environ)
         if not isinstance(changed, Config):
             for problem in changed:
@@ -99,18 +104,20 @@ class Reloading:
         self._hosts.replace(changed.adapters)
         appointed = partial(self._appoint, operators_of(changed.adapters))
         await persist(appointed, clock=self._seating.clock)
-        # Whoever may not speak any more has no turn that goes on.
+        # Stop the running turns of people who may no longer speak.
         await persist(self._review, clock=self._seating.clock)
         warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)
 
 
 def warn_of_what_has_no_effect(settings: Config) -> None:
+    """Log each setting that has no effect in this version."""
     for setting in settings_without_effect(settings):
         log.warning(f"{setting} has no effect in this version")  # noqa: G004 - a whole sentence
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return the file's time and size, or None if it is missing."""
     try:
         found = path.stat()
     except OSError:

@@ -1,8 +1,9 @@
-"""`serve --replace`: the node of this home leaves, then we begin.
+"""Makes the running node of this home leave before this one begins (`serve --replace`).
 
-On SQLite whoever holds the lock is in our way, whatever `server.json` says; its address is only in
-`server.json`, so a holder that cannot be asked over HTTP gets the signal that means the same. On
-PostgreSQL nodes share the store, and the node of this home is the one that answers at its address.
+On SQLite the process that holds the lock is in the way, whatever `server.json` says. Its address is
+only in `server.json`, so a holder that cannot be asked over HTTP gets SIGTERM, which means the
+same. On PostgreSQL nodes share the store, and the node of this home is the one that answers at its
+address.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,9 @@ from perdure.ports.system.clock import Clock
 from perdure.web.ops import node as endpoints
 
 LOOK_S: Final = 0.1
-# A node that starts takes the lock before it can be asked.
+# A starting node takes the lock before it can answer, so it gets this time before a signal is sent.
 SIGNAL_AFTER_S: Final = 1.0
+# How often the log repeats that we are waiting.
 REMIND_S: Final = 10.0
 log = structlog.get_logger("replace")
 
@@ -27,7 +29,8 @@ log = structlog.get_logger("replace")
 async def make_way(
     home: Path, environ: Mapping[str, str], *, lock: Path | None, clock: Clock
 ) -> int | None:
-    """Ask the running node to drain and wait until it is gone: the port it had, if one ran."""
+    """Ask the running node to drain, and wait until it is gone. Returns its port, if it could be
+    asked."""
     node = Predecessor(NodeClient(home, environ), lock, clock)
     while await node.is_there():
         await node.ask()
@@ -36,6 +39,8 @@ async def make_way(
 
 
 class Predecessor:
+    """Asks the node that ran before this one to leave, and watches it."""
+
     def __init__(self, client: NodeClient, lock: Path | None, clock: Clock) -> None:
         self._client = client
         self._lock = lock
@@ -47,6 +52,7 @@ class Predecessor:
         self.port: int | None = None
 
     async def is_there(self) -> bool:
+        """Tell whether the node is still in the way."""
         if self._lock is not None:
             holder = lock_holder(self._lock)
             self._pid = holder or 0
@@ -58,7 +64,7 @@ class Predecessor:
         return bool(self._pid)
 
     async def ask(self) -> None:
-        """Ask once, then say what is still being waited for."""
+        """Ask it once to drain, then log what it is still doing."""
         if self._asked == self._pid:
             await self._tell()
         elif await self._answers():
@@ -70,6 +76,7 @@ class Predecessor:
             self._signal()
 
     async def _answers(self) -> bool:
+        """Tell whether the node that is in the way is the one that answers."""
         try:
             is_found = await self._client.look_again()
         except PerdureError:
@@ -85,6 +92,7 @@ class Predecessor:
         return True
 
     def _signal(self) -> None:
+        """Send SIGTERM to a holder of the lock that does not answer."""
         self._since = self._clock.monotonic_s()
         if self._lock is None or not drain_by_signal(self._pid, self._lock):
             return

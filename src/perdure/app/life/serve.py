@@ -1,4 +1,5 @@
-"""`perdure serve`: a node with its HTTP server, from the first line printed to the exit code."""
+"""Runs `perdure serve`: a node with its HTTP server, from the first line printed to the exit
+code."""
 
 import asyncio
 import gc
@@ -50,15 +51,19 @@ from perdure.store.store import Store
 from perdure.web.http.doorway import Doorway
 from perdure.web.server import application
 
-# How long requests under way are waited for, once before they are cancelled and once after.
+# How long running requests are waited for, once before they are cancelled and once after.
 GRACE_S = 0.5
+# How long the start waits for a command of the command line that has the store open.
 LOCK_PATIENCE_S = 2.0
-# Set by a node for its next life: where port 0 was asked for, clients find it where it was.
+# A restarting node sets this for the next process. If port 0 was asked for, the next process takes
+# the same port again, so that clients find it.
 KEPT_PORT_VARIABLE = "PERDURE_KEPT_PORT"
 log = structlog.get_logger("serve")
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the options of `perdure serve`."""
+
     home: Path
     host: str | None = None
     port: int | None = None
@@ -68,7 +73,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """How a life ended that wants another one; it listened on this port."""
+    """Says that the node is to begin again. It listened on this port."""
 
     port: int
 
@@ -79,7 +84,7 @@ async def serve(
     announce: Callable[[str], None],
     leave: Callable[[Again | None], NoReturn],
 ) -> Again | None:
-    """Run until a signal, a drain or a restart; returns once everything is put away. Where that
+    """Run a node until a signal, a drain or a restart. Returns when everything is closed. If that
     does not end in time, `leave` is called on another thread and ends the process."""
     signals = Signals(lambda port: leave(None if port is None else Again(port)))
     try:
@@ -103,6 +108,7 @@ async def _life(
     entropy, clock = SystemEntropy(), SystemClock()
     token = environment.home_token(home, environ, entropy.random_bytes)
     notifier = Notifier(environ, clock)
+    # Everything is started in this order, and closed in the reverse order when the block ends.
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(_logging(options, signals))
         warn_of_what_has_no_effect(settings)
@@ -146,7 +152,8 @@ async def _life(
             port=place.port,
             drain_s=settings.drain.timeout_s,
         )
-        # What stands now stays: the collector need not walk through it again and again.
+        # The objects that exist now live as long as the node. Frozen, the garbage collector does
+        # not scan them again and again.
         gc.collect()
         gc.freeze()
         tell_of_start(settings, found.by_name, home=home, node=store.node, url=url)
@@ -155,14 +162,16 @@ async def _life(
         await running.node.drain_requested.wait()
         notifier.stopping("draining", within_s=settings.drain.timeout_s)
         stop.begin(running.node)
-        # The drain begins while HTTP still answers: posts are accepted and kept.
+        # The drain begins while HTTP still answers, so messages that arrive meanwhile are accepted
+        # and stored.
         await running.node.drain()
     return Again(_port_of(url)) if signals.is_restart else None
 
 
 @contextmanager
 def _logging(options: ServeOptions, signals: Signals) -> Iterator[NodeStop]:
-    """Write the log. Its last line tells how the stop went, also when the last resort ends it."""
+    """Write the log. Its last line says how the stop went, even if the last resort ends the
+    process."""
     writer = logs.begin(options.home, verbose=options.is_verbose)
     signals.write_log = writer.finish
     stop = NodeStop(signals)
@@ -174,6 +183,7 @@ def _logging(options: ServeOptions, signals: Signals) -> Iterator[NodeStop]:
 
 
 def _settings(home: Path, environ: Mapping[str, str]) -> config.Config:
+    """Prepare the home, and load the configuration. Raises `ConfigError`."""
     environment.prepare_home(home)
     settings = config.load(home, environ)
     agents.check(settings, home / config.FILE_NAME)
@@ -181,6 +191,7 @@ def _settings(home: Path, environ: Mapping[str, str]) -> config.Config:
 
 
 async def _admit_operators(store: Store, token: str, settings: config.Config) -> None:
+    """Make the operator with the home's token, and the operators that the configuration names."""
     operator = await store.principals.ensure(OPERATOR, role="operator")
     await store.principals.grant(operator.id, token)
     await store.principals.platforms_operators(platforms.operators_of(settings.adapters))
@@ -195,6 +206,7 @@ def _surroundings(
     *,
     hosts: platforms.Hosts,
 ) -> NodeDependencies:
+    """Make everything that a node is assembled from."""
     entropy, clock = SystemEntropy(), SystemClock()
     return NodeDependencies(
         store=store,
@@ -222,7 +234,7 @@ def _surroundings(
 
 
 def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
-    """Become the next life: same process, same arguments, fresh program."""
+    """Replace this process by a new one with the same arguments and process id. Does not return."""
     dependencies = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
     try:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dependencies)  # noqa: S606
@@ -241,7 +253,7 @@ def _kept_port(environ: Mapping[str, str]) -> int | None:
 
 @contextmanager
 def _place(options: ServeOptions, settings: config.Config, kept: int | None) -> Iterator[Bound]:
-    """Where the node will listen, taken before anybody is told of it."""
+    """Bind the address of the node, before anybody is told about it."""
     host = options.host or settings.server.host
     port = settings.server.port if options.port is None else options.port
     try:
@@ -254,7 +266,7 @@ def _place(options: ServeOptions, settings: config.Config, kept: int | None) -> 
 
 
 def _in_file(path: Path, error: UnusableHost) -> Rejected:
-    """The same, with the line that names the host."""
+    """Return the same error with the line of the file that names the host."""
     try:
         positions = Positions(path.read_text(encoding="utf-8-sig"))
     except OSError:
@@ -264,12 +276,14 @@ def _in_file(path: Path, error: UnusableHost) -> Rejected:
 
 
 def _hook_url(base: str, adapter: str) -> str:
-    """Where the world reaches an adapter; behind a proxy only the configuration knows."""
+    """Return the URL at which a platform reaches our hook. Behind a proxy only the configuration
+    knows the base."""
     return f"{base.rstrip('/')}/hooks/{adapter}"
 
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run a coroutine while the `with` block runs, and cancel it at its end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -280,6 +294,8 @@ async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _opened(store: Store) -> AsyncIterator[Store]:
+    """Open the store, and log its migrations and its troubles. It is closed at the end of the
+    block."""
     tell_of_migrations(await _open_patiently(store))
     store.condition.when_changed(tell_of_store)
     try:
@@ -290,7 +306,8 @@ async def _opened(store: Store) -> AsyncIterator[Store]:
 
 
 async def _open_patiently(store: Store) -> list[Applied]:
-    """A verb of the command line may hold the file for a moment; a gateway holds it for good."""
+    """Open the store. A command of the command line may have it open for a moment, so this is tried
+    for a while; a gateway does not let go of it."""
     patience = asyncio.get_running_loop().time() + LOCK_PATIENCE_S
     while True:
         try:
@@ -305,7 +322,7 @@ async def _open_patiently(store: Store) -> list[Applied]:
 async def _reached(
     running: RunningNode, place: Bound, home: Path, environ: Mapping[str, str], *, public: str
 ) -> AsyncIterator[str]:
-    """Answer at the address and on the home's socket, and write down where that is."""
+    """Serve at the address and on the home's socket, and write down where that is."""
     with bound_socket(home, environ) as local:
         async with _listening(running, place, local) as url:
             reached = "" if local is None else os.fsdecode(local.getsockname())
@@ -320,7 +337,7 @@ async def _reached(
 async def _listening(
     running: RunningNode, place: Bound, local: socket.socket | None
 ) -> AsyncIterator[str]:
-    """The HTTP server. Live streams end with it: their clients come back by themselves."""
+    """Run the HTTP server. Live streams end with it, and their clients reconnect by themselves."""
     runner = web.AppRunner(
         application(running.services, running.tally),
         access_log=None,
@@ -349,12 +366,14 @@ def _listen(place: Bound) -> None:
         for each in place.sockets:
             each.listen(backlog())
     except OSError as error:
-        # Somebody bound the same port beside us, and listened first.
+        # Another program bound the same port and was the first to listen.
         raise cannot_listen(error, place.host, place.port) from error
 
 
 @contextmanager
 def _server_file(path: Path, told: ServerFile) -> Iterator[None]:
+    """Write `server.json`, and remove it at the end. It is replaced as a whole, so readers never
+    see half of it."""
     unfinished = path.with_suffix(".part")
     try:
         unfinished.write_bytes(msgspec.json.encode(told))
@@ -366,10 +385,11 @@ def _server_file(path: Path, told: ServerFile) -> Iterator[None]:
     try:
         yield
     finally:
-        # Only ours: on a shared store another node may have been started in the same home.
+        # Remove only our own file: on a shared store another node may have started in the same
+        # home.
         found = hint(path.parent)
         if found is None or found.pid == os.getpid():
-            with suppress(OSError):  # it is only a hint, and may outlive us
+            with suppress(OSError):  # it is only a hint, so it may stay behind
                 path.unlink()
 
 

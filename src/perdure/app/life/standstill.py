@@ -1,9 +1,10 @@
-"""Notices when the event loop stands still: a thread that asks it once a second for a sign of life.
+"""Notices when the event loop stands still. A thread asks the loop once a second for a sign of
+life.
 
-Whatever holds the loop for a second holds up everybody. The log then says where it stands, and once
-it goes on, for how long it stood. Code that lets no thread run is noticed afterwards, by the time
-that the process has used meanwhile. Nothing is ended here: a signal does that, through the last
-resort, which needs no loop either.
+Code that blocks the loop for a second delays everybody. The log then says where the loop stands,
+and for how long it stood once it continues. Code that keeps all threads from running is noticed
+afterwards, by the CPU time that the process used meanwhile. Nothing is ended here: a signal does
+that, through `last_resort.py`, which needs no event loop either.
 """
 
 import asyncio
@@ -51,14 +52,16 @@ class Standstill:
     def _ask(self) -> None:
         sign = threading.Event()
         asked_s = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and we with it
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and this thread will end too
             self._loop.call_soon_threadsafe(sign.set)
         if sign.wait(self._patience_s) or self._is_over.is_set():
             return
-        if time.monotonic() - asked_s < 1.5 * self._patience_s:  # else we stood still as well
+        # otherwise this thread was stopped too, so the loop is not to blame
+        if time.monotonic() - asked_s < 1.5 * self._patience_s:
             self._tell(sign, asked_s)
 
     def _tell(self, sign: threading.Event, asked_s: float) -> None:
+        """Log where the loop stands, and later for how long it stood."""
         self._noticed()
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way
         frames = traceback.extract_stack(frame)[-FRAMES_MAX:] if frame else []
@@ -70,7 +73,8 @@ class Standstill:
         log.warning("the event loop goes on", stood_s=round(time.monotonic() - asked_s, 1))
 
     def _tell_of_late(self, late_s: float, used_s: float) -> None:
-        """A machine that sleeps uses no time of the processor; code that lets nobody run does."""
+        """Log a standstill of all threads. A machine that was asleep used no CPU time; code that
+        keeps other threads from running did."""
         if used_s > late_s / 2:
             self._noticed()
             log.error(

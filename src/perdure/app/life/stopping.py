@@ -1,5 +1,4 @@
-"""A stop: the log says whom it waits for and how it ended. Its bound is set by
-`app/life/signals.py`."""
+"""Logs what a stop waits for and how it ended. `signals.py` sets the time limit of a stop."""
 
 import time
 
@@ -13,7 +12,7 @@ log = structlog.get_logger("stop")
 
 
 class NodeStop:
-    """Tells of the end of one life. A start that is broken off never begins it."""
+    """Logs the stop of one node. If the start was broken off, nothing is logged."""
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
@@ -21,6 +20,7 @@ class NodeStop:
         self._began_s = 0.0
 
     def begin(self, node: Node) -> None:
+        """Log that the node stops, who asked for it, and what it waits for."""
         self._node = node
         self._began_s = time.monotonic()
         asked_by = self._signals.name or "request"
@@ -30,7 +30,7 @@ class NodeStop:
             log.info(_waiting(whom, again=bool(self._signals.name), restart=is_restart))
 
     def over(self) -> None:
-        """Tell how long it took, and how many turns go on at the next start."""
+        """Log how long the stop took, and how many turns continue at the next start."""
         if self._node is None:
             return
         seconds = round(time.monotonic() - self._began_s, 2)
@@ -39,7 +39,8 @@ class NodeStop:
 
 
 def _awaited(node: Node) -> str:
-    """Return what the stop waits for: answers, or else what a platform has not taken yet."""
+    """Return what the stop waits for: answers, or else messages that a platform has not accepted
+    yet."""
     if node.running:
         return f"{node.running} answer{'' if node.running == 1 else 's'}"
     if node.sending == 1:
@@ -48,6 +49,6 @@ def _awaited(node: Node) -> str:
 
 
 def _waiting(whom: str, *, again: bool, restart: bool) -> str:
-    """Say what one more signal does. The first of a restart hurries it."""
+    """Say what one more signal does. The first signal during a restart only makes it faster."""
     key = "Ctrl-C again" if again else "Ctrl-C"
     return f"waiting for {whom}; {key} {'restarts' if restart else 'ends'} it now"

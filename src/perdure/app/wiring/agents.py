@@ -1,4 +1,4 @@
-"""From configured agents to seats."""
+"""Makes seats from configured agents. A seat is an agent together with its settings and tools."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -21,7 +21,7 @@ from perdure.tools.toolbox import Toolbox
 
 
 def check(config: Config, path: Path) -> None:
-    """Refuse what this version cannot run, with the line to change. Raises `ConfigError`."""
+    """Refuse agents that this version cannot run, with the line to change. Raises `ConfigError`."""
     unusable = [name for name, agent in config.agents.items() if isinstance(agent, AcpAgent)]
     if not unusable:
         return
@@ -42,8 +42,8 @@ def _no_acp(name: str) -> str:
 
 
 class Seating:
-    """What every agent is seated with. The store may still be closed: no tool is called before a
-    turn runs."""
+    """Makes the seats of agents, with the tools of this store. The store may still be closed,
+    because no tool is called before a turn runs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         tools: tuple[Tool, ...] = (
@@ -81,7 +81,8 @@ def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock)
 
 
 def _account(config: AgentConfig) -> str:
-    """Name the account that an agent uses at its provider, without telling the key."""
+    """Return a name for the agent's account at its provider. It is a digest, so it does not reveal
+    the key. Agents with the same name share the provider's limits."""
     if not isinstance(config, ChatAgentSection):
         return ""
     key = config.api_key.reveal() if config.api_key else ""
@@ -89,7 +90,8 @@ def _account(config: AgentConfig) -> str:
 
 
 def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
-    """Each family is imported when it is configured."""
+    """Make an agent, and name its kind. The code of each kind is imported only if it is
+    configured."""
     match config:
         case DemoAgentSection():
             from perdure.agents.demo.agent import DemoAgent  # noqa: PLC0415

@@ -1,4 +1,5 @@
-"""Puts the engine of a node together from what it stands on."""
+"""Assembles the engine of a node. Each part is made from those above it, and is given what it
+needs."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,6 +53,7 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.store.store import Store
 
+# How often a node on a shared store looks for turns that another node queued.
 POLL_S = 1.0
 NO_ADAPTERS: Mapping[str, Adapter] = {}
 NO_PLATFORMS: Mapping[str, Platform] = {}
@@ -62,7 +64,8 @@ NOBODY_TO_ASK = FileReader()
 
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is put together from. `give_back` returns free memory to the system."""
+    """Holds what a node is assembled from. `give_back` returns free memory to the system.
+    `is_shared`: other nodes may use the same store."""
 
     store: Store
     roster: Roster
@@ -83,7 +86,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine of a node, put together and not yet begun."""
+    """Holds the assembled parts of a node, which do nothing yet."""
 
     wakes: Bus
     turns: TurnPump
@@ -100,7 +103,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what nearly every part of the engine is given."""
+    """Holds the objects that nearly every part of the engine is given."""
 
     feed: Feed
     start: Start
@@ -114,7 +117,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) -> NodeParts:
-    """Make the parts of a node, each from those that are there already."""
+    """Make the parts of a node, each from those that exist already."""
     store = dependencies.store
     common = _common(dependencies, start, feed)
     review = Review(store.turns, common.admission, feed, wakes=common.bus)
@@ -296,6 +299,7 @@ def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:
 
 
 def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
+    """Make the services that every runner uses."""
     store, clock, entropy, feed = (
         dependencies.store,
         dependencies.clock,
@@ -338,6 +342,8 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
 
 
 def _menu(dependencies: NodeDependencies) -> Menu:
+    """Return what commands can choose from now: agents, personas, the idle time, the recovery
+    policy."""
     return Menu(
         agents={seat.name: seat.offer for seat in dependencies.roster.seats},
         personas=tuple(dependencies.personas),
@@ -347,7 +353,7 @@ def _menu(dependencies: NodeDependencies) -> Menu:
 
 
 def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
-    """From now on what people do on the platforms is taken."""
+    """Start to receive what people do on the platforms."""
     is_after_death = parts.gateway.is_after_death
     care = Care(dependencies.store.handling, dependencies.clock, is_after_death=is_after_death)
 

@@ -1,4 +1,4 @@
-"""From configured budgets and prices to the engine's."""
+"""Turns configured budgets and prices into the engine's."""
 
 import re
 from functools import cache
@@ -14,11 +14,13 @@ from perdure.domain.people.budgets import Budget, DailyBudgets
 from perdure.domain.people.prices import Prices, Tariff
 
 _MILLION: Final = 1_000_000
-# The end of a model's name that tells its version and not which model it is.
+# The end of a model's name that names its version, such as a date.
 _VERSION: Final = re.compile(r"-(?:latest|\d{8}|\d{4}-\d{2}-\d{2})\Z")
 
 
 class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds one entry of `prices.toml`, in money per million tokens."""
+
     input: float
     output: float
     cache_read: float | None = None
@@ -26,6 +28,7 @@ class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def budgets_of(config: Config) -> DailyBudgets:
+    """Return the daily budgets of persons, conversations and agents."""
     budgets = config.budgets
     return DailyBudgets(
         person=_budget(budgets.person),
@@ -35,6 +38,7 @@ def budgets_of(config: Config) -> DailyBudgets:
 
 
 def _budget(periods: BudgetPeriods) -> Budget:
+    """Return one budget, with money in millionths of its unit."""
     daily = periods.daily
     if daily is None:
         return Budget()
@@ -43,9 +47,11 @@ def _budget(periods: BudgetPeriods) -> Budget:
 
 
 def tariff_of(agent: AgentConfig) -> Tariff:
+    """Return what an agent costs: its configured prices, else the list price of its model."""
     if not isinstance(agent, ChatAgentSection):
         return Tariff(prices=_configured(agent.prices))
-    # Anthropic counts what its cache takes apart from other input, and charges a quarter more.
+    # Anthropic counts tokens written to its cache apart from other input, and charges a quarter
+    # more for them.
     premium = 1.25 if agent.api == "anthropic" else 1.0
     prices = _configured(agent.prices, write_premium=premium) or listed(agent.model)
     return Tariff(prices=prices, output_max=agent.max_tokens)
@@ -63,7 +69,7 @@ def _configured(prices: PricesConfig | None, *, write_premium: float = 1.0) -> P
 
 
 def listed(model: str) -> Prices | None:
-    """The public price of a well-known model; None for any other."""
+    """Return the public price of a well-known model, or None for any other."""
     found = _list().get(model) or _list().get(_VERSION.sub("", model))
     if found is None:
         return None
@@ -77,5 +83,6 @@ def listed(model: str) -> Prices | None:
 
 @cache
 def _list() -> dict[str, _Listed]:
+    """Return the list of prices that comes with the package."""
     text = resources.files("perdure.app").joinpath("prices.toml").read_bytes()
     return msgspec.toml.decode(text, type=dict[str, _Listed])

@@ -1,9 +1,9 @@
-"""Which agent answers when none is configured.
+"""Finds the agent that answers when none is configured.
 
-In order: a provider named by the usual environment variables, a model server on one of the usual
-ports of this machine, the offline demo. Nothing is asked of the network when agents are
-configured, or when PERDURE_DISCOVER is 0. A server counts only if it lists its models the way the
-OpenAI API does; whatever else happens to listen on such a port is left alone.
+The order is: a provider named by the usual environment variables, a model server on one of the
+usual ports of this machine, the offline demo. Nothing is asked over the network if agents are
+configured, or if PERDURE_DISCOVER is 0. A server counts only if it lists its models as the OpenAI
+API does; any other program on such a port is left alone.
 """
 
 import asyncio
@@ -32,14 +32,17 @@ OPENROUTER_MODEL: Final = "openrouter/auto"
 OPENROUTER_URL: Final = "https://openrouter.ai/api/v1"
 
 PROBE_TIMEOUT_S: Final = 0.3
-# A server somebody named may be on another machine and gets a little longer.
+# A server named by a variable may be on another machine, so it gets more time.
 NAMED_TIMEOUT_S: Final = 2.0
-# Local servers often run with a small window and cut silently, so compact early unless they say.
+# Local servers often have a small context window and cut requests silently. So compaction begins
+# early, unless the server states its window.
 LOCAL_CONTEXT_TOKENS: Final = 8_192
 _ANSWER_MAX_BYTES: Final = 1_000_000
 
 
 class LocalServer(msgspec.Struct, frozen=True):
+    """Names a model server and its usual port on this machine."""
+
     name: str
     port: int
 
@@ -53,14 +56,14 @@ LOCAL_SERVERS: Final = (
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """The agent found, and why it, in one line for people."""
+    """Holds the agent that was found, and one line for people that says why."""
 
     agent: AgentConfig
     reason: str
 
 
 class Agents(msgspec.Struct, frozen=True):
-    """The agents to run. `reason` is empty when they are the configured ones."""
+    """Holds the agents to run. `reason` is empty if they are the configured ones."""
 
     by_name: Mapping[str, AgentConfig]
     reason: str = ""
@@ -85,7 +88,7 @@ async def agents(
     servers: Sequence[LocalServer] = LOCAL_SERVERS,
     probe_timeout_s: float = PROBE_TIMEOUT_S,
 ) -> Agents:
-    """The configured agents, else the discovered one under the name `main`."""
+    """Return the configured agents, or else the discovered one under the name `main`."""
     if config.agents:
         return Agents(config.agents)
     found = await discover(environ, servers=servers, probe_timeout_s=probe_timeout_s)
@@ -98,7 +101,7 @@ async def discover(
     servers: Sequence[LocalServer] = LOCAL_SERVERS,
     probe_timeout_s: float = PROBE_TIMEOUT_S,
 ) -> Discovery:
-    """Look for an agent. All local ports are asked at once and share the one time-out."""
+    """Look for an agent. All local ports are asked at the same time, with one common time limit."""
     if _variable(environ, SWITCH) == "0":
         return Discovery(DemoAgentSection(), f"offline demo agent ({SWITCH}=0)")
     keyed = _anthropic(environ)
@@ -135,7 +138,7 @@ async def _openai(session: aiohttp.ClientSession, environ: Mapping[str, str]) ->
         return None
     named = _variable(environ, "OPENAI_MODEL")
     found = None
-    # OpenAI's own list is long and begins anywhere; a server of one's own lists what it serves.
+    # OpenAI's own list is long and in no useful order. A private server lists what it serves.
     if base_url and not named and base_url != MAKERS["openai"]:
         found = await _first_model(session, base_url, key=key, timeout_s=NAMED_TIMEOUT_S)
     model = named or (found.id if found else None) or (OPENAI_MODEL if key else None)
@@ -160,6 +163,7 @@ def _openrouter(environ: Mapping[str, str]) -> Discovery | None:
 
 
 async def _ollama(session: aiohttp.ClientSession, environ: Mapping[str, str]) -> Discovery | None:
+    """Look for the server that OLLAMA_HOST names."""
     address = ollama_address(_variable(environ, "OLLAMA_HOST"))
     if address is None:
         return None
@@ -175,6 +179,7 @@ async def _ollama(session: aiohttp.ClientSession, environ: Mapping[str, str]) ->
 async def _local(
     session: aiohttp.ClientSession, servers: Sequence[LocalServer], *, timeout_s: float
 ) -> Discovery | None:
+    """Ask all usual ports at the same time, and take the first server in their order."""
     urls = [f"http://127.0.0.1:{server.port}/v1" for server in servers]
     async with asyncio.TaskGroup() as group:
         probes = [
@@ -189,6 +194,7 @@ async def _local(
 
 
 def _local_agent(base_url: str, model: _Model) -> ChatAgentSection:
+    """Return an agent for a local model, with the context window that the server states."""
     window = model.max_model_len or 0
     return ChatAgentSection(
         base_url=base_url,
@@ -204,7 +210,7 @@ async def _first_model(
     timeout_s: float,
     key: str = "",
 ) -> _Model | None:
-    """The first model that can chat, or None from anything that is no model server."""
+    """Return the first model that can chat. Returns None if this is no model server."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         async with (
@@ -217,13 +223,14 @@ async def _first_model(
                 return None
             answer = _models_decoder.decode(await _bounded(response))
     except (aiohttp.ClientError, msgspec.MsgspecError, OSError, ValueError):
-        # A time-out is an OSError; an unusable address or an endless answer is a ValueError.
+        # A time-out is an OSError. An unusable address, or an answer without end, is a ValueError.
         return None
     usable = (each for each in answer.data if each.id and "embed" not in each.id.lower())
     return next(usable, None)
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    """Read a body. Raises `ValueError` if it is too long."""
     content = bytearray()
     async for chunk in response.content.iter_any():
         content += chunk
@@ -233,6 +240,7 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _nothing_found(environ: Mapping[str, str]) -> str:
+    """Say why no agent was found."""
     for name in ("OPENAI_BASE_URL", "OLLAMA_HOST"):
         if _variable(environ, name):
             return f"{name} is set, but no model server answers there"
@@ -244,7 +252,8 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def ollama_address(host: str) -> str | None:
-    """OLLAMA_HOST as an address to call: it may lack scheme or port, or be a wildcard to bind."""
+    """Return OLLAMA_HOST as a URL to call, or None if it is unusable. It may lack its scheme or
+    port, or be a wildcard address for binding."""
     host = host.strip().rstrip("/")
     if not host:
         return None

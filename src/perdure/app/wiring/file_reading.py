@@ -1,7 +1,8 @@
-"""Finds out what files say: text at once, documents in a child process, speech by asking someone.
+"""Reads the text of files: plain text at once, documents in a child process, speech by a
+transcriber.
 
-Whatever goes wrong is said in words and stands where the text would: a file that cannot be read is
-still there for the person and named to the model.
+Every failure is described in words that take the place of the text. A file that cannot be read is
+still shown to the person and named to the model.
 """
 
 import asyncio
@@ -27,13 +28,13 @@ DAMAGED: Final = "the document is damaged, or too much to read"
 
 
 class Transcriber(Protocol):
-    """Somebody who understands speech. Raises `UnreadableFile` with why it could not."""
+    """Turns speech into text. Raises `UnreadableFile` with the reason if it cannot."""
 
     async def hear(self, source: FileSource) -> str: ...
 
 
 class FileReader:
-    """The `Reader` port."""
+    """Implements the `ReadsFiles` port."""
 
     def __init__(
         self, transcriber: Transcriber | None = None, *, document_s: float = DOCUMENT_S
@@ -49,6 +50,7 @@ class FileReader:
         return FileReading(text=written(source.data))
 
     async def _heard(self, source: FileSource) -> FileReading:
+        """Transcribe speech. The length of the sound is returned even if that fails."""
         seconds = seconds_of(source.data)
         if self._transcriber is None:
             return FileReading(problem=NO_TRANSCRIBER, seconds=seconds)
@@ -71,8 +73,9 @@ class FileReader:
 
 
 async def run_child(command: list[str], data: bytes, *, seconds: float) -> bytes:
-    """What a program says of these bytes; it is ended with everything it has begun. Raises
-    `UnreadableFile`. It gets none of our variables, which may hold keys."""
+    """Run a program on these bytes, and return what it prints. When it ends, every process that it
+    started is killed. Raises `UnreadableFile`. The program gets none of our environment variables,
+    which may contain keys."""
     try:
         child = await asyncio.create_subprocess_exec(
             *command,

@@ -1,8 +1,8 @@
-"""Reads one document in a process of its own, and prints what it says as JSON.
+"""Reads one document in a process of its own, and prints its text as JSON.
 
-Documents come from strangers, and the ways to read them are large: one that takes for ever or all
-memory takes this process along and nothing else. The document is standard input, its media type
-the only argument.
+Documents come from strangers, and the libraries that read them are large. A document that takes all
+memory or never ends takes only this process with it. The document is on standard input, and its
+media type is the only argument.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from perdure.domain.reading.texts import Collector, FileReading, UnreadableFile
 
 MEMORY_BYTES: Final = 1_000_000_000
 CPU_S: Final = 60
-# The gateway itself comes first, however much there is to read.
+# A lower priority than the gateway's own, however much there is to read.
 NICENESS: Final = 5
 PAGES_MAX: Final = 2_000
 NO_TEXT: Final = "it holds no text that can be read, only pictures perhaps"
 
 
 def in_pdf(data: bytes) -> str:
-    """The text of each page. Raises `UnreadableFile`."""
+    """Return the text of a PDF's pages. Raises `UnreadableFile`."""
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - an extra
         from pypdf.errors import PyPdfError  # noqa: PLC0415 - an extra
@@ -51,6 +51,7 @@ def in_pdf(data: bytes) -> str:
 
 
 def reading_of(data: bytes, mime: str) -> FileReading:
+    """Return the text of a document, or in words why there is none."""
     try:
         text = in_pdf(data) if mime == PDF else text_of(data, mime)
     except UnreadableFile as error:
@@ -59,6 +60,8 @@ def reading_of(data: bytes, mime: str) -> FileReading:
 
 
 def main() -> None:
+    """Limit this process, then read the document. A system that refuses the limits is no reason to
+    stop."""
     with contextlib.suppress(ValueError, OSError):
         os.nice(NICENESS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,4 +1,4 @@
-"""Opens the store that the configuration names."""
+"""Makes the store that the configuration names."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from perdure.store.store import Store
 
 
 def store(config: Config, home: Path, *, clock: Clock, entropy: Entropy) -> Store:
+    """Make the store of a node. It is not open yet."""
     return Store(
         _driver(config, home),
         clock=clock,
@@ -22,7 +23,7 @@ def store(config: Config, home: Path, *, clock: Clock, entropy: Entropy) -> Stor
 
 
 def watched(home: Path, *, clock: Clock, entropy: Entropy) -> Store:
-    """The SQLite store of a home, for reading only."""
+    """Make the SQLite store of a home, for reading only. It is not open yet."""
     from perdure.store.drivers.sqlite_readers import SqliteOnlooker  # noqa: PLC0415
 
     driver = SqliteOnlooker(home / DATABASE)
@@ -30,7 +31,7 @@ def watched(home: Path, *, clock: Clock, entropy: Entropy) -> Store:
 
 
 def _driver(config: Config, home: Path) -> Driver:
-    """Each database's library is imported when it is used."""
+    """Return the driver of the database. Its library is imported only if it is used."""
     if config.store.is_sqlite:
         from perdure.store.drivers.sqlite import SqliteDriver  # noqa: PLC0415
 

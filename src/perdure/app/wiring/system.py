@@ -1,4 +1,4 @@
-"""The real clock and the real randomness."""
+"""Implements the clock and the randomness of a real process."""
 
 import asyncio
 import io
@@ -8,12 +8,15 @@ from typing import Final
 
 from perdure.ports.system.time_limits import running_time
 
+# How many random bytes are taken from the system at once.
 _BLOCK_BYTES: Final = 4096
-# What a loop can tell apart.
+# The smallest sleep that an event loop can measure.
 _TICK_S: Final = 0.001
 
 
 class SystemClock:
+    """Implements the `Clock` port with the system's clocks."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -24,7 +27,8 @@ class SystemClock:
         return running_time().paused_s()
 
     async def sleep(self, seconds: float) -> None:
-        """Never less: uvloop counts from when it last looked at the clock, and may wake early."""
+        """Sleep at least this long. uvloop counts from when it last read the clock, so a plain
+        sleep may wake early."""
         until_s = self.monotonic_s() + seconds
         await asyncio.sleep(seconds)
         while (left_s := until_s - self.monotonic_s()) > 0:  # noqa: ASYNC110 - time is the event
@@ -32,21 +36,22 @@ class SystemClock:
 
 
 def give_memory_back() -> None:
-    """Return the memory that is free to the system. The C library keeps it otherwise: what a busy
-    hour has taken would look used for as long as the process lives."""
+    """Return free memory to the system. Otherwise the C library keeps it, and what a busy hour has
+    taken looks used for as long as the process lives."""
     import ctypes  # noqa: PLC0415 - most processes never come here
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has this function
     if trim is not None:
         trim(0)
 
 
 class SystemEntropy:
-    """The system's randomness, asked for in blocks: every turn needs a dozen small pieces, and each
-    would be a system call.
+    """Implements the `Entropy` port with the system's randomness, taken in blocks. Every turn needs
+    a dozen small pieces, and each would be a system call.
 
-    The loop and the store's writer both draw. One read of a block is atomic, so no byte is handed
-    out twice; two threads that find a block used up both put a new one, and one of them is lost.
+    The event loop and the store's writer thread both draw. One read of a block is atomic, so no
+    byte is given out twice. If two threads find a block empty at the same time, both make a new
+    one, and one of the two is discarded unused.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Speech to text: a server that speaks OpenAI's audio wire, or a program."""
+"""Turns speech into text, with a server that speaks OpenAI's audio wire or with a program."""
 
 import asyncio
 import tempfile
@@ -32,12 +32,15 @@ class _Heard(msgspec.Struct):
 
 
 def transcriber_of(config: TranscriberConfig) -> Transcriber | None:
+    """Return the configured transcriber, or None."""
     if config.command:
         return ProgramTranscriber(config)
     return ServerTranscriber(config) if config.url else None
 
 
 class ServerTranscriber:
+    """Asks a server. Its time limit is for the whole request."""
+
     def __init__(self, config: TranscriberConfig) -> None:
         assert config.url is not None
         self._config = config
@@ -80,7 +83,7 @@ class ServerTranscriber:
 
 
 class ProgramTranscriber:
-    """A program that is given the name of a file and prints what was said in it."""
+    """Runs a program that is given the name of a file and prints what was said in it."""
 
     def __init__(self, config: TranscriberConfig) -> None:
         self._config = config

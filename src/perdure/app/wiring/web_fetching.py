@@ -1,9 +1,8 @@
-"""Fetches attachments from the web, and only from there.
+"""Fetches attachments from the web, and only from public addresses.
 
-An address comes from whoever may write here, and the gateway stands inside somebody's network. So
-every address that a name leads to is looked at when the connection is made, for each step of a
-redirection again: no answer of a name server can lead to a machine that the sender could not have
-reached alone.
+Anybody who may write here can name a URL, and the gateway runs inside somebody's network. So every
+address that a name resolves to is checked when the connection is made, and again for each redirect.
+Thus no DNS answer can lead to a machine that the sender could not reach without us.
 """
 
 import socket
@@ -29,9 +28,10 @@ REDIRECTS_MAX: Final = 3
 CHUNK_BYTES: Final = 64 * 1024
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _LATER: Final = frozenset({408, 425, 429})
-# Addresses that carry one of the other family inside.
+# IPv6 addresses that contain an IPv4 address.
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-# Looking the name up included. Two tries of this length fit into the patience with a dead address.
+# The limit on resolving and connecting together. Two tries of this length fit into the time that is
+# spent on an unreachable address.
 CONNECT_S: Final = 4
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=30)
 _UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -39,11 +39,12 @@ _PRIVATE: Final = "its address is in a private network; upload the file instead"
 
 
 class _Private(OSError):
-    """A name leads to where nobody may be led."""
+    """Says that a name resolves to a private address."""
 
 
 class WebFetcher:
-    """The `Fetcher` port for http and https. `with_private` also takes this machine's network."""
+    """Implements the `Fetcher` port for http and https. `with_private` also allows private
+    addresses."""
 
     def __init__(self, *, with_private: bool = False) -> None:
         self._with_private = with_private
@@ -63,6 +64,8 @@ class WebFetcher:
     async def _follow(
         self, http: aiohttp.ClientSession, reference: str
     ) -> AsyncGenerator[bytes, None]:
+        """Yield the file's bytes, after at most `REDIRECTS_MAX` redirects. Each target is
+        checked."""
         url = self._checked(reference)
         for _ in range(REDIRECTS_MAX + 1):
             async with http.get(
@@ -77,20 +80,21 @@ class WebFetcher:
         raise Permanent("its address leads from one to the next without end; upload the file")
 
     def _checked(self, reference: str) -> URL:
+        """Return the URL. Raises `Permanent` if it is no web address, or a private one."""
         try:
             url = URL(reference)
         except ValueError as error:
             raise Permanent("its address is not one; check it") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise Permanent("its address must begin with http:// or https://")
-        # What is written as numbers is never looked up.
+        # A numeric address never passes through the resolver, so it is checked here.
         if not self._with_private and _is_private(url.host):
             raise Permanent(_PRIVATE, code="private_address")
         return url
 
 
 class _PublicResolver(AbstractResolver):
-    """Leads to public addresses only."""
+    """Resolves names to public addresses only."""
 
     def __init__(self) -> None:
         self._inner = aiohttp.ThreadedResolver()
@@ -108,7 +112,8 @@ class _PublicResolver(AbstractResolver):
 
 
 def _is_private(host: str) -> bool:
-    """Of a name nobody can tell before it is looked up."""
+    """Tell whether a numeric address is private. A name returns False: it is checked when it is
+    resolved."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -125,6 +130,7 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _check(response: aiohttp.ClientResponse) -> None:
+    """Raise an error unless the answer is a plain file."""
     status = response.status
     if status in _LATER or status >= 500:
         raise Transient(f"its server answered with status {status}; send it again later")
@@ -135,6 +141,7 @@ def _check(response: aiohttp.ClientResponse) -> None:
 
 
 def _translated(error: Exception) -> PerdureError:
+    """Return the error of ours for what aiohttp raises."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, _Private):
