@@ -1,1 +1,1 @@
-"""The cli: parse, call the app or a running node, print."""
+"""Parses the command line, calls the app or a running node, and prints the answer."""

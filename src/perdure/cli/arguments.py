@@ -1,4 +1,4 @@
-"""Types of the command's arguments. What does not fit is said in the words of the parser."""
+"""Checks the command's arguments. The parser prints why one does not fit."""
 
 import argparse
 import sys
@@ -9,6 +9,7 @@ PAGE_MAX: Final = 1000
 
 
 def given(text: str) -> str:
+    """Accept any text that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")
     return text
@@ -27,6 +28,7 @@ def amount(text: str) -> int:
 
 
 def _number(text: str, *, low: int, high: int) -> int:
+    """Return a number in the range. Raises `ArgumentTypeError` if it is none."""
     number = int(text) if text.isascii() and text.isdigit() else low - 1
     if not low <= number <= high:
         upper = f" to {high}" if high < sys.maxsize else " on"

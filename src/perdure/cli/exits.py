@@ -1,7 +1,7 @@
-"""Exit codes, and the one place where failures become them.
+"""Defines the exit codes. This is the one place where errors become exit codes.
 
-0 done, 1 failed, 2 wrong usage or configuration, 3 not running; 75 asks systemd to start the node
-again. A person reads one line on stderr, never a traceback of something we foresaw.
+0 done, 1 failed, 2 wrong usage or configuration, 3 not running; 75 asks systemd to restart the
+node. For every expected error a person reads one line on stderr, never a traceback.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _BY_CODE: Final = {
 
 
 def conduct(work: Callable[[], int | None]) -> NoReturn:
-    """Do a verb's work and leave the process with its code."""
+    """Do a verb's work, and leave the process with its exit code."""
     try:
         code = _code_of(work)
         sys.stdout.flush()
@@ -39,12 +39,13 @@ def conduct(work: Callable[[], int | None]) -> NoReturn:
 
 
 def _code_of(work: Callable[[], int | None]) -> int | None:
+    """Do the work and return its exit code. Expected errors are printed and become codes."""
     try:
         return work()
     except PerdureError as error:
         return _failed(error)
     except BaseExceptionGroup as group:
-        # What fails below a task group comes wrapped in it.
+        # An error inside a task group arrives wrapped in an exception group.
         foreseen, rest = group.split((PerdureError, BrokenPipeError))
         if foreseen is None or rest is not None:
             raise
@@ -54,13 +55,14 @@ def _code_of(work: Callable[[], int | None]) -> int | None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Everything else that is read or written has its errors translated where it happens."""
+    """Tell whether an error came from printing. All other input and output has its errors
+    translated where it happens."""
     return isinstance(error, BrokenPipeError) or error.errno in NO_SPACE
 
 
 def _output_lost(error: OSError) -> int:
-    """The reader (`head`, a closed pager) has seen enough, which needs no word; a file that takes
-    no more does."""
+    """Return the code for output that cannot be written. If the reader (`head`, a pager) has closed
+    the pipe, nothing is said; a full disk is reported."""
     lose_output()
     if not isinstance(error, BrokenPipeError):
         complain(f"the output cannot be written ({error.strerror})")
@@ -73,6 +75,7 @@ def _failed(error: PerdureError) -> int:
 
 
 def _failed_first(group: BaseExceptionGroup[BaseException]) -> int:
+    """Report the first error of a group, and return its exit code."""
     match group.exceptions[0]:
         case BaseExceptionGroup() as inner:
             return _failed_first(inner)
@@ -84,5 +87,6 @@ def _failed_first(group: BaseExceptionGroup[BaseException]) -> int:
 
 
 def complain(message: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads what goes wrong either
+    """Print one line to stderr."""
+    with contextlib.suppress(OSError):  # stderr may be closed as well
         print(f"perdure: {clean(message)}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""The `perdure` command: verbs, options and help.
+"""Defines the `perdure` command: its verbs, options and help.
 
-Everything beyond parsing is imported inside the verb that needs it, so that help and a typing
-mistake answer at once. The standard library parses: the same process becomes the node, and what it
-loads here it keeps for months.
+Everything beyond parsing is imported inside the verb that needs it, so that help and a mistyped
+command answer at once. The standard library parses, because with `serve` the same process becomes
+the node, and keeps what is loaded here for months.
 """
 # ruff: noqa: PLC0415
 
@@ -27,11 +27,13 @@ ANY_VERB: Final = "VERB"
 
 
 def main() -> None:
+    """Run the command line with the arguments of the process."""
     prepare_streams()
     try:
         _run(sys.argv[1:])
     finally:
-        # Python flushes at its end, and would print a traceback where nobody reads any more.
+        # Python flushes at the end of the process, and would print a traceback if nobody reads any
+        # more.
         lose_output()
 
 
@@ -47,7 +49,8 @@ def _run(words: list[str]) -> None:
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """Global options are taken anywhere: `perdure status --json` is what people type."""
+    """Move the global options to the front. People type them anywhere, as in `perdure status
+    --json`."""
     front: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -64,7 +67,7 @@ def hoisted(arguments: list[str]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Lists verbs as other programs do, without the line that stands for any of them."""
+    """Formats the list of verbs without the placeholder line that argparse adds."""
 
     def format_help(self) -> str:
         head, heading, verbs = super().format_help().partition(f"{HEADING}:\n  {ANY_VERB}\n")
@@ -74,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Verbs:
-    """The verbs of one level of the command, in the order of the help."""
+    """Adds the verbs of one level of the command, in the order of the help."""
 
     def __init__(self, parser: argparse.ArgumentParser, *, is_required: bool) -> None:
         self._parsers = parser.add_subparsers(title=HEADING, metavar=ANY_VERB, required=is_required)
@@ -87,6 +90,7 @@ class Verbs:
         *,
         example: str = "",
     ) -> argparse.ArgumentParser:
+        """Add a verb that calls `run`. Without `run` it has verbs of its own."""
         parser = self._parsers.add_parser(
             name,
             help=text,
@@ -100,6 +104,7 @@ class Verbs:
 
 
 def command() -> Parser:
+    """Return the parser of the whole command."""
     parser = Parser(
         prog="perdure",
         description="Keep conversations between people and AI agents whole.",
@@ -253,6 +258,7 @@ def _add_limit(parser: argparse.ArgumentParser, *, default: int) -> None:
 def _ask(
     arguments: Arguments, verb: "Callable[[CommandTarget], Awaitable[int | None]]"
 ) -> NoReturn:
+    """Run a verb that asks the node or the store, and leave the process with its exit code."""
     from perdure.cli.target import ask
 
     ask(arguments.home, is_json=arguments.json, verb=verb)

@@ -1,4 +1,5 @@
-"""What goes to the terminal. Stored text is other people's: it prints, it does not steer."""
+"""Prints to the terminal. Stored text was written by other people, so it must not control the
+terminal."""
 
 import json
 import sys
@@ -8,46 +9,48 @@ from typing import Final
 import msgspec
 
 _CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-# Embeddings, overrides and isolates: they let what follows be shown in another order than it has.
+# Embeddings, overrides and isolates can make the text after them appear in another order.
 _BIDIRECTIONAL: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SHOWN: Final = _CONTROL | {code: f"<U+{code:04X}>" for code in _BIDIRECTIONAL}
 _IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_BIDIRECTIONAL)}
 
 
 def print_json(document: object) -> None:
-    """Print JSON. What would steer a terminal is escaped as JSON has it, which changes nothing for
-    the machines that read it. So are letters that the output's encoding lacks."""
+    """Print JSON. Characters that would control a terminal are escaped as JSON allows, which
+    changes nothing for programs that read it. So are letters that the output's encoding lacks."""
     text = in_json(msgspec.json.encode(document).decode())
     try:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
         text = json.dumps(msgspec.json.decode(text), separators=(",", ":"))
-    # At once, so that output which takes nothing is found before the verb says how it ended.
+    # Flush at once, so that closed output is noticed before the verb says how it ended.
     print(text, flush=True)
 
 
 def in_json(text: str) -> str:
-    """The same JSON, with what would steer a terminal escaped."""
+    """Return the same JSON, with characters escaped that would control a terminal."""
     return text.translate(_IN_JSON)
 
 
 def clean(text: str) -> str:
-    """Without control characters: a message must not move the cursor or rename the window. What
-    would turn the order of letters around is shown by its number instead."""
+    """Return the text without control characters: a message must not move the cursor or rename the
+    window. Characters that change the order of letters are shown by their number."""
     return text.translate(_SHOWN)
 
 
 def one_line(text: str, *, length: int = 80) -> str:
+    """Return the text in one line, shortened."""
     flat = " ".join(clean(text).split())
     return flat if len(flat) <= length else f"{flat[: length - 1]}…"
 
 
 def when(at_ms: int) -> str:
-    """In this machine's time zone."""
+    """Return a time in this machine's time zone."""
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def lasting(seconds: float) -> str:
+    """Return a duration in words."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

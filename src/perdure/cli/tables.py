@@ -1,4 +1,5 @@
-"""Columns and wrapped text. Apart from `printing`, so that short answers do not load rich."""
+"""Prints tables and wrapped text. Apart from `printing.py`, so that short answers do not load
+rich."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from perdure.cli.printing import one_line
 
-# Wide enough that nothing is cut or wrapped where a program reads along.
+# The width where the output is no terminal: wide enough that nothing is cut or wrapped.
 PIPE_WIDTH: Final = 100_000
 
 
@@ -20,6 +21,7 @@ def console() -> Console:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns. Ids are never shortened."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:
         table.add_column(name, overflow="fold" if name == "ID" else "ellipsis", no_wrap=True)

@@ -1,6 +1,6 @@
-"""Where a verb gets its answers: from the running node, else straight from the store.
+"""Decides where a verb gets its answers: from the running node, or else from the store itself.
 
-The store's side is imported only when it is needed; most of the time a node runs.
+The code for the store is imported only if it is needed, because most of the time a node runs.
 """
 
 import asyncio
@@ -21,15 +21,16 @@ T = TypeVar("T")
 
 
 class EndpointAnswerer(Protocol):
-    """Whoever answers endpoints: the running node, or the store."""
+    """Answers endpoints: the running node, or the store."""
 
     async def ask(
         self, endpoint: Endpoint[OperatorServices, P, T], *names: P.args, **given: P.kwargs
-    ) -> T: ...
+    ) -> T:
+        """Call an endpoint and return its answer."""
 
 
 class CommandTarget(NamedTuple):
-    """Which Perdure is meant, and how to speak."""
+    """Says which home is meant, and whether to print JSON."""
 
     home: Path
     environ: Mapping[str, str]
@@ -39,7 +40,7 @@ class CommandTarget(NamedTuple):
 def ask(
     home: Path | None, *, is_json: bool, verb: Callable[[CommandTarget], Awaitable[int | None]]
 ) -> NoReturn:
-    """Run a verb on the Perdure that was meant, and leave with its code."""
+    """Run a verb on the home that was meant, and leave the process with its exit code."""
 
     async def work() -> int | None:
         return await verb(place_of(home, is_json=is_json))
@@ -48,7 +49,7 @@ def ask(
 
 
 def place_of(home: Path | None, *, is_json: bool) -> CommandTarget:
-    """Raises `ConfigError` where no home can be."""
+    """Return the target of a command. Raises `ConfigError` if there can be no home."""
     environ = process_environ()
     folder = home_folder(home, environ)
     check_home(folder)
@@ -59,6 +60,8 @@ def place_of(home: Path | None, *, is_json: bool) -> CommandTarget:
 async def answering(
     target: CommandTarget, *, make: bool = False
 ) -> AsyncIterator[EndpointAnswerer]:
+    """Yield what answers: the running node, or the opened store. With `make`, a missing home is
+    created."""
     node = await node_client(target.home, target.environ)
     if node is not None:
         yield node
@@ -69,6 +72,7 @@ async def answering(
 
 @asynccontextmanager
 async def _store(target: CommandTarget, *, make: bool) -> AsyncIterator[EndpointAnswerer]:
+    """Open the store. If a node has it open and does not answer, the error says why."""
     from perdure.app.config import loading as config  # noqa: PLC0415
     from perdure.app.operate.offline import opened_store, store_answers  # noqa: PLC0415
 
@@ -89,7 +93,7 @@ async def _store(target: CommandTarget, *, make: bool) -> AsyncIterator[Endpoint
 
 
 async def running(target: CommandTarget) -> NodeClient:
-    """Return the node, for verbs that make no sense without one."""
+    """Return the running node, for verbs that need one. Raises `Rejected` if there is none."""
     node = await node_client(target.home, target.environ)
     if node is None:
         raise await not_running(target)
@@ -97,14 +101,16 @@ async def running(target: CommandTarget) -> NodeClient:
 
 
 async def not_running(target: CommandTarget) -> Rejected:
-    """Return why nobody answered: no node runs, or one does and cannot be asked."""
+    """Return the error that says why nobody answered: no node runs, or one runs and cannot be
+    asked."""
     pid = silent_node(target.home, target.environ)
     trouble = "" if pid is None else await store_trouble(target.home, target.environ)
     return unanswered(target, pid, trouble)
 
 
 def unanswered(target: CommandTarget, pid: int | None, trouble: str = "") -> Rejected:
-    """`trouble` is what the node says of its store, if it says anything."""
+    """Return the error for a node that did not answer. `pid` is its process as `silent_node`
+    returns it, and `trouble` is what the node says about its store."""
     if pid is None:
         return Rejected(
             f"no node is running in {target.home}; start one with `perdure serve`",

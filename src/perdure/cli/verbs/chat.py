@@ -1,9 +1,10 @@
-"""`perdure chat`: a conversation in the terminal.
+"""Implements `perdure chat`: a conversation in the terminal.
 
-The prompt is plain and blocking; the loop runs only while an answer is awaited. In between nothing
-is lost: the next look at the conversation goes on from the last event seen. Ctrl-C cancels the
-wait, which here means: stop the turn, then wait for how it ended. While the message is on its way
-nobody knows whether it has arrived, so it is sent to its end, under the same id, and then stopped.
+The prompt blocks, and the event loop runs only while an answer is awaited. In between nothing is
+lost: the next look at the conversation continues from the last event seen. Ctrl-C cancels the wait,
+which here means: stop the turn, then wait for how it ended. While the message is being sent, nobody
+knows whether it has arrived. So it is sent again under the same id until that is known, and then
+the turn is stopped.
 """
 
 import asyncio
@@ -28,17 +29,20 @@ from perdure.domain.turn.watching import Delta, News, OutcomeNews, ToolNews
 from perdure.web import wire
 from perdure.web.api import native
 
+# How many earlier messages are shown at the beginning.
 HISTORY: Final = 6
 RETRY_S: Final = 0.3
+# How long a node that went away is looked for.
 PATIENCE_S: Final = 60.0
-# Their work is done aside, and the conversation is told of it when it is done.
+# Commands whose work runs as an errand. The conversation is told when it is done, so the chat does
+# not wait.
 ERRANDS: Final = ("background", "compact")
 AWAY: Final = (Transient, Ambiguous)
 KEPT: Final = "the message is kept, and answered when it is back"
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one message."""
+    """Holds what came of one message."""
 
     message: str
     session: str
@@ -48,6 +52,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chat(home: Path | None, *, name: str, is_json: bool) -> int | None:
+    """Talk in the terminal, or send standard input once and print the answer."""
     target = place_of(home, is_json=is_json)
     with asyncio.Runner() as runner:
         talk = Talk(runner.run(running(target)), target, name)
@@ -84,6 +89,7 @@ def _converse(runner: asyncio.Runner, talk: "Talk") -> None:
 
 
 def _typed() -> Iterator[str]:
+    """Yield each line that the person types, until Ctrl-D."""
     while True:
         try:
             text = input("> ")
@@ -106,17 +112,19 @@ def _unseen(text: str) -> None:
 
 
 class Talk:
-    """One conversation as one person follows it."""
+    """Holds one conversation as one person follows it."""
 
     def __init__(self, node: NodeClient, target: CommandTarget, name: str) -> None:
         self.target = target
         self.name = name
         self._node = node
         self._position: str | None = None
-        # Commands are answered at once; the stream brings what they said once more.
+        # Messages whose reply was shown already. Commands are answered at once, and the stream
+        # repeats their reply.
         self._told: set[str] = set()
 
     async def history(self) -> list[str]:
+        """Return the last messages, one line for each."""
         try:
             found = await self._node.ask(native.transcript, self.name, limit=HISTORY)
         except NotFound:
@@ -129,6 +137,7 @@ class Talk:
         ]
 
     async def say(self, text: str, show: Callable[[str], None]) -> Answered:
+        """Send a message, show the answer while it grows, and return what came of it."""
         patience = _ReconnectWait(self._node, self.target)
         if self._position is None:
             self._position = await self._now()
@@ -142,7 +151,7 @@ class Talk:
         if not is_unwanted:
             is_unwanted = await self._is_cut_short(self._follow(answer, patience))
         if is_unwanted:
-            # It may have ended in this very moment; then how it ended is what there is to see.
+            # The turn may have ended just now. Then there is nothing to stop, and its end is shown.
             with contextlib.suppress(Conflict):
                 await self._node.ask(native.stop_turn, accepted.turn)
             await self._follow(answer, patience)
@@ -151,7 +160,8 @@ class Talk:
     async def _send(
         self, text: str, client_id: str, patience: "_ReconnectWait"
     ) -> tuple[wire.MessageOut, bool]:
-        """What the node made of it, and whether the person took it back meanwhile."""
+        """Send the message. Returns what the node made of it, and whether the person pressed Ctrl-C
+        meanwhile. Raises `Rejected` if the node does not answer after that."""
         message = wire.MessageIn(text=text, id=client_id)
         try:
             return await self._post(message, patience), False
@@ -167,6 +177,7 @@ class Talk:
             ) from error
 
     async def _is_cut_short(self, work: Coroutine[None, None, None]) -> bool:
+        """Wait for the work. Returns True if Ctrl-C interrupted it."""
         try:
             await work
         except asyncio.CancelledError:
@@ -175,7 +186,8 @@ class Talk:
         return False
 
     async def _now(self) -> str:
-        """Where the conversation stands; one that is not there yet is read from its beginning."""
+        """Return the present position of the conversation. A conversation that does not exist yet
+        is read from its beginning."""
         try:
             async with aclosing(self._node.watch(self.name, after=None)) as stream:
                 async for position, _ in stream:
@@ -185,14 +197,17 @@ class Talk:
         return BEGINNING
 
     async def _post(self, message: wire.MessageIn, patience: "_ReconnectWait") -> wire.MessageOut:
+        """Send the message until the node accepts it, or patience ends."""
         while True:
             try:
                 return await self._node.ask(native.post_message, self.name, body=message)
             except AWAY as error:
-                # The same id again: if the first try did arrive, it is not sent twice.
+                # The same id again: if the first try has arrived, the node recognizes it and takes
+                # nothing twice.
                 await patience.spend(error, "the message is sent, once, when it is back")
 
     async def _follow(self, answer: "_GrowingReply", patience: "_ReconnectWait") -> None:
+        """Show what happens until the turn ends. Reconnects from the last position."""
         while True:
             try:
                 async with aclosing(self._node.watch(self.name, after=self._position)) as stream:
@@ -207,14 +222,14 @@ class Talk:
 
 
 def _go_on() -> None:
-    """Ctrl-C is heard, and the work is not over."""
+    """Clear the cancellation that Ctrl-C caused, because the work is not over."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
 
 
 class _ReconnectWait:
-    """How long to look for a node that went away in the middle of a talk."""
+    """Limits how long a node that went away is looked for."""
 
     def __init__(self, node: NodeClient, target: CommandTarget) -> None:
         self._node = node
@@ -223,11 +238,12 @@ class _ReconnectWait:
         self._since: float | None = None
 
     def renew(self) -> None:
+        """Start the patience anew, because the node has answered."""
         self._since = None
 
     async def spend(self, error: Transient | Ambiguous, comfort: str) -> None:
-        """Wait a little and look for the node again, or give up. `comfort`: what has become of the
-        message meanwhile."""
+        """Wait a little and look for the node again. Raises `Rejected` when patience ends.
+        `comfort` tells the person what becomes of the message meanwhile."""
         now = self._clock.monotonic_s()
         if self._since is None:
             self._since = now
@@ -244,7 +260,7 @@ class _ReconnectWait:
 
 
 class _GrowingReply:
-    """The reply to one message while it grows: shows each piece of text once."""
+    """Shows the reply to one message while it grows, each piece of text once."""
 
     def __init__(
         self, accepted: wire.MessageOut, show: Callable[[str], None], *, told: Collection[str]
@@ -261,6 +277,7 @@ class _GrowingReply:
         return "\n\n".join(text for text in self._texts.values() if text.strip())
 
     def take(self, news: News) -> None:
+        """Show one piece of news, if it is about this turn or new in the conversation."""
         match news:
             case Delta() if news.turn == self._turn:
                 self._grow(news.message, news.offset, news.text)
@@ -270,7 +287,7 @@ class _GrowingReply:
                 elif news.role == "notice":
                     self._remark(news.text)
             case Entry() if news.id not in self._known and news.text.strip():
-                # Somebody else in the same conversation, or a turn that was before ours.
+                # A message of somebody else in the same conversation, or of an earlier turn.
                 self._show(f"[{news.role}] {one_line(news.text, length=500)}\n")
             case ToolNews() if news.turn == self._turn and news.state == "started":
                 complain(f"calling {one_line(news.name)}")
@@ -287,6 +304,8 @@ class _GrowingReply:
         complain(one_line(text, length=500))
 
     def _grow(self, message: str, offset: int, text: str) -> None:
+        """Show the part of a text that was not shown before. `offset` is where this piece
+        begins."""
         known = self._texts.get(message, "")
         new = text[max(len(known) - offset, 0) :]
         if not new:

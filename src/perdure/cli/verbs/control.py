@@ -1,4 +1,4 @@
-"""status, stop, drain, restart, turns: how the node is, its end, its next beginning."""
+"""Implements `perdure status`, `stop`, `drain`, `restart` and `turns`."""
 
 import contextlib
 import sys
@@ -17,14 +17,16 @@ from perdure.web.api import native
 from perdure.web.ops import node as endpoints
 
 LOOK_EVERY_S: Final = 0.2
-# After its last answer a node has only files to close.
+# How long a node may take from its last answer to its end. It only has files to close by then.
 CLOSING_S: Final = 30.0
-# After its end, the next life may find a long journal to look through, or a slow supervisor.
+# How long a restart may take. The next process may have to read a long journal, or its supervisor
+# may be slow.
 STARTING_S: Final = 60.0
 
 
 async def status(target: CommandTarget) -> int | None:
-    """Print how the node is. The code is that of a failure where it runs and cannot serve."""
+    """Print how the node is. Returns the code of a failure if it runs and its store does not
+    work."""
     node = await node_client(target.home, target.environ)
     if node is None:
         pid = silent_node(target.home, target.environ)
@@ -59,6 +61,7 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
 
 
 def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, object]:
+    """Return the JSON for a node that did not answer."""
     if pid is None:
         return {"state": "stopped", "home": str(target.home)}
     if trouble:
@@ -78,7 +81,8 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 async def stop(target: CommandTarget) -> int | None:
-    """Ask the node to drain, and wait until it is gone. It goes in time, whatever happens to it."""
+    """Ask the node to drain, and wait until it is gone. The node itself limits how long that takes.
+    Raises `Rejected` if its process remains after it has stopped serving."""
     since_ms = SystemClock().now_ms()
     node = await node_client(target.home, target.environ)
     if node is None:
@@ -100,7 +104,7 @@ async def stop(target: CommandTarget) -> int | None:
 
 
 def _say_stopped(target: CommandTarget, *, since_ms: int) -> None:
-    """Say that it has stopped, and what it left behind; the log has that as its last line."""
+    """Say that the node has stopped, and what it left for the next start, as its log says."""
     left = left_behind(target.home, since_ms=since_ms)
     if left:
         print(left, file=sys.stderr)
@@ -108,7 +112,7 @@ def _say_stopped(target: CommandTarget, *, since_ms: int) -> None:
 
 
 async def drain(target: CommandTarget) -> None:
-    """Ask the node to drain, and leave it to it."""
+    """Ask the node to drain, and do not wait."""
     node = await node_client(target.home, target.environ)
     if node is None:
         _signalled(target)
@@ -118,8 +122,8 @@ async def drain(target: CommandTarget) -> None:
 
 
 def _signalled(target: CommandTarget) -> int:
-    """The process of a node that holds the store and cannot be asked over HTTP, after the signal
-    that means the same."""
+    """Send SIGTERM to a node that holds the store and cannot be asked over HTTP. Returns its
+    process id. Raises `Rejected` if there is none, or if it cannot be signalled."""
     pid = silent_node(target.home, target.environ)
     if pid is None:
         raise unanswered(target, pid)
@@ -134,7 +138,8 @@ def _signalled(target: CommandTarget) -> int:
 
 
 async def _until_gone(pid: int) -> None:
-    """However long its turns take: only the node knows how long they may."""
+    """Wait until a process ends, without a time limit: only the node knows how long its turns may
+    take."""
     while is_alive(pid):
         await SystemClock().sleep(LOOK_EVERY_S)
 
@@ -149,7 +154,8 @@ async def stop_turn(target: CommandTarget, *, turn: str) -> None:
 
 
 async def restart(target: CommandTarget) -> None:
-    """Ask the node to begin anew, and wait until its next life is ready."""
+    """Ask the node to restart, and wait until the new one is ready. Raises `Rejected` if it does
+    not return."""
     node = await running(target)
     last = (await node.status()).node
     await node.ask(endpoints.restart)
@@ -162,6 +168,7 @@ async def restart(target: CommandTarget) -> None:
 
 
 async def _next_life(node: NodeClient, last: str) -> wire.StatusOut:
+    """Wait until a node answers that is not the last one."""
     clock = SystemClock()
     print("starting", file=sys.stderr)
     deadline = clock.monotonic_s() + STARTING_S
@@ -187,7 +194,8 @@ def _say(target: CommandTarget, state: str) -> None:
 
 
 async def _until_silent(node: NodeClient, life: str | None = None) -> None:
-    """Until the process, or this life of it, answers no more."""
+    """Wait until the process, or this life of it, no longer answers. Prints how many turns still
+    run."""
     told = ""
     while (found := await _status(node)) is not None and life in (None, found.node):
         count = found.turns.get("running", 0)
@@ -199,21 +207,22 @@ async def _until_silent(node: NodeClient, life: str | None = None) -> None:
 
 
 async def _status(node: NodeClient) -> wire.StatusOut | None:
-    """Ask until there is an answer; None when nobody is there to give it."""
+    """Ask until there is an answer. Returns None if the node is gone."""
     while True:
         try:
             found = await node.status()
         except PerdureError as error:
-            # A node whose store is down answers so, and is still there.
+            # A node whose store is down also answers with an error, and is still there.
             if error.code == UNREACHABLE or not is_alive(node.pid):
                 return None
             await SystemClock().sleep(LOOK_EVERY_S)
         else:
-            # Another node may have taken the address over at once; ours is gone then.
+            # Another node may have taken over the address at once. Then ours is gone.
             return found if found.pid == node.pid else None
 
 
 async def _is_gone(pid: int) -> bool:
+    """Wait until a process ends. Returns False if it takes longer than `CLOSING_S`."""
     clock = SystemClock()
     deadline = clock.monotonic_s() + CLOSING_S
     while is_alive(pid):

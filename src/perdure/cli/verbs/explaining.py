@@ -1,4 +1,4 @@
-"""`perdure explain`: the chain behind one id, as a tree."""
+"""Implements `perdure explain`: prints the chain behind one id as a tree."""
 
 from rich.text import Text
 from rich.tree import Tree
@@ -30,6 +30,8 @@ from perdure.web.ops import records
 
 
 async def explain(target: CommandTarget, *, any_id: str, with_request: bool = False) -> None:
+    """Print the chain behind an id, or with `with_request` the last request to the model, as
+    JSON."""
     async with answering(target) as answers:
         wanted = records.WANTED if with_request else None
         found = await answers.ask(records.explain, any_id, request=wanted)
@@ -60,6 +62,7 @@ def _tree(found: wire.ExplanationOut) -> Tree:
 
 
 def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
+    """Add a turn with its attempts. Each event is shown below the attempt in which it happened."""
     branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
     if found.left:
         branch.add(
@@ -86,6 +89,7 @@ def _line(head: str, rest: str, *, style: str = "bold") -> Text:
 
 
 def _ending(turn: TurnView) -> str:
+    """Return how a turn ended, how long it waited and how long it took."""
     parts = [turn.outcome or turn.state, turn.reason]
     if turn.started_at is not None:
         parts.append(f"waited {lasting((turn.started_at - turn.queued_at) / 1000)}")
@@ -95,7 +99,8 @@ def _ending(turn: TurnView) -> str:
 
 
 def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
-    """One journalled fact; `names` remembers what the calls of this turn are called."""
+    """Return the line for one event, or None. `names` collects the tool names of this turn's calls
+    by id."""
     match event:
         case TurnQueued() | MessageJoined():
             return _line(f"message {event.message}", event.text)

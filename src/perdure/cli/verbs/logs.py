@@ -1,4 +1,5 @@
-"""`perdure logs`: the home's log file for people. Works with and without a node."""
+"""Implements `perdure logs`: prints the home's log file for people. Works with and without a
+node."""
 
 import json
 import os
@@ -20,6 +21,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 async def logs(target: CommandTarget, *, lines: int, level: str, follow: bool) -> None:
+    """Print the last lines of the log, and with `follow` also the new ones."""
     if level not in LEVELS:
         raise Rejected(f"--level is one of {', '.join(LEVELS)}", code="config")
     wanted = LEVELS[LEVELS.index(level) :]
@@ -36,8 +38,8 @@ async def logs(target: CommandTarget, *, lines: int, level: str, follow: bool) -
 
 
 def left_behind(home: Path, *, since_ms: int) -> str:
-    """Tell what a stop since then has left for the next start, by its last line in the log. Empty
-    when it left nothing, or when the log does not say."""
+    """Return what a stop since then left for the next start, from its last line in the log. Returns
+    an empty string if it left nothing, or if the log does not say."""
     for line in _newest_first(home / "logs" / LOG_FILE):
         fields = _fields(line)
         if _at_ms(fields) < since_ms:
@@ -66,7 +68,8 @@ def _at_ms(fields: dict[str, object]) -> float:
 
 
 def _newest_first(path: Path) -> Iterator[str]:
-    """Through the current file, then the older ones that rotation put aside."""
+    """Yield the lines of the current file and then of the older, rotated files, the newest
+    first."""
     for number in count():
         older = path if number == 0 else path.with_name(f"{path.name}.{number}")
         try:
@@ -77,11 +80,12 @@ def _newest_first(path: Path) -> Iterator[str]:
 
 
 async def _arriving(path: Path) -> AsyncIterator[str]:
-    """Whole lines as they are written, across rotations. Begins at the end of what is there."""
+    """Yield whole lines as they are written, across rotations. Begins at the end of the file."""
     clock = SystemClock()
     file, held = _opened(path, at_end=True), ""
     while True:
-        # Looked at before reading: what was written before the file was put aside is read.
+        # Checked before reading. Otherwise lines written between the read and the rotation would be
+        # lost.
         is_current = file is not None and _is_current(file, path)
         if file is not None:
             *whole, held = (held + file.read()).split("\n")
@@ -108,6 +112,7 @@ def _opened(path: Path, *, at_end: bool) -> TextIO | None:
 
 
 def _is_current(file: TextIO, path: Path) -> bool:
+    """Tell whether the open file is still the one at the path. After a rotation it is not."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -115,6 +120,7 @@ def _is_current(file: TextIO, path: Path) -> bool:
 
 
 def _fields(line: str) -> dict[str, object]:
+    """Return the fields of a line. A line that is no JSON is the event itself."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""pair: who may speak."""
+"""Implements `perdure pair`: lists pairings, and lets strangers in or out."""
 
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
@@ -24,12 +24,14 @@ async def list_pairings(target: CommandTarget) -> None:
 
 
 async def approve(target: CommandTarget, *, code: str) -> None:
+    """Let in the person who got this code."""
     async with answering(target) as answers:
         pairing = await answers.ask(pairings.approve, body=wire.ApproveIn(code=code))
     _say(target, pairing, "may speak from now on")
 
 
 async def revoke(target: CommandTarget, *, pairing: str) -> None:
+    """Revoke a pairing."""
     async with answering(target) as answers:
         revoked = await answers.ask(pairings.revoke, pairing)
     _say(target, revoked, "may no longer speak by this pairing")

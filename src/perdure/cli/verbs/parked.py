@@ -1,4 +1,4 @@
-"""parked: what could not be delivered."""
+"""Implements `perdure parked`: lists, shows, replays and drops what could not be delivered."""
 
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table

@@ -1,4 +1,5 @@
-"""send, places: reaching people where they are."""
+"""Implements `perdure send` and `perdure places`: sends a message to a place, and lists the
+places."""
 
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
@@ -8,6 +9,7 @@ from perdure.web.api import places
 
 
 async def send(target: CommandTarget, *, to: str, text: str, own_id: str | None) -> None:
+    """Send a message to a place. With the same `own_id` it is sent only once."""
     async with answering(target) as answers:
         sent = await answers.ask(places.send, body=wire.SendIn(to=to, text=text, id=own_id))
     if target.is_json:

@@ -1,4 +1,4 @@
-"""Sessions and tokens: list, show, search, add, revoke."""
+"""Implements `perdure sessions` and `perdure token`: list, show, search, add, revoke."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,6 +23,7 @@ from perdure.web import wire
 from perdure.web.api import native
 from perdure.web.ops import records, tokens
 
+# How many sessions or events, turns, and hits are asked for at once.
 PAGE: Final = 1000
 TURNS: Final = 200
 HITS: Final = 200
@@ -43,6 +44,7 @@ async def list_sessions(target: CommandTarget, *, limit: int, after: str | None)
 
 
 def _row(session: SessionView) -> list[str]:
+    """Return a row of the table. A session that is open but no longer live is shown as closed."""
     state = session.state if session.is_live or session.state != "open" else "closed"
     return [
         session.id,
@@ -76,7 +78,7 @@ async def search(
 async def hits(
     answers: EndpointAnswerer, query: str, *, limit: int, after: str | None, page: int = HITS
 ) -> wire.SearchOut:
-    """At most so many, asked for in pages of a size that a node gives."""
+    """Return at most `limit` hits, asked for in pages of a size that a node accepts."""
     found: list[Hit] = []
     while True:
         size = min(limit - len(found), page)
@@ -88,6 +90,7 @@ async def hits(
 
 
 async def show(target: CommandTarget, *, which: str, is_raw: bool) -> None:
+    """Print the transcript of a session, or its raw journal."""
     async with answering(target) as answers:
         session = await answers.ask(records.session, await _session_named(answers, which))
         if is_raw:
@@ -101,7 +104,8 @@ async def show(target: CommandTarget, *, which: str, is_raw: bool) -> None:
 
 
 async def _session_named(answers: EndpointAnswerer, which: str) -> str:
-    """A session's id, or the name of a conversation: one's own first, then anybody's."""
+    """Return a session's id. `which` is one, or names a conversation: the operator's own first,
+    then anybody's."""
     if which.startswith("ses_"):
         return which
     try:
@@ -111,6 +115,7 @@ async def _session_named(answers: EndpointAnswerer, which: str) -> str:
 
 
 async def _live_session(answers: EndpointAnswerer, conversation: str) -> str:
+    """Find the live session of a conversation among all sessions. Raises `NotFound`."""
     after: str | None = None
     while True:
         page = await answers.ask(records.sessions, limit=PAGE, cursor=after)
@@ -137,7 +142,7 @@ async def _whole_journal(answers: EndpointAnswerer, session: str) -> wire.Journa
 
 
 async def _whole_transcript(answers: EndpointAnswerer, session: str) -> wire.TranscriptOut:
-    """Every turn that has begun, marked where it does not stand any more."""
+    """Return every turn that has begun, also those that were undone; these are marked."""
     pages: list[list[Entry]] = []
     before: str | None = None
     while True:
@@ -150,6 +155,7 @@ async def _whole_transcript(answers: EndpointAnswerer, session: str) -> wire.Tra
 
 
 def recorded(session: str, event: wire.EventOut) -> Recorded:
+    """Decode an event of the journal as it was stored."""
     fact = decode(event.kind, bytes(event.body).decode())
     return Recorded(session=SessionId(session), seq=event.seq, at=event.at, event=fact)
 
@@ -202,8 +208,8 @@ async def list_tokens(target: CommandTarget) -> None:
 
 
 async def link_token(target: CommandTarget) -> None:
-    """Print the address with the token. Only a running node knows where it listens: at an address
-    from before, somebody else might wait for the token."""
+    """Print the address with the token. Only a running node knows where it listens: at an old
+    address another program might wait for the token."""
     node = await running(target)
     link = signed_in(node.public, node.token)
     if target.is_json:
@@ -213,6 +219,7 @@ async def link_token(target: CommandTarget) -> None:
 
 
 async def add_token(target: CommandTarget, *, name: str) -> None:
+    """Make a token and print it. If there is no home yet, one is created."""
     if not target.home.exists():
         complain(f"making a new home in {target.home}; --home or PERDURE_HOME chooses another")
     async with answering(target, make=True) as answers:

@@ -1,4 +1,4 @@
-"""`perdure serve`."""
+"""Implements `perdure serve`."""
 
 import asyncio
 import os
@@ -30,6 +30,8 @@ def serve(
     is_verbose: bool,
     has_token_shown: bool,
 ) -> int | None:
+    """Run a node. After a restart that was asked for, begin again in the same process, or let
+    systemd do it."""
     environ = process_environ()
     options = ServeOptions(
         home=home_folder(home, environ),
@@ -37,7 +39,8 @@ def serve(
         port=port,
         is_replacing=is_replacing,
         is_verbose=is_verbose,
-        # What is no terminal may be a log that others read.
+        # Output that is no terminal may be a log that others can read, so the token is not shown
+        # there.
         has_token_shown=has_token_shown or sys.stdout.isatty(),
     )
     leave = partial(_leave_at_once, environ)
@@ -49,9 +52,9 @@ def serve(
 
 
 def _announce(text: str) -> None:
-    """Print the banner. A node does not need whoever reads it: `perdure serve | head -1`."""
+    """Print the banner. A node runs on if nobody reads it, as in `perdure serve | head -1`."""
     try:
-        # Whoever started us may wait for it through a pipe.
+        # A program may wait for this line through a pipe, so it is flushed.
         print(text, flush=True)
     except OSError as error:
         lose_output()
@@ -59,7 +62,7 @@ def _announce(text: str) -> None:
 
 
 def _leave_at_once(environ: Mapping[str, str], again: Again | None) -> NoReturn:
-    """End the process from any thread, whatever the others do: nothing is cleaned up."""
+    """End the process from any thread, whatever the other threads do. Nothing is cleaned up."""
     if again is not None and not is_supervised(environ):
         try:
             begin_again(again, environ)
@@ -70,6 +73,7 @@ def _leave_at_once(environ: Mapping[str, str], again: Again | None) -> NoReturn:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return the factory of uvloop's event loop, or of Python's own where there is no uvloop."""
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:

@@ -1,8 +1,8 @@
-"""verify: is everything stored sound?
+"""Implements `perdure verify`: checks everything that is stored.
 
-This process reads the database itself, also beside a running node, which is neither asked nor held
-up; so Ctrl-C ends all of it. Only the note that sessions were found sound goes through the node,
-which alone writes.
+This process reads the database itself, even beside a running node, which is neither asked nor held
+up. So Ctrl-C ends all of it. Only the note that sessions were found sound goes through the node,
+because only the node writes.
 """
 
 import sys
@@ -21,14 +21,17 @@ from perdure.ports.system.clock import Clock
 from perdure.web import wire
 from perdure.web.ops import records
 
+# How many sessions are noted with one request.
 NOTES_AT_ONCE: Final = 2_000
 TELL_EVERY_S: Final = 0.2
-# A wait that is longer than this is announced where no progress can be shown.
+# Where the output is no terminal, one line is printed after this time.
 LONG_S: Final = 10.0
 CLEAR_LINE: Final = "\r\x1b[K"
 
 
 async def verify(target: CommandTarget, *, only_new: bool) -> int | None:
+    """Check the store and print what was found. Returns the code of a failure if a rule is
+    broken."""
     progress = CheckProgress(SystemClock(), sys.stderr, is_silent=target.is_json)
     try:
         async with watched_store(target.home, target.environ) as store:
@@ -54,7 +57,8 @@ def _print(target: CommandTarget, verdict: VerifyVerdict, *, only_new: bool) -> 
 
 
 async def _note(target: CommandTarget, sound: list[SessionMark]) -> None:
-    """What cannot be noted is looked at again by the next `verify --new`, and that is all."""
+    """Note which sessions are sound. If that fails, the next `verify --new` only checks them
+    again."""
     if not sound:
         return
     try:
@@ -67,7 +71,7 @@ async def _note(target: CommandTarget, sound: list[SessionMark]) -> None:
 
 
 class CheckProgress:
-    """Says how far the check is: on a terminal all the time, elsewhere once, if it takes long."""
+    """Shows how far the check is: on a terminal all the time, elsewhere once, if it takes long."""
 
     def __init__(self, clock: Clock, stream: TextIO, *, is_silent: bool) -> None:
         self._clock = clock
@@ -78,8 +82,8 @@ class CheckProgress:
         self._has_told = False
 
     def tell(self, done: int, total: int) -> None:
-        """Say how far it is. The first call begins the count, with nothing done yet: opening a
-        store may take minutes, and says nothing of how long the check will take."""
+        """Show how far the check is. The first call, with nothing done, starts the clock: opening a
+        store may take minutes, and says nothing about how long the check will take."""
         now_s = self._clock.monotonic_s()
         if not done:
             self._begun_s = self._told_s = now_s
@@ -100,5 +104,6 @@ class CheckProgress:
             print(line, file=self._stream, flush=True)
 
     def end(self) -> None:
+        """Clear the line on the terminal."""
         if self._is_live and self._has_told:
             print(CLEAR_LINE, end="", file=self._stream, flush=True)
