@@ -103,10 +103,13 @@ class _Passing(logging.handlers.QueueHandler):
                 super().emit(each)
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out the debug lines of libraries."""
         is_ours = isinstance(record.msg, dict)
         return (is_ours or record.levelno > logging.DEBUG) and bool(super().filter(record))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return the record unchanged. The base class would format it here and lose the structured
+        event."""
         return record
 
 
@@ -116,6 +119,8 @@ class _Terminal(logging.StreamHandler[TextIO]):
 
 
 class _File(logging.handlers.RotatingFileHandler):
+    """Writes the log file, and rotates it."""
+
     has_complained = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name

@@ -94,6 +94,7 @@ def _unusable(home: Path, error: OSError) -> PerdureError:
 
 
 def disk_full(path: Path) -> Transient:
+    """Return the error for a full disk."""
     return Transient(
         f"{path}: the disk is full; free some space, then start again", code="disk_full"
     )

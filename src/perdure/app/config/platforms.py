@@ -111,6 +111,7 @@ class Hosts:
         self._terms = {name: terms_of(settings) for name, settings in configured.items()}
 
     def terms(self, name: str) -> Terms:
+        """Return the terms of a platform. One that is not configured serves nobody."""
         return self._terms.get(name, NOBODY)
 
 

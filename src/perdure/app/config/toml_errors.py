@@ -80,6 +80,7 @@ def instead(name: str, valid: Sequence[str], *, noun: str = "keys") -> str:
 
 
 def quoted(text: str) -> str:
+    """Return the text in double quotes, with escapes."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -180,6 +180,8 @@ class TomlReader:
         )
 
     def _secret(self, value: object, path: KeyPath) -> Secret | None:
+        """Read a secret: the text itself, or the name of a variable or file that holds it. Its
+        value never appears in a problem."""
         match value:
             case str() if value:
                 return Secret(value)

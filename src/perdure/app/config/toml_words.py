@@ -55,7 +55,7 @@ def shown_value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str() if "://" in value:
-            return "this address"  # it may carry a password or a key
+            return "this address"  # an address may contain a password or a key
         case str():
             return quoted(value if len(value) <= 60 else f"{value[:60]}...")
         case dict():

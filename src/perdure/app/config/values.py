@@ -40,6 +40,10 @@ _NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
 
 
 class ServerConfig(Section, frozen=True, kw_only=True):
+    """Holds where the HTTP server listens and how it is reached. `base_url` is the public address
+    behind a proxy. Requests may use the names in `hosts`. `X-Forwarded-For` is believed from
+    `trusted_proxies`. `busy` is what a message over HTTP does while a turn runs."""
+
     host: NonEmptyText = "127.0.0.1"
     port: Port = 8585
     busy: BusyChoice = "queue"
@@ -61,6 +65,7 @@ class StoreConfig(Section, frozen=True, kw_only=True):
 
     @property
     def is_sqlite(self) -> bool:
+        """Tell whether the store is a SQLite file in the home."""
         return self.url.reveal() == "sqlite"
 
 
@@ -114,6 +119,8 @@ MAKERS: Final[Mapping[str, str]] = {
 
 
 class Pool(Section, frozen=True, kw_only=True):
+    """Holds how many processes of an external agent run, and for how long."""
+
     processes: Count = 1
     prewarm: bool = True
     sessions_per_process: Count = 64
@@ -145,6 +152,8 @@ class McpServer(Section, frozen=True, kw_only=True):
 
 
 class ToolsConfig(Section, frozen=True, kw_only=True):
+    """Holds the tool servers by name."""
+
     mcp: Mapping[Name, McpServer] = MappingProxyType({})
 
 
@@ -155,31 +164,49 @@ class PersonaConfig(Section, frozen=True, kw_only=True):
 
 
 class RecoveryConfig(Section, frozen=True, kw_only=True):
+    """Holds what happens to an interrupted turn at the next start: it continues, its people are
+    asked, or it waits for their next message. After `freshness_s` it always waits. After
+    `attempts_max` unplanned interruptions in a row it is given up."""
+
     resume: Literal["continue", "ask", "wait"] = "continue"
     freshness_s: Seconds = 3600.0
     attempts_max: Count = 3
 
 
 class DrainConfig(Section, frozen=True, kw_only=True):
+    """Holds how long running turns may go on after a stop was asked for."""
+
     timeout_s: Seconds = 30.0
 
 
 class SessionsConfig(Section, frozen=True, kw_only=True):
+    """Holds whether sessions get titles, and after how long a silence a message begins a new
+    session. 0 means never."""
+
     titles: bool = True
     idle_reset_s: Seconds = 0.0
 
 
 class TurnsConfig(Section, frozen=True, kw_only=True):
+    """Holds how many turns may run at once, how long one may take, and how many model calls it may
+    make."""
+
     concurrent: Count = 10_000
     timeout_s: WaitSeconds = 1800.0
     steps_max: Count = 50
 
 
 class DeliveryConfig(Section, frozen=True, kw_only=True):
+    """Holds how long a part may wait to be sent. After that it is parked."""
+
     expire_s: WaitSeconds = 86_400.0
 
 
 class LimitsConfig(Section, frozen=True, kw_only=True):
+    """Bounds what comes in: requests, queues, files, and the answers of models. `fetch_wait_s` is
+    how long a message waits for its files before its turn begins without them. `private_urls`
+    allows attachments from private networks."""
+
     body_bytes: Count = 10_000_000
     queued_per_conversation: Count = 100
     media_bytes: Count = 20_000_000
@@ -205,6 +232,8 @@ class TranscriberConfig(Section, frozen=True, kw_only=True):
 
 
 class RetentionConfig(Section, frozen=True, kw_only=True):
+    """Holds how long closed sessions are kept. 0 means forever."""
+
     closed_days: Days = 0.0
 
 
@@ -216,10 +245,14 @@ class BudgetSection(Section, frozen=True, kw_only=True):
 
 
 class BudgetPeriods(Section, frozen=True, kw_only=True):
+    """Holds the budgets by period."""
+
     daily: BudgetSection | None = None
 
 
 class BudgetsConfig(Section, frozen=True, kw_only=True):
+    """Holds what each person, each conversation and each agent may spend."""
+
     person: BudgetPeriods = BudgetPeriods()
     conversation: BudgetPeriods = BudgetPeriods()
     agent: BudgetPeriods = BudgetPeriods()
@@ -262,4 +295,5 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def default_agent(self) -> str:
+        """Return the name of the first agent, or `main` if none is configured."""
         return next(iter(self.agents), MAIN)

@@ -47,6 +47,7 @@ class LifeLog:
         self._begun_at: dict[TurnId, int] = {}
 
     def observe(self, recorded: Recorded) -> None:
+        """Log one fact, if it is worth a line."""
         session = recorded.session
         match recorded.event:
             case TurnQueued(turn=turn, kind=kind) if self._is_verbose:

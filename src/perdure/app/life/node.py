@@ -71,12 +71,17 @@ class Node:
         return self._receivers.views()
 
     async def take_again(self, adapter: str, payload: str) -> None:
+        """Take a message again that was put aside unread. Raises what keeps it from being taken."""
         await self._receivers.take_again(adapter, payload)
 
     async def review_access(self) -> None:
+        """End the work of people who may no longer speak: stop their running turns, and refuse the
+        waiting ones."""
         await self._review.step()
 
     def resolve_agent(self, name: str) -> str:
+        """Return the name of a configured agent; an empty name means the default. Raises
+        `Rejected`."""
         return self.roster.resolve(name)
 
     def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None:
@@ -132,6 +137,8 @@ async def running_node(
         try:
             yield RunningNode(node, _services(dependencies, parts, node, config), tally)
         finally:
+            # Messages may still be sent until the drain is over, so the platforms' connections are
+            # closed after it.
             await node.drain()
             ending = parts.gateway.ending
             async with ending.last_step("platforms' connections"):

@@ -64,6 +64,8 @@ class Reloading:
         self._asked.set()
 
     async def run(self) -> None:
+        """Apply changes until cancelled: at once when asked, else when the file's time or size
+        changed."""
         while True:
             if await happens_within(self._asked, within_s=LOOK_S):
                 self._asked.clear()
@@ -104,7 +106,7 @@ class Reloading:
         self._hosts.replace(changed.adapters)
         appointed = partial(self._appoint, operators_of(changed.adapters))
         await persist(appointed, clock=self._seating.clock)
-        # Stop the running turns of people who may no longer speak.
+        # End the turns of people who may no longer speak.
         await persist(self._review, clock=self._seating.clock)
         warn_of_what_has_no_effect(changed)
         log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)

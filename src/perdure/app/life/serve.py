@@ -122,6 +122,8 @@ async def _life(
             notifier.status("waiting for the running node")
             lock = lock_of(home) if settings.store.is_sqlite else None
             kept = await make_way(home, environ, lock=lock, clock=clock) or kept
+        # Opened only now: on SQLite the node that is being replaced holds the lock until it is
+        # gone.
         store = await stack.enter_async_context(_opened(unopened))
         await _admit_operators(store, token, settings)
         place = stack.enter_context(_place(options, settings, kept))

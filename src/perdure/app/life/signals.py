@@ -26,7 +26,7 @@ from perdure.app.logs import LAST_LINES_S
 # How much longer than its drain a stop may take before the last resort ends it. Three seconds are
 # promised; the last line of the log and the end itself take the rest.
 MARGIN_S: Final = 2.7
-# The time limit after a second signal.
+# The time limit after a further signal, which asks not to wait.
 HURRIED_S: Final = 0.8
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 log = structlog.get_logger("stop")

@@ -36,6 +36,7 @@ class Standstill:
         threading.Thread(target=self._run, name="perdure-standstill", daemon=True).start()
 
     def end(self) -> None:
+        """Stop watching."""
         self._is_over.set()
 
     def _run(self) -> None:

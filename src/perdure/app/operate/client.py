@@ -135,6 +135,7 @@ class NodeClient:
         return True
 
     async def status(self) -> wire.StatusOut:
+        """Return how the node is."""
         return await self._ask(wire.StatusOut, "/api/status", timeout_s=PROBE_S)
 
     async def ask(self, endpoint: Endpoint[Any, P, T], *names: P.args, **given: P.kwargs) -> T:
@@ -178,6 +179,8 @@ class NodeClient:
         body: object = None,
         timeout_s: float = ANSWER_S,
     ) -> T:
+        """Make one request, and decode its answer. Raises the node's own error if it refuses,
+        `Transient` if it cannot be reached, and `Ambiguous` if the request may have arrived."""
         data = None if body is None else msgspec.json.encode(body)
         request = local_http.HttpRequest(
             method=method, target=path, headers=self._headers, body=data

@@ -136,13 +136,17 @@ class NoNode:
         await self._store.inbox.stop(turn, by=by)
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
+        """Replace the text of a message that waits."""
         await self._store.inbox.amend(turn, text, by=by)
 
     def platforms(self) -> list[PlatformView]:
+        """Return the configured platforms, none of which is connected."""
         names = self._settings.adapters
         return [PlatformView(name=name, account="", health=Health.BLIND) for name in names]
 
     async def take_again(self, adapter: str, payload: str) -> None:
+        """Refuse the request, because only a running node has adapters that can read the
+        message."""
         raise Rejected("a letter is taken again by a running node; start it: perdure serve")
 
     async def review_access(self) -> None:

@@ -54,6 +54,7 @@ class Seating:
         self.clock = clock
 
     def seats(self, configured: Mapping[str, AgentConfig]) -> dict[str, Seat]:
+        """Make the seats of the configured agents, by name."""
         return {
             name: _seat(name, config, self._kit, self.clock) for name, config in configured.items()
         }

@@ -43,6 +43,7 @@ class FileReader:
         self._document_s = document_s
 
     async def read(self, source: FileSource) -> FileReading:
+        """Return the text of a file, or in words why there is none. Never raises for a bad file."""
         if is_sound(source.mime):
             return await self._heard(source)
         if source.mime in PACKED or source.mime in (PDF, "text/html"):

@@ -24,6 +24,7 @@ class SystemClock:
         return time.monotonic()
 
     def paused_s(self) -> float:
+        """Return how long this process was paused in total, as far as that was noticed."""
         return running_time().paused_s()
 
     async def sleep(self, seconds: float) -> None:
@@ -58,6 +59,7 @@ class SystemEntropy:
         self._block = io.BytesIO()
 
     def random_bytes(self, size: int) -> bytes:
+        """Return random bytes that nobody else gets."""
         drawn = self._block.read(size)
         if len(drawn) < size:
             block = io.BytesIO(os.urandom(max(size, _BLOCK_BYTES)))

@@ -50,6 +50,8 @@ class WebFetcher:
         self._with_private = with_private
 
     async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of the file at a URL. Raises `Permanent` for an address that is not
+        allowed, and `Transient` if its server cannot be reached or breaks off."""
         resolver = None if self._with_private else _PublicResolver()
         connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
         async with aiohttp.ClientSession(
@@ -102,6 +104,7 @@ class _PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
+        """Resolve a name. Raises `_Private` if any of its addresses is private."""
         found = await self._inner.resolve(host, port, family)
         if any(_is_private(each["host"]) for each in found):
             raise _Private(host)
