@@ -16,14 +16,17 @@ def given(text: str) -> str:
 
 
 def port(text: str) -> int:
+    """Accept the number of a port. 0 lets the system choose one."""
     return _number(text, low=0, high=PORT_MAX)
 
 
 def page_limit(text: str) -> int:
+    """Accept how many rows one page has."""
     return _number(text, low=1, high=PAGE_MAX)
 
 
 def amount(text: str) -> int:
+    """Accept any whole number from 0 on."""
     return _number(text, low=0, high=sys.maxsize)
 
 

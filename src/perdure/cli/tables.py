@@ -16,6 +16,7 @@ PIPE_WIDTH: Final = 100_000
 
 
 def console() -> Console:
+    """Return a console that prints text as it is, without markup or emoji."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
 

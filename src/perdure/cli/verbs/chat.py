@@ -2,9 +2,9 @@
 
 The prompt blocks, and the event loop runs only while an answer is awaited. In between nothing is
 lost: the next look at the conversation continues from the last event seen. Ctrl-C cancels the wait,
-which here means: stop the turn, then wait for how it ended. While the message is being sent, nobody
-knows whether it has arrived. So it is sent again under the same id until that is known, and then
-the turn is stopped.
+which here means: stop the turn, then wait for how it ended. If Ctrl-C comes while the message is
+being sent, nobody knows whether it has arrived. So it is sent once more under the same id, which
+cannot send it twice, and then the turn is stopped.
 """
 
 import asyncio
@@ -74,6 +74,7 @@ def _say_once(runner: asyncio.Runner, talk: "Talk") -> int | None:
 
 
 def _converse(runner: asyncio.Runner, talk: "Talk") -> None:
+    """Talk until Ctrl-D. An error ends one message, not the conversation."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415 - editing and history for input()
     print(f"{clean(talk.name)}: Ctrl-C stops an answer, Ctrl-D leaves")

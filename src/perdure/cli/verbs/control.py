@@ -145,6 +145,7 @@ async def _until_gone(pid: int) -> None:
 
 
 async def stop_turn(target: CommandTarget, *, turn: str) -> None:
+    """Stop a turn, in the running node or in the store."""
     async with answering(target) as answers:
         found = await answers.ask(native.stop_turn, turn)
     if target.is_json:

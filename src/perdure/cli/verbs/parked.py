@@ -26,6 +26,7 @@ async def list_parked(target: CommandTarget, *, limit: int, after: str | None) -
 
 
 async def show(target: CommandTarget, *, part: str) -> None:
+    """Print one part that could not be delivered, with its text."""
     async with answering(target) as answers:
         found = await answers.ask(parked.part, part)
     if target.is_json:
@@ -43,12 +44,14 @@ async def show(target: CommandTarget, *, part: str) -> None:
 
 
 async def replay(target: CommandTarget, *, part: str, force: bool) -> None:
+    """Send a parked part again. `force` also sends one that may have arrived before."""
     async with answering(target) as answers:
         found = await answers.ask(parked.replay, part, body=wire.ReplayIn(force=force))
     _say(target, found, f"is on its way to {found.address} again")
 
 
 async def drop(target: CommandTarget, *, part: str) -> None:
+    """Remove a parked part from the list without sending it."""
     async with answering(target) as answers:
         found = await answers.ask(parked.drop, part)
     _say(target, found, "is dropped")

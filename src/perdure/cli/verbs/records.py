@@ -30,6 +30,7 @@ HITS: Final = 200
 
 
 async def list_sessions(target: CommandTarget, *, limit: int, after: str | None) -> None:
+    """Print one page of the sessions."""
     async with answering(target) as answers:
         found = await answers.ask(records.sessions, limit=limit, cursor=after)
     if target.is_json:
@@ -59,6 +60,7 @@ def _row(session: SessionView) -> list[str]:
 async def search(
     target: CommandTarget, *, words: Sequence[str], limit: int, after: str | None
 ) -> None:
+    """Print the messages that contain all the words."""
     async with answering(target) as answers:
         found = await hits(answers, " ".join(words), limit=limit, after=after)
     if target.is_json:
@@ -175,6 +177,8 @@ def _print_transcript(session: SessionView, entries: Sequence[Entry]) -> None:
 
 
 def heading(entry: Entry) -> Text:
+    """Return the line above a message: who, when, its id, and how its turn ended if that was not
+    well."""
     style = {"user": "bold green", "assistant": "bold blue"}.get(entry.role, "bold cyan")
     line = Text(entry.role, style).append(f"  {when(entry.at)}  {entry.id}", "dim")
     if entry.session:
@@ -232,6 +236,7 @@ async def add_token(target: CommandTarget, *, name: str) -> None:
 
 
 async def revoke_token(target: CommandTarget, *, which: str) -> None:
+    """Revoke a token, by its id or its name."""
     async with answering(target) as answers:
         token = await answers.ask(tokens.revoke, which)
     if target.is_json:
