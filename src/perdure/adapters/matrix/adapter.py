@@ -115,6 +115,8 @@ class Matrix:
         return render.size(text, is_escaped=self._settings.encryption)
 
     async def connect(self) -> str:
+        """Sign in, and learn the bot's name, the server's limit for files, and the keys. Returns
+        the bot's id."""
         self._wire.open()
         me = await sign_in(self._settings, self._wire, self._folder, self._context.entropy)
         self._rooms.me = me.user_id
@@ -127,6 +129,8 @@ class Matrix:
         return me.user_id
 
     async def receive(self, inlet: Inlet) -> None:
+        """Read the rooms until the connection fails. A lost sign-in can be waited for only with a
+        password, because a refused token needs a person to correct it."""
         intake = Intake(
             self._wire,
             self._rooms,
@@ -179,9 +183,12 @@ class Matrix:
         return Receipt(external_id=receipt)
 
     async def find(self, sought: Sought) -> Receipt | None:
+        """Refuse the question, because a homeserver cannot be searched by key. A part in doubt is
+        sent again under its key."""
         raise Permanent("A homeserver cannot be asked by key; send it again under the same one.")
 
     async def preview(self, preview: Preview) -> str:
+        """Show a growing answer by editing one message. Returns the receipt of the message."""
         if preview.streaming is not Streaming.EDIT:
             raise Unsupported("A room shows a growing answer by edits only.")
         with self._waiting_for_sign_in():
@@ -193,6 +200,8 @@ class Matrix:
             )
 
     async def typing(self, address: Address) -> None:
+        """Show that the bot is typing, and remember the room so that the signal can be taken
+        back."""
         with self._waiting_for_sign_in():
             await self._tell_typing(address.place, {"typing": True, "timeout": TYPING_MS})
         self._typing.add(address.place)
@@ -258,6 +267,8 @@ class Matrix:
             await self._wire.call("PUT", path, body={}, answer=msgspec.Raw)
 
     async def _upload(self, upload: Upload) -> str:
+        """Upload a file and post a message that shows it. In an encrypted room the file is
+        encrypted first."""
         room = upload.address.place
         data, mime, keys = upload.data, upload.mime, None
         if await self._is_encrypted(room):

@@ -103,6 +103,8 @@ class Folder:
             ) from error
 
     def _write(self, name: str, data: bytes) -> None:
+        """Write a new file, sync it, and rename it over the old one. If the process dies before the
+        rename, the old file is still complete."""
         beside = self.path / f"{name}.new"
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -41,6 +41,8 @@ async def sign_in(settings: MatrixSettings, wire: Wire, folder: Folder, entropy:
         except Permanent as error:
             if error.code != SIGNED_OUT:
                 raise
+    # Store the device before it signs in. If the process dies after the server has accepted the
+    # password, the next one signs in as the same device.
     await folder.keep(msgspec.structs.replace(login, token=""))
     token = await _by_password(settings, wire, login.device_id)
     # If the process dies before the token is stored, the next one signs in again, as the same
