@@ -91,6 +91,7 @@ class Telegram:
         return await self._sending.perform(effect)
 
     async def find(self, sought: Sought) -> Receipt | None:
+        """Refuse the question, because Telegram does not tell bots whether a message arrived."""
         raise Permanent("Telegram cannot be asked what it shows; look into the chat")
 
     async def preview(self, preview: Preview) -> str:
@@ -100,6 +101,7 @@ class Telegram:
         await self._sending.typing(address)
 
     async def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file. Raises `Permanent` if Telegram does not hand it out."""
         try:
             said = await self._api.ask("getFile", {"file_id": reference})
         except Refused as refused:

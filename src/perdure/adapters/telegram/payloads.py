@@ -58,6 +58,7 @@ def plain(text: str) -> Params:
 
 
 def rich(text: str) -> Params:
+    """Return the text of a rich message, which Telegram parses itself."""
     return {"rich_message": {"markdown": text}}
 
 
@@ -78,6 +79,7 @@ def draft(preview: Preview) -> Params:
 
 
 def draft_words(text: str) -> Params:
+    """Return the text of a draft with its marks."""
     shown = rendered(text)
     return {"text": shown.text, "entities": shown.marks}
 

@@ -51,6 +51,7 @@ def size(text: str) -> int:
 
 
 def of_blocks(blocks: Sequence[Block]) -> Rendered:
+    """Return the text and the marks of parsed markdown."""
     pen = Pen()
     _blocks(pen, blocks)
     return pen.rendered()

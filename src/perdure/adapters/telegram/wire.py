@@ -100,6 +100,7 @@ class Api:
         timeout_s: float,
         is_repeatable: bool,
     ) -> msgspec.Raw:
+        """Make one call and return its result. Raises what `refusal` or `_translated` decides."""
         headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else {}
         try:
             async with (
