@@ -1,2 +1,2 @@
-"""Implements the ports of the store: each method is one transaction or one snapshot of
-`operations/`."""
+"""Implements the ports on the store: each method runs one transaction or one snapshot of
+`operations/`. The contracts are in `perdure/ports`."""

@@ -1,4 +1,4 @@
-"""The port that remembers who may speak."""
+"""Implements the port that remembers who may speak."""
 
 from functools import partial
 
@@ -14,6 +14,8 @@ from perdure.store.operations.people import access
 
 
 class StoredAccess:
+    """Implements `AccessRecords`: pairings, refusals and dead letters."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint
@@ -38,6 +40,8 @@ class StoredAccess:
         return await self._driver.read(partial(access.pairings, page, at=self._mint.now_ms()))
 
     async def approve(self, code: str, *, by: str) -> PairingView:
+        """Let in the person who got this code. Raises `NotFound` for a wrong code; it is raised
+        after the commit, so that the wrong code is counted."""
         stamp = self._mint.stamp(self._node)
         approved = await self._driver.write(partial(access.approve, code, stamp, by=by))
         if approved is None:

@@ -1,4 +1,4 @@
-"""The audit port: many short reads of `operations/auditing.py`."""
+"""Implements the audit port with many short reads of `operations/reading/auditing.py`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +12,8 @@ from perdure.store.operations.reading import auditing, diagnostics
 
 
 class StoredAudit:
+    """Implements `Audit`."""
+
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
@@ -25,6 +27,8 @@ class StoredAudit:
         return await self._driver.read(partial(auditing.records, first, last))
 
     async def suspects(self) -> list[SessionId]:
+        """Return the sessions with updates whose turn is in another session. Reads all updates, in
+        short reads."""
         found: set[SessionId] = set()
         position: auditing._AuditPosition | None = auditing.BEGINNING
         while position is not None:
@@ -36,9 +40,11 @@ class StoredAudit:
         return await self._driver.read(partial(diagnostics.tables, self._driver.dialect))
 
     async def integrity(self, table: str) -> list[str]:
+        """Return what the database's own check finds in one table. Uses a fresh connection, because
+        it may take long and must see the file as it is."""
         try:
             return await self._driver.read_afresh(partial(diagnostics.integrity, table))
-        except Corrupt as error:  # so damaged that not even the check can go on
+        except Corrupt as error:  # so damaged that the check itself fails
             return [f"{table}: {error.message}"]
 
     async def note(self, sound: Sequence[SessionMark]) -> None:

@@ -1,4 +1,4 @@
-"""The budgets' port."""
+"""Implements the port that reserves room in the budgets."""
 
 from functools import partial
 
@@ -10,6 +10,8 @@ from perdure.store.operations.people import spending
 
 
 class StoredBudgets:
+    """Implements `BudgetBook`."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

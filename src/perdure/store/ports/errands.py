@@ -1,4 +1,4 @@
-"""The port that sends errands."""
+"""Implements the port that orders titles and summaries."""
 
 from functools import partial
 
@@ -10,6 +10,8 @@ from perdure.store.operations.turns import automatic_errands
 
 
 class StoredErrands:
+    """Implements `Errands`."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint

@@ -1,4 +1,4 @@
-"""The port that brings files to the turns that wait for them."""
+"""Implements the port that brings files to the turns that wait for them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +15,8 @@ from perdure.store.operations.files import fetching
 
 
 class StoredFetches:
+    """Implements `Fetches`."""
+
     def __init__(
         self, driver: Driver, mint: Mint, node: NodeId, *, quota: Quota = NO_QUOTA
     ) -> None:

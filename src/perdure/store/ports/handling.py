@@ -1,4 +1,5 @@
-"""The port of what a process was at when it died."""
+"""Implements the port that counts how often an arrival was begun, for what is found after a
+crash."""
 
 from functools import partial
 
@@ -9,6 +10,8 @@ from perdure.store.operations.delivery import handling
 
 
 class StoredHandling:
+    """Implements `Handling`."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

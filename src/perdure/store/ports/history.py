@@ -1,4 +1,5 @@
-"""The reading ports, each method one snapshot of `operations/`."""
+"""Implements the reading ports. Each method is one snapshot, except `search`, which first indexes
+what waits."""
 
 from functools import partial
 from typing import Final
@@ -41,10 +42,13 @@ from perdure.store.operations.reading import (
 from perdure.store.operations.sessions import moves
 from perdure.store.ports.audit import StoredAudit
 
+# Turns that one transaction indexes. Other writers wait for that transaction, so it must be short.
 INDEX_AT_ONCE: Final = 500
 
 
 class StoredConversations:
+    """Implements `Conversations`: reads conversations and chains of turns."""
+
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
@@ -86,6 +90,8 @@ class StoredConversations:
 
 
 class StoredArchive:
+    """Implements `Archive`: reads turns, sessions, journals and transcripts, and searches them."""
+
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
@@ -133,6 +139,7 @@ class StoredArchive:
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
     ) -> list[Hit]:
+        """Index everything that waits, then search. So nothing that is over is missed."""
         while await self._driver.write(
             partial(search.index_waiting, self._driver.dialect, limit=INDEX_AT_ONCE)
         ):
@@ -150,16 +157,21 @@ class StoredArchive:
 
 
 class StoredIndex:
+    """Implements `Index`: keeps the full-text index up to date."""
+
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     async def catch_up(self) -> bool:
+        """Index some of the waiting turns. Returns whether there may be more."""
         return await self._driver.write(
             partial(search.index_waiting, self._driver.dialect, limit=INDEX_AT_ONCE)
         )
 
 
 class StoredDiagnostics:
+    """Implements `Diagnostics`: reads for operators and the checker."""
+
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 

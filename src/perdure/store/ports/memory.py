@@ -1,4 +1,5 @@
-"""The memories port, each method one transaction of `operations/memories.py`."""
+"""Implements the memories port. Each method is one transaction of
+`operations/people/memories.py`."""
 
 from functools import partial
 
@@ -11,6 +12,8 @@ from perdure.store.operations.people.memories import MemoryOwner
 
 
 class StoredMemory:
+    """Implements `Memories`."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

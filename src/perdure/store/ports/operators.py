@@ -1,4 +1,4 @@
-"""The operators' port."""
+"""Implements the port that tells operators things."""
 
 from functools import partial
 
@@ -10,6 +10,8 @@ from perdure.store.operations.delivery import operators
 
 
 class StoredOperators:
+    """Implements `Operators`."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint

@@ -1,4 +1,4 @@
-"""The port of what goes out."""
+"""Implements the port of what is sent to platforms."""
 
 import math
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ from perdure.store.operations.delivery import dividing, doubts, outbox, replies,
 
 
 class StoredOutbox:
+    """Implements `Outbox`."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint
@@ -112,4 +114,5 @@ class StoredOutbox:
 
 
 def _due(now_ms: int, wait_s: float) -> int:
+    """Return the instant after this wait, rounded up to a whole millisecond."""
     return due_at(now_ms, math.ceil(wait_s * 1000))

@@ -1,4 +1,4 @@
-"""The port of an account's pace."""
+"""Implements the port that keeps an account's pace across processes."""
 
 import math
 from functools import partial
@@ -10,6 +10,9 @@ from perdure.store.operations.delivery import pacing
 
 
 class StoredPacing:
+    """Implements `Pacing`. Durations are rounded up to whole milliseconds, so that no wait is too
+    short."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

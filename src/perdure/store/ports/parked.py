@@ -1,4 +1,4 @@
-"""The port of what could not be delivered."""
+"""Implements the port for parts that could not be delivered."""
 
 from functools import partial
 
@@ -11,6 +11,8 @@ from perdure.store.operations.delivery import parked
 
 
 class StoredParked:
+    """Implements `Parked`."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

@@ -1,4 +1,4 @@
-"""The port of the places."""
+"""Implements the port that lists places and sends to them."""
 
 from functools import partial
 
@@ -13,6 +13,8 @@ from perdure.store.operations.turn_context import Fresh
 
 
 class StoredPlaces:
+    """Implements `Places`."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint

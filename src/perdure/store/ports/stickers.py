@@ -1,4 +1,4 @@
-"""The port that finds out what stickers show."""
+"""Implements the port that finds out what stickers show."""
 
 from functools import partial
 
@@ -12,6 +12,8 @@ from perdure.store.operations.files import describing
 
 
 class StoredStickers:
+    """Implements `Stickers`."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint

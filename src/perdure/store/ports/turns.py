@@ -1,4 +1,5 @@
-"""The writing ports, each method one transaction of `operations/`."""
+"""Implements the inbox, turns, nodes and principals. Each method is one transaction or one
+snapshot."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -46,10 +47,14 @@ from perdure.store.operations.turn_context import Fresh, Stamp
 from perdure.store.operations.turns import recovery, turns, waiting
 from perdure.store.statement import Op
 
+# One in so many settlements also indexes the turns that wait: indexing each turn by itself would
+# cost much more.
 INDEX_EVERY: Final = 32
 
 
 class StoredInbox:
+    """Implements `Inbox`: accepts, amends and stops."""
+
     def __init__(
         self, driver: Driver, mint: Mint, node: NodeId, *, quota: Quota = NO_QUOTA
     ) -> None:
@@ -69,6 +74,8 @@ class StoredInbox:
     async def _accept(
         self, update: Update, menu: Menu, queue_max: int, *, may_begin: bool
     ) -> Reception:
+        """Accept an update. Its ids are made before the transaction: if the driver runs the
+        transaction again, it uses the same ids."""
         fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
         return await self._driver.write(
             partial(
@@ -94,6 +101,8 @@ class StoredInbox:
 
 
 class StoredTurns:
+    """Implements `Turns`: claims turns, and writes for their runners under their leases."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint
@@ -110,11 +119,15 @@ class StoredTurns:
         return await self._driver.read(partial(turns.next_claim, at=at, shares=shares))
 
     async def flush(self, pieces: Sequence[TextPiece], *, beats: bool = False) -> list[TurnLease]:
+        """Write pieces of growing text, and with `beats` renew the node's lease in the same commit.
+        Returns the leases that were lost; their pieces were not written."""
         new = self._kept.unknown([text for piece in pieces for text in piece.origin.texts])
         flush = partial(turns.flush, self._driver.dialect, pieces, new)
         if beats:
             flush = partial(self._flush_and_beat, pieces, new, at=self._mint.now_ms())
         written = await self._driver.write(flush)
+        # Only after the commit: otherwise a failed write would leave a text missing that later
+        # turns take for stored.
         self._kept.learn(new)
         leases = [piece.lease for piece in pieces]
         return [lease for lease in leases if (lease.turn, lease.attempt) not in written]
@@ -122,7 +135,8 @@ class StoredTurns:
     def _flush_and_beat(
         self, pieces: Sequence[TextPiece], new: Sequence[KeptText], *, at: int
     ) -> Op[set[tuple[str, int]]]:
-        """A lease that has run out is not revived, and the pieces are judged by their own."""
+        """Write pieces and renew the node's lease. The result of the heartbeat is not used: each
+        piece is judged by its own lease."""
         written = yield from turns.flush(self._driver.dialect, pieces, new)
         yield from nodes.beat(self._driver.dialect, self._node, at=at)
         return written
@@ -158,6 +172,7 @@ class StoredTurns:
         return await self._driver.write(partial(turns.tell, lease, text, stamp))
 
     async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
+        """Settle a turn. Every `INDEX_EVERY` settlements, also index the turns that wait for it."""
         stamp = self._mint.stamp(self._node)
         new = self._kept.unknown(settlement.asked.texts)
         asked = msgspec.structs.replace(settlement.asked, texts=new)
@@ -174,6 +189,7 @@ class StoredTurns:
     def _settle_and_index(
         self, lease: TurnLease, settlement: Settlement, stamp: Stamp
     ) -> Op[Settled]:
+        """Settle a turn and index waiting turns, in one transaction."""
         settled = yield from turns.settle(lease, settlement, stamp)
         yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
         return settled
@@ -217,6 +233,8 @@ class StoredTurns:
 
 
 class StoredNodes:
+    """Implements `Nodes`: the life of this process, and recovery of turns whose process is gone."""
+
     def __init__(self, driver: Driver, mint: Mint, node: NodeId) -> None:
         self._driver = driver
         self._mint = mint
@@ -224,6 +242,8 @@ class StoredNodes:
 
     @property
     def lease_s(self) -> float | None:
+        """Return how long a lease lasts without a heartbeat; None if the store has one owner and
+        needs none."""
         return None if self._driver.dialect.is_exclusive else nodes.LEASE_MS / 1000
 
     async def join(self, *, name: str) -> bool:
@@ -272,6 +292,8 @@ class StoredNodes:
 
 
 class StoredPrincipals:
+    """Implements `Principals`: who there is, and the tokens that stand for them."""
+
     def __init__(self, driver: Driver, mint: Mint) -> None:
         self._driver = driver
         self._mint = mint

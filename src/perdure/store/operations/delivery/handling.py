@@ -1,7 +1,9 @@
-"""Counts how often each arrival was begun, so that one which kills the process is noticed.
+"""Counts how often the handling of an arrival was begun, so that one which kills the process is
+found.
 
-The row is written before the arrival is handled and deleted after. If the process dies in between,
-the row stays, and its count tells the next process how often that has happened.
+Used for a while after the process before died: a row is written before an arrival is handled and
+deleted after. If the process dies in between, the row stays, and its count tells the next process
+how often that has happened.
 """
 
 from perdure.domain.address import Address

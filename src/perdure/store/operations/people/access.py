@@ -162,8 +162,9 @@ def _about_a_message(caller: PlacedArrival, known: CallerStanding) -> Op[CallerS
 
 
 def refuse(caller: PlacedArrival, reason: str, stamp: Stamp, *, told: str) -> Op[None]:
-    """Record that an arrival was refused, and tell the people of its conversation, once. The
-    arrival is repeated after a crash; the record makes sure that nobody is told twice."""
+    """Record that an arrival was refused, and tell the people of its conversation, once. Both
+    are one transaction: if the platform delivers the arrival again after a crash, nobody is told
+    twice."""
     is_new = yield from _note_refusal(caller, reason, stamp)
     if is_new and told:
         yield from _tell(caller.address, told, stamp)

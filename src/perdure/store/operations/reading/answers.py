@@ -1,4 +1,4 @@
-"""What came of one update, for who asks by the id that it was sent under."""
+"""Tells a client what came of a message that it sent under an id of its own."""
 
 from typing import NamedTuple
 
@@ -24,14 +24,14 @@ _OUTCOME = "SELECT outcome, reason, detail FROM turns WHERE id = $1"
 
 
 class _Asked(NamedTuple):
-    """Names a message, and the turn that it became."""
+    """Holds a message, and the turn it became."""
 
     message: MessageId
     turn: TurnId | None
 
 
 class _Ended(NamedTuple):
-    """Says how a turn has ended, if it has."""
+    """Holds how a turn has ended, if it has."""
 
     outcome: str | None
     reason: str
@@ -39,7 +39,7 @@ class _Ended(NamedTuple):
 
 
 def answer(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
-    """Return what came of the newest message that was sent under this id."""
+    """Return what came of the newest message with this id, or None if there is none."""
     asked = yield from one(_Asked, ASKED, external_id, adapter)
     if asked is None:
         return (yield from _refusal(adapter, external_id))
@@ -53,20 +53,20 @@ def answer(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
     if ended.outcome == Outcome.DONE:
         return AnswerSoFar(state="done", text=said)
     shown = told(Outcome(ended.outcome), ended.reason, ended.detail, Audience.PEOPLE)
-    # What a budget refuses says so itself.
+    # A turn that a budget refused says so in its own text already.
     why = "" if ended.outcome == Outcome.REFUSED and ended.detail else shown or ended.reason
     return AnswerSoFar(state="failed", text=joined([said, why]))
 
 
 def _command(message: str) -> Op[AnswerSoFar]:
-    """Return what a command has replied."""
+    """Return the reply of a command."""
     events = [recorded.event for recorded in (yield from journal.of_message(message))]
     replies = [event.reply for event in events if isinstance(event, CommandTaken)]
     return AnswerSoFar(state="done", text=joined(replies))
 
 
 def _refusal(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
-    """Return why a message was not taken, if one was refused."""
+    """Return why a message was refused, or None if none was."""
     reason = yield from one(str, _REFUSED, external_id, adapter)
     return (
         None if reason is None else AnswerSoFar(state="failed", text=f"it was not taken: {reason}")

@@ -1,4 +1,4 @@
-"""What is stored of the last request of a turn, in one snapshot."""
+"""Reads what is stored of a turn's last request, in one snapshot."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from perdure.store.operations import journal, texts
 from perdure.store.operations.reading import chains
 from perdure.store.statement import Op, one
 
-# Reads what a turn's row says of its request, and whose the texts of that may be.
+# Reads what a turn's row says of its request, and who may own the texts of it.
 _TURN = """
     SELECT t.prefix, t.state, t.principal_id, s.conversation_id
     FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $1"""
@@ -27,7 +27,8 @@ class _Turn(NamedTuple):
 
 
 def asked(turn: TurnId) -> Op[StoredRequest]:
-    """Return what is stored of the last request of a turn."""
+    """Return what is stored of the last request of a turn. Raises `NotFound` with the reason if
+    nothing is."""
     found = yield from one(_Turn, _TURN, turn)
     if found is None:
         raise NotFound(f"there is no turn {turn}")
@@ -51,7 +52,7 @@ def asked(turn: TurnId) -> Op[StoredRequest]:
 
 
 def _why_none(turn: TurnId, state: State) -> str:
-    """Say why nothing is stored of a turn's request."""
+    """Return why nothing is stored of a turn's request."""
     if state is not State.SETTLED:
         return f"turn {turn} is not over yet; its request is stored when it is"
     return (
@@ -61,7 +62,7 @@ def _why_none(turn: TurnId, state: State) -> str:
 
 
 def _chain(basis: Basis, turn: Sequence[Recorded]) -> Op[list[list[Recorded]]]:
-    """Return the turns before, from the summary on that was in force then."""
+    """Return the turns before this one, from the summary that was in force then."""
     starts = [r.event for r in turn if isinstance(r.event, TurnStarted) and r.seq <= basis.upto]
     parent = starts[-1].parent
     if parent is None:

@@ -1,9 +1,9 @@
-"""Everything stored of many sessions at once, for the checker.
+"""Reads everything stored of many sessions at once, for the checker.
 
-A walk over all sessions must cost the same for each of them, however many there are. So every
-statement reads a stretch of sessions by an index. Updates and parts have no index by session, and
-one would cost every message a page: parts are found by their turns, updates by the messages of the
-journal. Updates whose message is in no journal are found by one walk over all of them.
+The cost for each session must not depend on how many there are, so every statement reads a range of
+sessions by an index. Updates and parts have no index by session, because it would cost every
+message a page. Parts are found by their turns, and updates by the messages of the journal. Updates
+whose message is in no journal are found by one pass over all updates.
 """
 
 from collections import Counter, defaultdict
@@ -23,12 +23,13 @@ from perdure.store.operations import journal
 from perdure.store.operations.reading import history
 from perdure.store.statement import Op, exists, many, one, rows, run
 
-# A batch is one short read: so many sessions, and about so many events.
+# A batch is one short read, so that the write-ahead log does not grow meanwhile: at most this many
+# sessions, and about this many events.
 SESSIONS_AT_ONCE: Final = 500
 EVENTS_AT_ONCE: Final = 5_000
 UPDATES_AT_ONCE: Final = 5_000
 
-# Is true of a session `s` that was changed since it was found sound.
+# A condition: session `s` was changed since it was found sound.
 _IS_NEW: Final = """
     NOT EXISTS (SELECT 1 FROM verified v
                 WHERE v.session_id = s.id AND v.seq = s.last_seq AND v.epoch = s.epoch)"""
@@ -42,24 +43,24 @@ _BATCH = "SELECT s.id, s.last_seq FROM sessions s WHERE s.id > $1 ORDER BY s.id 
 _BATCH_NEW = f"""
     SELECT s.id, s.last_seq FROM sessions s WHERE s.id > $1 AND {_IS_NEW}
     ORDER BY s.id LIMIT $2"""
-# Reads a stretch of sessions, and what they keep for their turns.
+# Reads a range of sessions, with the fields that belong to their turns.
 _SESSIONS = f"""
     SELECT s.epoch, s.head_turn, s.ready_at, s.strikes, {history.SESSION_COLUMNS}
     {history.FROM_SESSIONS} WHERE s.id >= $1 AND s.id <= $2 ORDER BY s.id"""
-# Reads the turns of a stretch of sessions, and what is noted of them.
+# Reads the turns of a range of sessions, with what is recorded for them.
 _TURNS = f"""
     SELECT t.told_seq, t.summary_id, {history.TURN_COLUMNS} FROM turns t
     WHERE t.session_id >= $1 AND t.session_id <= $2 ORDER BY t.session_id, t.queued_seq"""
-# Reads the events of a stretch of sessions.
+# Reads the events of a range of sessions.
 _EVENTS = f"""
     SELECT {journal.COLUMNS} FROM journal WHERE session_id >= $1 AND session_id <= $2
     ORDER BY session_id, seq"""
-# Finds the turns of a stretch of sessions of which something is shown that is not final. There are
-# few of these anywhere, so they come first and are then sorted by their sessions.
+# Finds the turns of a range of sessions with shown text that is not final. There are few such turns
+# in all, so they are read first and then restricted to the sessions.
 _PARTIALS = """
     SELECT DISTINCT t.session_id, p.turn_id FROM partials p CROSS JOIN turns t
     WHERE t.id = p.turn_id AND t.session_id >= $1 AND t.session_id <= $2"""
-# Counts the files that turns of a stretch of sessions wait for.
+# Counts the files that turns of a range of sessions wait for.
 _FETCHES = """
     SELECT t.session_id, f.turn_id, count(*) FROM fetches f CROSS JOIN turns t
     WHERE f.state = 'pending' AND t.id = f.turn_id
@@ -68,21 +69,20 @@ _FETCHES = """
     SELECT t.session_id, f.turn_id, count(*) FROM fetches f CROSS JOIN turns t
     WHERE f.state = 'attempting' AND t.id = f.turn_id
       AND t.session_id >= $1 AND t.session_id <= $2 GROUP BY t.session_id, f.turn_id"""
-# Reads the parts of a stretch of sessions, by their turns.
+# Reads the parts of a range of sessions, by their turns.
 _PARTS = """
     SELECT t.session_id, o.id, o.message_id, o.turn_id, o.part, o.adapter, o.state, o.attempts,
            o.receipt, o.error, o.text
     FROM turns t CROSS JOIN outbox o
     WHERE o.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2
     ORDER BY t.session_id, o.place_in_line"""
-# Counts the errands that write summaries for a stretch of sessions. The condition of the index
-# stands in it word for word.
+# Counts the errands that write summaries for a range of sessions. Repeats the condition of the
+# partial index word for word, so that it is used.
 _UNDER_WAY = """
     SELECT s.parent_id, count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
     WHERE s.parent_id >= $1 AND s.parent_id <= $2 AND s.kind <> '' AND s.kind = 'summary'
       AND t.outcome IS NULL GROUP BY s.parent_id"""
-# Reads the updates of a stretch of sessions. An event that speaks of a message leads to the update
-# that brought it. Several may.
+# Reads the updates of a range of sessions. Several events may name the message of one update.
 _UPDATES = """
     SELECT DISTINCT i.session_id, i.external_id, i.adapter, i.account, i.kind, i.turn_id,
                     i.message_id
@@ -102,22 +102,22 @@ _IS_COMMAND = """
     WHERE message_id = $1 AND session_id = $2 AND kind = 'command_taken'"""
 # Finds a session.
 _IS_SESSION = "SELECT 1 FROM sessions WHERE id = $1"
-# Notes up to where a session is sound.
+# Records up to where a session is sound.
 _NOTE = """
     INSERT INTO verified (session_id, seq, epoch) VALUES ($1, $2, $3)
     ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch"""
 
-# Where a walk over the updates stands: the key of the last one.
+# The position of a pass over all updates: the key of the last one.
 _AuditPosition = tuple[str, str, str, str]
 BEGINNING: Final[_AuditPosition] = ("", "", "", "")
 
 
 class _InSession(Protocol):
-    """Is anything that belongs to a session."""
+    """Describes any value that belongs to a session."""
 
     @property
     def session(self) -> SessionId:
-        """Names the session."""
+        """Return the session."""
         ...
 
 
@@ -125,14 +125,14 @@ S = TypeVar("S", bound=_InSession)
 
 
 class _Next(NamedTuple):
-    """Names a session, and how many events it has."""
+    """Holds a session, and how many events it has."""
 
     id: SessionId
     last_seq: int
 
 
 class _Session(NamedTuple):
-    """Holds a session, and what it keeps for its turns."""
+    """Holds a session, with the fields that belong to its turns."""
 
     epoch: int
     head: TurnId | None
@@ -142,7 +142,7 @@ class _Session(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """Holds a turn, and what is noted of it."""
+    """Holds a turn, with what is recorded for it."""
 
     session: SessionId
     told_seq: int
@@ -151,14 +151,14 @@ class _Turn(NamedTuple):
 
 
 class _Partial(NamedTuple):
-    """Names a turn of which something is shown that is not final."""
+    """Holds a turn with shown text that is not final."""
 
     session: SessionId
     turn: TurnId
 
 
 class _Fetches(NamedTuple):
-    """Says how many files a turn waits for."""
+    """Holds how many files a turn waits for."""
 
     session: SessionId
     turn: TurnId
@@ -166,7 +166,7 @@ class _Fetches(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Holds a part as the checker judges it."""
+    """Holds a part as the checker needs it."""
 
     session: SessionId
     id: str
@@ -182,7 +182,7 @@ class _Part(NamedTuple):
 
 
 class _UnderWay(NamedTuple):
-    """Says how many summaries are being written for a session."""
+    """Holds how many summaries are being written for a session."""
 
     session: SessionId
     errands: int
@@ -201,7 +201,7 @@ class _Update(NamedTuple):
 
 
 class _AnyUpdate(NamedTuple):
-    """Holds an update, wherever it belongs. `turns_session` is the session that its turn is in."""
+    """Holds an update of any session. `turns_session` is the session that its turn is in."""
 
     external_id: str
     adapter: str
@@ -214,14 +214,15 @@ class _AnyUpdate(NamedTuple):
 
 
 def count(*, only_new: bool) -> Op[int]:
-    """Count the sessions, or those that were changed since they were found sound."""
+    """Return how many sessions there are, or how many were changed since they were found sound."""
     number = yield from one(int, _COUNT_NEW if only_new else _COUNT)
     assert number is not None
     return number
 
 
 def batch(*, after: SessionId | None, only_new: bool) -> Op[list[SessionId]]:
-    """Return the next sessions, as many as one read takes: always one, however long it is."""
+    """Return the next sessions, as many as one read should take, but at least one, however long it
+    is."""
     sql = _BATCH_NEW if only_new else _BATCH
     sessions: list[SessionId] = []
     events = 0
@@ -234,7 +235,7 @@ def batch(*, after: SessionId | None, only_new: bool) -> Op[list[SessionId]]:
 
 
 def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
-    """Return everything stored of a stretch of sessions."""
+    """Return everything stored of a range of sessions."""
     sessions = yield from many(_session, _SESSIONS, first, last)
     turns = _by_session((yield from many(_turn, _TURNS, first, last)))
     events = _by_session(journal.read_rows((yield from rows(_EVENTS, first, last))))
@@ -274,19 +275,19 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
 def _session(
     epoch: int, head: TurnId | None, ready_at: int | None, strikes: int, *columns: Any
 ) -> _Session:
-    """Return the session that a row of `_SESSIONS` holds."""
+    """Return the session in a row of `_SESSIONS`."""
     view = history.session_view(history.SessionRow(*columns))
     return _Session(epoch, head, ready_at, strikes, view)
 
 
 def _turn(told_seq: int, summary: MessageId | None, *columns: Any) -> _Turn:
-    """Return the turn that a row of `_TURNS` holds."""
+    """Return the turn in a row of `_TURNS`."""
     view = history.turn_view(history.TurnRow(*columns))
     return _Turn(view.session, told_seq, summary, view)
 
 
 def _by_session(found: Iterable[S]) -> defaultdict[SessionId, list[S]]:
-    """Return what belongs to each session, in the order in which it was read."""
+    """Return the values of each session, in the order in which they were read."""
     sessions: defaultdict[SessionId, list[S]] = defaultdict(list)
     for each in found:
         sessions[each.session].append(each)
@@ -310,8 +311,8 @@ def _part(found: _Part) -> PartView:
 
 
 def _summaries(turns: Iterable[_Turn]) -> Op[tuple[SummaryView, ...]]:
-    """Return the summaries that stand for turns, with the events that made them, wherever those
-    are."""
+    """Return the summaries that represent these turns, with the events that made them, in whichever
+    journal those are."""
     found: list[SummaryView] = []
     for turn in turns:
         summary = turn.summary
@@ -323,8 +324,8 @@ def _summaries(turns: Iterable[_Turn]) -> Op[tuple[SummaryView, ...]]:
 
 
 def _counted(fetches: Iterable[_Fetches]) -> tuple[tuple[TurnId, int], ...]:
-    """Return how many files each turn waits for. What is fetched now and what is still to be
-    fetched are counted apart."""
+    """Return how many files each turn waits for. Pending files and those being fetched come as
+    separate counts, and are added here."""
     counts: Counter[TurnId] = Counter()
     for each in fetches:
         counts[each.turn] += each.files
@@ -332,8 +333,8 @@ def _counted(fetches: Iterable[_Fetches]) -> tuple[tuple[TurnId, int], ...]:
 
 
 def suspects(after: _AuditPosition) -> Op[tuple[set[SessionId], _AuditPosition | None]]:
-    """Look through the next of all updates. Returns the sessions of those whose turn is not theirs
-    though they are no commands, and where to go on; None at the end."""
+    """Check the next updates. Returns the sessions of updates that are no commands and whose turn
+    is in another session, and the position to continue from; None at the end."""
     found = yield from many(_AnyUpdate, _ALL_UPDATES, *after, UPDATES_AT_ONCE)
     astray: set[SessionId] = set()
     for each in found:
@@ -347,7 +348,7 @@ def suspects(after: _AuditPosition) -> Op[tuple[set[SessionId], _AuditPosition |
 
 
 def note(sound: Sequence[SessionMark]) -> Op[None]:
-    """Note up to where sessions are sound, but for those that are gone."""
+    """Record up to where sessions are sound, except sessions that do not exist any more."""
     for mark in sound:
         if (yield from exists(_IS_SESSION, mark.session)):
             yield from run(_NOTE, mark.session, mark.seq, mark.epoch)

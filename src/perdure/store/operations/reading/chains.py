@@ -1,4 +1,4 @@
-"""Chains of turns: from a head back through the parents, also across sessions."""
+"""Reads chains of turns: from a head back through the parents, also across sessions."""
 
 from typing import Final, NamedTuple
 
@@ -9,14 +9,14 @@ from perdure.domain.journal.transcript import ended_turn
 from perdure.store.operations import journal
 from perdure.store.statement import Op, many, one
 
-# Walks a chain of parents; what follows says what is read of it.
+# Follows a chain of parents; the caller appends what to read of it.
 _PARENTS = """
     WITH RECURSIVE chain (id, parent_id, depth) AS (
         SELECT id, parent_id, 0 FROM turns WHERE id = $1
         UNION ALL
         SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.depth + 1 < $2 AND t.id <> $3) """
-# Reads the events of a chain, the oldest turn first.
+# Reads the events of a chain, oldest turn first.
 _CHAIN = (
     _PARENTS
     + """
@@ -24,8 +24,8 @@ _CHAIN = (
     FROM chain JOIN journal j ON j.turn_id = chain.id
     ORDER BY chain.depth DESC, j.seq"""
 )
-# Reads how long the turns of a chain are. They are not joined and grouped: SQLite would sort the
-# texts to count them.
+# Reads how long the turns of a chain are. A subquery for each turn, because for a join with
+# grouping SQLite would sort the texts themselves.
 _CHAIN_SIZES = (
     _PARENTS
     + """
@@ -41,9 +41,9 @@ _ON_CHAIN = """
         SELECT t.id, t.parent_id FROM chain JOIN turns t ON t.id = chain.parent_id)
     SELECT id FROM chain
     WHERE id = $2 OR id IN (SELECT turn_id FROM journal WHERE message_id = $3) LIMIT 1"""
-# Reads the events of a chain as the model is told it. The newest summary on the chain stands for
-# its turn and all before it. The cross join keeps SQLite from reading every message there is to
-# find that one.
+# Reads the events of a chain as the model is told it. The newest summary on the chain represents
+# its turn and all before it. The cross join keeps SQLite from reading all messages to find that
+# one.
 _WINDOW = """
     WITH RECURSIVE chain (id, parent_id, depth, summary_id) AS (
         SELECT id, parent_id, 0, summary_id FROM turns WHERE id = $1
@@ -59,12 +59,12 @@ _WINDOW = """
     ORDER BY 6 DESC, 2"""
 
 
-# No chain is as long as this.
+# Longer than any chain: no limit.
 _CHAIN_MAX: Final = 2**31 - 1
 
 
 class _OnChain(NamedTuple):
-    """Holds an event of a turn on a chain, and how far back that is."""
+    """Holds an event of a turn on a chain, and how far back the turn is."""
 
     session: SessionId
     seq: int
@@ -77,12 +77,13 @@ class _OnChain(NamedTuple):
 def chain(
     head: TurnId, *, limit: int, until: TurnId | None, bytes_max: int
 ) -> Op[list[list[Recorded]]]:
-    """Return the turns from `head` back through their parents, oldest first, as many as fit."""
+    """Return the turns from `head` back through their parents, oldest first, as many as fit in
+    `bytes_max`, but at least one."""
     if limit > 1:
         sizes = yield from many(int, _CHAIN_SIZES, head, limit, until or "")
         limit = journal.fits(sizes, bytes_max)
     if limit == 1:
-        # It may be long, and is read without being sorted.
+        # A single turn may be long; this query does not sort its texts.
         turn = yield from journal.of_turn(head)
         return [turn] if turn else []
     return _by_turn((yield from many(_OnChain, _CHAIN, head, limit, until or "")))
@@ -94,15 +95,15 @@ def window(head: TurnId, *, limit: int) -> Op[list[list[Recorded]]]:
 
 
 def whole_chain(head: TurnId, *, until: TurnId | None) -> Op[list[list[Recorded]]]:
-    """Return the turns from `head` back to the first, or to the one after `until`, however long
-    that is: what a model once read."""
+    """Return the turns from `head` back to the first, or to the one after `until`, however long: it
+    is what a model once read."""
     if head == until:
         return []
     return _by_turn((yield from many(_OnChain, _CHAIN, head, _CHAIN_MAX, until or "")))
 
 
 def _by_turn(found: list[_OnChain]) -> list[list[Recorded]]:
-    """Return the events of a chain, those of each turn together."""
+    """Return the events of a chain, grouped by turn."""
     turns: dict[int, list[Recorded]] = {}
     for each in found:
         recorded = journal.read_row((each.session, each.seq, each.at, each.kind, each.body))
@@ -111,7 +112,8 @@ def _by_turn(found: list[_OnChain]) -> list[list[Recorded]]:
 
 
 def turn_on_chain(head: TurnId, entry: str) -> Op[TurnId]:
-    """Return the turn on the chain of `head` that a transcript's entry belongs to."""
+    """Return the turn on the chain of `head` that a transcript's entry belongs to. Raises
+    `NotFound`."""
     found = yield from one(TurnId, _ON_CHAIN, head, ended_turn(entry), entry)
     if found is None:
         raise NotFound(f"there is no message {entry}")

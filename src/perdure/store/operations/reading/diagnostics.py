@@ -1,4 +1,4 @@
-"""For operators: how much waits, and everything the checker needs."""
+"""Reads what operators need: how much waits, and everything about one session for the checker."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from perdure.store.operations.delivery.parked import view as part_view
 from perdure.store.operations.reading import history
 from perdure.store.statement import Op, many, one
 
-# Reads the parts of a session, in line.
+# Reads the parts of a session, in the order of their line.
 _PARTS_OF_SESSION = PARTS + "WHERE o.session_id = $1 ORDER BY o.place_in_line"
 # Reads the updates that came into a session.
 _UPDATES_OF_SESSION = "SELECT external_id, turn_id, message_id FROM inbox WHERE session_id = $1"
-# Reads what a session keeps for its turns.
+# Reads the fields of a session that belong to its turns.
 _SESSION = "SELECT epoch, head_turn, ready_at, strikes FROM sessions WHERE id = $1"
-# Reads the summaries that stand for turns of a session, and what made them.
+# Reads the summaries that represent turns of a session, with the events that made them.
 _SUMMARIES = """
     SELECT t.id, t.summary_id, j.session_id, j.seq, j.at, j.kind, j.body
     FROM turns t LEFT JOIN journal j ON j.message_id = t.summary_id
@@ -35,9 +35,9 @@ _UNDER_WAY = """
 _FETCHES = """
     SELECT f.turn_id, count(*) FROM fetches f JOIN turns t ON t.id = f.turn_id
     WHERE t.session_id = $1 AND f.state IN ('pending', 'attempting') GROUP BY f.turn_id"""
-# Reads what the model has been told of interruptions of turns of a session.
+# Reads up to where the model was told about interruptions of a session's turns.
 _TOLD = "SELECT id, told_seq FROM turns WHERE session_id = $1 AND told_seq > 0"
-# Finds the turns of a session of which something is shown that is not final.
+# Finds the turns of a session with shown text that is not final.
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE t.session_id = $1"""
@@ -48,9 +48,9 @@ _COUNTS = f"""
            (SELECT count(*) FROM turns WHERE state = 'interrupted'),
            (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
            (SELECT count(*) FROM outbox o WHERE {IS_PARKED})"""
-# Names the tables of an SQLite database.
+# Lists the tables of an SQLite database.
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
-# Counts what waits to be sent and what is being sent, by adapter.
+# Counts the parts that wait to be sent or are being sent, by adapter.
 _OUTBOX_DEPTHS = """
     SELECT adapter, count(*) FROM outbox WHERE state = 'pending' GROUP BY adapter
     UNION ALL
@@ -60,7 +60,7 @@ _INTEGRITY = 'PRAGMA integrity_check("{table}")'
 
 
 class _Kept(NamedTuple):
-    """Holds what a session keeps for its turns."""
+    """Holds the fields of a session that belong to its turns."""
 
     epoch: int
     head: TurnId | None
@@ -77,14 +77,14 @@ class _Update(NamedTuple):
 
 
 class _OfTurn(NamedTuple):
-    """Holds a number that is kept or counted for a turn."""
+    """Holds a number that belongs to a turn."""
 
     turn: TurnId
     number: int
 
 
 class _Summary(NamedTuple):
-    """Names a summary that stands for a turn, and holds the event that made it, if there is one."""
+    """Holds a summary that represents a turn, and the event that made it, if there is one."""
 
     turn: TurnId
     id: MessageId
@@ -96,7 +96,7 @@ class _Summary(NamedTuple):
 
 
 class _Depth(NamedTuple):
-    """Says how many parts of an adapter are on their way."""
+    """Holds how many parts of an adapter are on their way."""
 
     adapter: str
     parts: int
@@ -124,7 +124,7 @@ def _counts(queued: int, running: int, interrupted: int, pending: int, stuck: in
 
 
 def parked_parts(*, limit: int) -> Op[list[PartView]]:
-    """Return what is parked, the newest first."""
+    """Return what is parked, newest first."""
     return (yield from parked.page(Page(limit=limit)))
 
 
@@ -162,7 +162,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
 
 
 def _summary(found: _Summary) -> SummaryView:
-    """Return a summary that stands for a turn, with the event that made it."""
+    """Return a summary that represents a turn, with the event that made it."""
     made = None
     if found.session:
         made = journal.read_row((found.session, found.seq, found.at, found.kind, found.body))
@@ -170,15 +170,15 @@ def _summary(found: _Summary) -> SummaryView:
 
 
 def tables(dialect: Dialect) -> Op[list[str]]:
-    """Return the tables that SQLite can check, and the schema; PostgreSQL has no check for
-    clients."""
+    """Return the tables that SQLite can check, with the schema itself. Returns none for PostgreSQL,
+    which has no such check for clients."""
     if dialect.name != "sqlite":
         return []
     return ["sqlite_schema", *(yield from many(str, _TABLES))]
 
 
 def integrity(table: str) -> Op[list[str]]:
-    """Return what SQLite's own check finds in one table and its indexes. Of all at once it would be
-    one long read, in which the write-ahead log grows."""
+    """Return what SQLite's own check finds in one table and its indexes. One table at a time,
+    because a check of all would be one long read, during which the write-ahead log grows."""
     found = yield from many(str, _INTEGRITY.format(table=table))
     return [each for each in found if each != "ok"]

@@ -1,8 +1,7 @@
-"""The whole chain behind one id: what came in, what it became, and what went out for it.
+"""Explains what happened behind one id: what came in, what it became, and what was sent for it.
 
-Most updates become a turn. A command is its reply, and may have queued a turn as well; what was
-refused, or could not be read, is only that. Whoever asks for what is not theirs is told the same as
-for what is not there.
+Most updates become a turn. A command has a reply, and may have queued a turn as well; a refused or
+unreadable arrival is only that. Something that belongs to another person is reported as not found.
 """
 
 from typing import Final, NamedTuple
@@ -23,16 +22,16 @@ from perdure.store.operations.reading import history, pieces, transcripts
 from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, many, one
 
-# Reads the parts of a turn, in line.
+# Reads the parts of a turn, in the order of their line.
 _PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
-# Reads the parts of a message that became no turn, in line.
+# Reads the parts of a message that became no turn, in the order of their line.
 _PARTS_OF_COMMAND = PARTS + "WHERE o.message_id = $1 AND o.turn_id IS NULL ORDER BY o.place_in_line"
 # Finds what a part belongs to.
 _PART = "SELECT turn_id, message_id FROM outbox WHERE id = $1"
-# Names the columns of a `_Update`.
+# The columns of an `_Update`.
 _COLUMNS: Final = """
     i.adapter, i.account, i.external_id, i.kind, i.at, i.turn_id, i.message_id, i.session_id"""
-# Reads updates; what follows says which.
+# Reads updates; the caller appends which.
 _UPDATE = f"""
     SELECT {_COLUMNS}
     FROM inbox i JOIN sessions s ON s.id = i.session_id
@@ -45,15 +44,15 @@ _BY_EXTERNAL_ID = (
     ORDER BY i.at DESC LIMIT 1"""
 )
 # Finds the newest update over HTTP with the id that its client gave it. The external id is that id,
-# a line feed and the conversation's name.
+# a line feed, and the conversation's name.
 _BY_CLIENT_ID = (
     _UPDATE
     + f"""
     WHERE {{begins}} AND i.adapter = 'http' AND (CAST($2 AS TEXT) IS NULL OR {SCOPE} = $2)
     ORDER BY i.at DESC LIMIT 1"""
 )
-# Finds updates with an id that is told apart only within a place: on platforms the external id may
-# be the place, a slash and the sender's id.
+# Finds updates whose id is unique only within a place: on platforms the external id may be the
+# place, a slash, and the platform's message id.
 _IN_PLACES = (
     _UPDATE
     + """
@@ -61,7 +60,7 @@ _IN_PLACES = (
       AND i.external_id = p.place || '/' || CAST({any_id} AS TEXT)
     WHERE {seen} LIMIT 2"""
 )
-# Looks for such an id in every place.
+# Searches such an id in every place.
 _IN_ANY_PLACE = _IN_PLACES.format(
     places="""
         SELECT adapter, place FROM conversations WHERE adapter < 'http'
@@ -69,8 +68,7 @@ _IN_ANY_PLACE = _IN_PLACES.format(
     any_id="$1",
     seen="1 = 1",
 )
-# Looks for such an id for one person. People ask in the place itself, or about where they were
-# lately.
+# Searches such an id for one person: in the place where they ask, and where they were lately.
 _IN_ONES_PLACES = _IN_PLACES.format(
     places="""
         SELECT adapter, place FROM conversations WHERE id = $1
@@ -89,7 +87,7 @@ _OF_TURN = f"""
     WHERE j.turn_id = $1 AND i.turn_id = $1
       AND j.kind IN ('turn_queued', 'message_joined', 'steer_accepted')
     ORDER BY j.seq"""
-# Finds the newest arrival with an id that was refused.
+# Finds the newest refused arrival with this id.
 _REFUSED = """
     SELECT adapter, account, external_id, kind, at, place, reason FROM refusals
     WHERE external_id = $1 OR external_id = place || '/' || CAST($1 AS TEXT)
@@ -97,7 +95,7 @@ _REFUSED = """
 
 
 class _Update(NamedTuple):
-    """Holds an update as it stands in the inbox."""
+    """Holds an update as it is in the inbox."""
 
     adapter: str
     account: str
@@ -110,19 +108,19 @@ class _Update(NamedTuple):
 
     @property
     def arrival(self) -> ArrivalRecord:
-        """Return how it came."""
+        """Return how the update arrived."""
         return _arrival(self.adapter, self.account, self.external_id, self.kind, self.at)
 
 
 class _OfPart(NamedTuple):
-    """Names what a part belongs to."""
+    """Holds what a part belongs to."""
 
     turn: TurnId | None
     message: str
 
 
 class _Refused(NamedTuple):
-    """Holds an arrival that was refused."""
+    """Holds a refused arrival."""
 
     adapter: str
     account: str
@@ -134,8 +132,9 @@ class _Refused(NamedTuple):
 
 
 def explain(dialect: Dialect, any_id: str, *, scope: SearchScope | None) -> Op[Explanation]:
-    """Return the chain behind a turn, message or part id, or the id its sender gave it; two senders
-    may have given the same one, so each is shown their own."""
+    """Return what happened behind a turn, message or part id, or an id that a sender gave. Two
+    senders may have given the same id; with a scope, a person is shown only their own. Raises
+    `NotFound`."""
     unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
     came = yield from _update(dialect, any_id, scope)
     turn = came.turn if came else (yield from _turn_behind(any_id))
@@ -153,7 +152,7 @@ def explain(dialect: Dialect, any_id: str, *, scope: SearchScope | None) -> Op[E
 
 
 def _update(dialect: Dialect, any_id: str, scope: SearchScope | None) -> Op[_Update | None]:
-    """Return the update that has an id, or whose message has it."""
+    """Return the update that has this id, or whose message has it; None if there is none."""
     if any_id.startswith("trn_"):
         return None
     part = yield from _of_part(any_id)
@@ -172,19 +171,20 @@ def _update(dialect: Dialect, any_id: str, scope: SearchScope | None) -> Op[_Upd
 
 
 def _of_part(any_id: str) -> Op[_OfPart | None]:
-    """Return what the part with this id belongs to, if there is one."""
+    """Return what the part with this id belongs to, or None."""
     return (yield from one(_OfPart, _PART, any_id))
 
 
 def _in_places(any_id: str, scope: SearchScope | None) -> Op[list[_Update]]:
-    """Return updates with an id that is told apart only within a place; two if there are more."""
+    """Return updates whose id is unique only within a place: two at most, which is enough to know
+    that the id is ambiguous."""
     if scope is None:
         return (yield from many(_Update, _IN_ANY_PLACE, any_id))
     return (yield from many(_Update, _IN_ONES_PLACES, scope, any_id))
 
 
 def _turn_behind(any_id: str) -> Op[TurnId | None]:
-    """Return the turn that an id names or belongs to."""
+    """Return the turn that an id names or belongs to, or None."""
     if any_id.startswith("trn_"):
         return TurnId(any_id.partition(".")[0])
     part = yield from _of_part(any_id)
@@ -197,11 +197,12 @@ def _turn_behind(any_id: str) -> Op[TurnId | None]:
 
 
 def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -> Op[Explanation]:
-    """Return the chain of a turn, and of the command that has queued it."""
+    """Explain a turn, and the command that has queued it."""
     turn = yield from history.turn(turn_id, scope=scope)
     session = yield from history.session(turn.session, scope=scope)
     found = yield from many(_Update, _OF_TURN, turn_id)
-    # A turn that has moved stands in two journals; a command's own update may stand in neither.
+    # A moved turn is in two journals, so an update may be found twice; a command's own update may
+    # be found in neither.
     updates = list(dict.fromkeys(found))
     if came is not None and came not in updates:
         updates.insert(0, came)
@@ -223,7 +224,7 @@ def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -
 
 
 def _parts_of_command(came: _Update) -> Op[list[ShownPart]]:
-    """Return the parts of what a command has replied."""
+    """Return the parts of a command's reply."""
     return (yield from many(ShownPart, _PARTS_OF_COMMAND, came.message))
 
 
@@ -233,13 +234,13 @@ def _part(found: ShownPart) -> PartView:
 
 
 def _partial(turn: TurnId) -> Op[RunningText | None]:
-    """Return the beginning of what a turn is writing."""
+    """Return the beginning of what a turn is writing, or None."""
     running = yield from history.running_text(turn)
     return struct_in_short(running, where="it is still being written") if running else None
 
 
 def _of_update(came: _Update, scope: SearchScope | None) -> Op[Explanation]:
-    """Return the chain of an update that became no turn."""
+    """Explain an update that became no turn."""
     session = yield from history.session(came.session, scope=scope)
     command = yield from _command(came)
     parts = yield from _parts_of_command(came)
@@ -255,13 +256,13 @@ def _of_update(came: _Update, scope: SearchScope | None) -> Op[Explanation]:
 
 
 def _command(came: _Update) -> Op[CommandTaken | None]:
-    """Return the command that an update was, if it was one."""
+    """Return the command that an update was, or None."""
     events = [recorded.event for recorded in (yield from journal.of_message(came.message))]
     return next((event for event in events if isinstance(event, CommandTaken)), None)
 
 
 def _not_taken(any_id: str) -> Op[Explanation | None]:
-    """Return what strangers sent, or what could not be read."""
+    """Explain an arrival that was refused or could not be read; None if there is none."""
     found = yield from one(_Refused, _REFUSED, any_id)
     if found is not None:
         arrival = _arrival(found.adapter, found.account, found.external_id, found.kind, found.at)
@@ -279,7 +280,7 @@ def _not_taken(any_id: str) -> Op[Explanation | None]:
 
 
 def _arrival(adapter: str, account: str, external_id: str, kind: str, at: int) -> ArrivalRecord:
-    """Return how something came."""
+    """Return how something arrived."""
     return ArrivalRecord(
         adapter=adapter, account=account, external_id=external_id, kind=kind, at=at
     )

@@ -1,4 +1,5 @@
-"""Reads. Each is one snapshot, by index, and bounded."""
+"""Reads conversations, sessions and turns. Each read is one snapshot, uses an index, and is
+bounded."""
 
 from typing import Final, NamedTuple
 
@@ -15,7 +16,7 @@ from perdure.store.operations.sessions.recency import follows, newest_first
 from perdure.store.operations.sessions.scopes import SCOPE, SHARED, SearchScope
 from perdure.store.statement import Op, exists, many, one
 
-# Reads conversations, each with where it goes on; what follows says which.
+# Reads conversations, each with the one it continues in; the caller appends which.
 _CONVERSATION = f"""
     SELECT c.id, {ADDRESS}, w.principal_id, w.session_id,
            c.generation + CASE WHEN c.linked_id IS NULL THEN 0 ELSE w.generation END, c.active_at,
@@ -32,7 +33,7 @@ _BY_NAME = (
     WHERE c.adapter = $1 AND c.account = $2 AND c.place = $3 AND c.thread = '' AND c.person = ''"""
 )
 # Reads a conversation on a platform by its address. An adapter has one account, or a few over the
-# years.
+# years, so only the first and the last in order are tried.
 _BY_ADDRESS = (
     _CONVERSATION
     + f"""
@@ -42,7 +43,7 @@ _BY_ADDRESS = (
       AND (CAST($5 AS TEXT) IS NULL OR (c.principal_id = $5 AND NOT {SHARED}))
     ORDER BY c.active_at DESC LIMIT 1"""
 )
-# Reads a page of the conversations of a principal, the newest first.
+# Reads a page of the conversations of a principal, newest first.
 _LISTED = (
     _CONVERSATION
     + f"""
@@ -50,7 +51,7 @@ _LISTED = (
       AND {follows("c", "$2", "$3")}
     ORDER BY {newest_first("c")} LIMIT $4"""
 )
-# Reads the turns of a session that are not settled, in line.
+# Reads the unsettled turns of a session, in the order of its line.
 _OPEN_TURNS = """
     SELECT id, state, attempts, reason, asked_at IS NOT NULL FROM turns
     WHERE session_id = $1 AND outcome IS NULL ORDER BY queued_seq"""
@@ -60,18 +61,18 @@ _RUNNING_TEXT = """
     WHERE p.turn_id = $1 AND p.attempt = t.attempts ORDER BY p.message_id, p.start"""
 # Finds the turn of a session that is at work.
 _AT_WORK = "SELECT id FROM turns WHERE session_id = $1 AND state IN ('running', 'waiting')"
-# Finds the messages of a turn that are final.
+# Finds the final messages of a turn.
 _SAID = "SELECT message_id FROM journal WHERE turn_id = $1 AND kind = 'assistant_said'"
-# Finds the turn that has a message.
+# Finds the turn that a message belongs to.
 _TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
-# Names the columns of a `TurnRow`.
+# The columns of a `TurnRow`.
 TURN_COLUMNS = """
     t.id, t.session_id, t.state, t.outcome, t.reason, t.detail, t.attempts, t.parent_id,
     t.message_id, t.queued_at, t.started_at, t.settled_at, t.fetching"""
-# Reads turns; what follows says which.
+# Reads turns; the caller appends which.
 _TURNS = f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.id = t.session_id "
-# Is true of a session `s` that may be seen from the scope $2, or without one. One's own is also
-# what one's own place is linked to.
+# A condition: session `s` may be seen from the scope $2, or without a scope. A conversation to
+# which one's own place is linked counts as one's own.
 _OWN = f"""
     (CAST($2 AS TEXT) IS NULL OR EXISTS (
         SELECT 1 FROM conversations c WHERE c.id = s.conversation_id AND ({SCOPE} = $2
@@ -79,21 +80,21 @@ _OWN = f"""
                                          AND l.principal_id = $2)))))"""
 # Reads a turn that may be seen.
 _TURN = f"{_TURNS} WHERE t.id = $1 AND {_OWN}"
-# Reads the turns of a session, in line.
+# Reads the turns of a session, in the order of its line.
 _TURNS_OF = _TURNS + "WHERE t.session_id = $1 ORDER BY t.queued_seq"
-# Names the columns of a `SessionRow`.
+# The columns of a `SessionRow`.
 SESSION_COLUMNS = f"""
     s.id, {ADDRESS}, s.state, s.title, s.parent_id,
     c.session_id, s.last_seq, s.opened_at, s.active_at, s.kind"""
-# Says where the columns of a `SessionRow` come from.
+# The tables that the columns of a `SessionRow` come from.
 FROM_SESSIONS = "FROM sessions s JOIN conversations c ON c.id = s.conversation_id"
-# Reads sessions; what follows says which.
+# Reads sessions; the caller appends which.
 _SELECT_SESSIONS = f"SELECT {SESSION_COLUMNS} {FROM_SESSIONS} "
 # Reads a session that may be seen.
 _SESSION = f"{_SELECT_SESSIONS} WHERE s.id = $1 AND {_OWN}"
 # Finds a session if it may be seen.
 _IS_OWN = f"SELECT 1 FROM sessions s WHERE s.id = $1 AND {_OWN}"
-# Reads a page of the sessions, the newest first.
+# Reads a page of the sessions, newest first.
 _SESSIONS = (
     _SELECT_SESSIONS
     + f"""
@@ -106,8 +107,8 @@ _END_OF_TIME: Final = (2**62, "")
 
 
 class _Conversation(NamedTuple):
-    """Holds the columns of `_CONVERSATION`. Where it is linked to another, everything from
-    `principal` to `last_seq` but `active_at` is that one's, whose address comes last."""
+    """Holds the columns of `_CONVERSATION`. If it is linked to another, everything from `principal`
+    to `last_seq` except `active_at` belongs to the other one, whose address comes last."""
 
     id: ConversationId
     adapter: str
@@ -142,7 +143,7 @@ class _OpenTurn(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """Holds a piece of a message that was shown, and when its turn began."""
+    """Holds a piece of a shown message, and when its turn began."""
 
     message: MessageId
     text: str
@@ -150,7 +151,7 @@ class _Shown(NamedTuple):
 
 
 class TurnRow(NamedTuple):
-    """Holds the columns that a turn is shown by."""
+    """Holds the columns with which a turn is shown."""
 
     id: TurnId
     session: SessionId
@@ -168,7 +169,8 @@ class TurnRow(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """Holds the columns that a session is shown by. `live` is the session that is live there."""
+    """Holds the columns with which a session is shown. `live` is the conversation's live
+    session."""
 
     id: SessionId
     adapter: str
@@ -187,8 +189,8 @@ class SessionRow(NamedTuple):
 
 
 def find(name: str, *, principal: PrincipalId, sees_all: bool) -> Op[Snapshot]:
-    """Return a conversation of this principal's over HTTP, by its plain name; else one on a
-    platform, by its address."""
+    """Return a conversation of this principal over HTTP, by its plain name; otherwise one on a
+    platform, by its address. Raises `NotFound`."""
     found = yield from one(_Conversation, _BY_NAME, HTTP, principal, name)
     adapter, colon, rest = name.partition(":")
     if found is None and colon:
@@ -201,7 +203,7 @@ def find(name: str, *, principal: PrincipalId, sees_all: bool) -> Op[Snapshot]:
 def _on_platform(
     adapter: str, rest: str, principal: PrincipalId | None
 ) -> Op[_Conversation | None]:
-    """Return the first conversation that a name without its adapter may stand for."""
+    """Return the first conversation that a name without its adapter can mean, or None."""
     for place, thread, person in readings(rest):
         address = (adapter, place, thread, person)
         found = yield from one(_Conversation, _BY_ADDRESS, *address, principal)
@@ -211,7 +213,7 @@ def _on_platform(
 
 
 def snapshot(conversation: ConversationId) -> Op[Snapshot]:
-    """Return one instant of a conversation."""
+    """Return a conversation as it is at one instant. Raises `NotFound`."""
     found = yield from one(_Conversation, _BY_ID, conversation)
     if found is None:
         raise NotFound(f"there is no conversation {conversation}")
@@ -219,7 +221,7 @@ def snapshot(conversation: ConversationId) -> Op[Snapshot]:
 
 
 def _snapshot(found: _Conversation) -> Op[Snapshot]:
-    """Return a conversation with what is being written in it."""
+    """Return a conversation with the text that is being written in it."""
     view = yield from _view(found)
     running: RunningText | None = None
     said: list[MessageId] = []
@@ -230,7 +232,8 @@ def _snapshot(found: _Conversation) -> Op[Snapshot]:
 
 
 def running_text(turn: TurnId) -> Op[RunningText | None]:
-    """Return what was shown of the message that is being written, or was when its writer died."""
+    """Return what was shown of the message that is being written, or was being written when the
+    process died; None if nothing was."""
     pieces = yield from many(_Shown, _RUNNING_TEXT, turn)
     if not pieces:
         return None
@@ -246,7 +249,7 @@ def running(session_id: SessionId) -> Op[RunningText | None]:
 
 
 def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[ConversationView]]:
-    """Return a page of the conversations of a principal, the newest first."""
+    """Return a page of the conversations of a principal, newest first."""
     at, last = page.after or _END_OF_TIME
     found = yield from many(_Conversation, _LISTED, principal, at, last, page.limit)
     views: list[ConversationView] = []
@@ -256,7 +259,7 @@ def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[Convers
 
 
 def open_turns(session_id: SessionId) -> Op[tuple[OpenTurn, ...]]:
-    """Return the turns of a session that are not settled, in arrival order."""
+    """Return the unsettled turns of a session, in the order of arrival."""
     return tuple(
         OpenTurn(
             id=each.id,
@@ -294,7 +297,7 @@ def _view(found: _Conversation) -> Op[ConversationView]:
 
 
 def _linked_name(found: _Conversation) -> str:
-    """Return the name of the conversation that this one is linked to; empty if it is not."""
+    """Return the name of the conversation that this one is linked to, or an empty string."""
     if not found.linked:
         return ""
     return address_of(
@@ -307,7 +310,7 @@ def _linked_name(found: _Conversation) -> str:
 
 
 def turn_of_message(message: str) -> Op[TurnId]:
-    """Return the turn that has a message."""
+    """Return the turn that a message belongs to. Raises `NotFound`."""
     found = yield from one(TurnId, _TURN_OF_MESSAGE, message)
     if found is None:
         raise NotFound(f"there is no message {message}")
@@ -315,7 +318,8 @@ def turn_of_message(message: str) -> Op[TurnId]:
 
 
 def turn(turn_id: TurnId, *, scope: SearchScope | None) -> Op[TurnView]:
-    """Return a turn that may be seen from a scope."""
+    """Return a turn that may be seen from a scope. Raises `NotFound`, also for one that may not be
+    seen."""
     found = yield from one(TurnRow, _TURN, turn_id, scope)
     if found is None:
         raise NotFound(f"there is no turn {turn_id}")
@@ -323,7 +327,7 @@ def turn(turn_id: TurnId, *, scope: SearchScope | None) -> Op[TurnView]:
 
 
 def turns_of(session_id: SessionId) -> Op[list[TurnView]]:
-    """Return the turns of a session, in line."""
+    """Return the turns of a session, in the order of its line."""
     return [turn_view(each) for each in (yield from many(TurnRow, _TURNS_OF, session_id))]
 
 
@@ -347,13 +351,14 @@ def turn_view(found: TurnRow) -> TurnView:
 
 
 def is_own(session_id: SessionId, scope: SearchScope | None) -> Op[bool]:
-    """Tell whether what happens in a session may be seen and stopped from here; without a scope it
+    """Tell whether a session may be seen, and its turns stopped, from a scope. Without a scope it
     always may."""
     return scope is None or (yield from exists(_IS_OWN, session_id, scope))
 
 
 def session(session_id: SessionId, *, scope: SearchScope | None) -> Op[SessionView]:
-    """Return a session that may be seen from a scope."""
+    """Return a session that may be seen from a scope. Raises `NotFound`, also for one that may not
+    be seen."""
     found = yield from one(SessionRow, _SESSION, session_id, scope)
     if found is None:
         raise NotFound(f"there is no session {session_id}")
@@ -361,7 +366,7 @@ def session(session_id: SessionId, *, scope: SearchScope | None) -> Op[SessionVi
 
 
 def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionView]]:
-    """Return a page of the sessions of a principal, or of all; the newest first."""
+    """Return a page of the sessions of a principal, or of everybody; newest first."""
     at, last = page.after or _END_OF_TIME
     listed = int(not page.with_unlisted)
     found = yield from many(SessionRow, _SESSIONS, principal, at, last, listed, page.limit)

@@ -1,7 +1,7 @@
-"""A turn read piece by piece: whoever shows a long one holds no more of it at once than a page.
+"""Reads a long turn piece by piece, so that no more than a page of it is in memory.
 
-A turn may hold many tool results and messages that were said to it while it ran. Its sketch says
-what entries it has and how long they are, without reading them.
+A turn may hold many tool results and steers. A sketch lists its entries and their sizes without
+reading them.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,11 @@ from perdure.store.statement import Op, many, rows
 _SKETCH: Final = """
     SELECT session_id, seq, kind, message_id, OCTET_LENGTH(body) FROM journal
     WHERE turn_id = $1 ORDER BY seq"""
-# Reads a stretch of the entries of a turn.
+# Reads a range of the entries of a turn.
 _PIECE: Final = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE turn_id = $1 AND session_id = $2 AND seq >= $3 AND seq <= $4 ORDER BY seq"""
-# Reads the entries of a turn without what was said to it while it ran, and without what its calls
-# have found.
+# Reads the entries of a turn without steers and tool results.
 _EXCHANGE: Final = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE turn_id = $1 AND kind NOT IN ('tool_finished', 'steer_accepted', 'steer_taken')
@@ -31,13 +30,13 @@ _STARTED: Final = "turn_started"
 _SAID: Final = "assistant_said"
 _FOUND: Final = "tool_finished"
 _AMENDED: Final = "turn_amended"
-# What is an entry of a transcript by itself.
+# Kinds of events that are entries of a transcript by themselves.
 _SHOWN: Final = frozenset({"turn_queued", "message_joined", "steer_taken", _SAID, _FOUND})
 _FILES: Final = frozenset({"media_fetched", "media_lost", "sticker_described"})
 
 
 class Sketched(NamedTuple):
-    """Holds what is known of an entry of a journal that was not read."""
+    """Holds what is known of a journal entry that was not read."""
 
     session: SessionId
     seq: int
@@ -47,29 +46,29 @@ class Sketched(NamedTuple):
 
 
 class _TurnPiece(NamedTuple):
-    """Holds entries of a turn up to some place, and what they cannot be told without. `begins_at`
-    is the number of the first of them, or 0 where nothing is shown before it."""
+    """Holds entries of a turn, and those needed to show them. `begins_at` is the seq of the first
+    entry, or 0 if nothing is shown before it."""
 
     events: list[Recorded]
     begins_at: int
 
 
 def sketch_of(turn: TurnId) -> Op[list[Sketched]]:
-    """Return what entries a turn has, without reading them."""
+    """Return which entries a turn has, without reading them."""
     found = yield from many(Sketched, _SKETCH, turn)
-    # As `journal.where_it_is` tells: what has moved stands as a whole where it went.
+    # The same rule as `journal.where_it_is`: a moved turn is whole in the session it is in now.
     left = {each.session for each in found if each.kind == "turn_moved"}
     return [each for each in found if each.session not in left]
 
 
 def exchange(turn: TurnId) -> Op[list[Recorded]]:
-    """Return what a turn was asked and has answered."""
+    """Return what a turn was asked and what it has answered."""
     found = journal.read_rows((yield from rows(_EXCHANGE, turn)))
     return journal.where_it_is(found)
 
 
 def in_short(turn: TurnId, *, bytes_max: int) -> Op[list[Recorded]]:
-    """Return all entries of a turn with the beginnings of their long texts."""
+    """Return all entries of a turn, with only the beginnings of long texts."""
     rest = yield from sketch_of(turn)
     told: list[Recorded] = []
     while rest:
@@ -80,9 +79,9 @@ def in_short(turn: TurnId, *, bytes_max: int) -> Op[list[Recorded]]:
 
 
 def last_piece(turn: TurnId, *, before: int, bytes_max: int) -> Op[_TurnPiece]:
-    """Return the last entries of a turn, or the last before one of them, if `before` is not 0: as
-    many as fit, and one at least. It begins with something that is shown, so that the end of a turn
-    stays with what was said last."""
+    """Return the last entries of a turn, or the last before the seq `before` if that is not 0: as
+    many as fit, but at least one. The piece begins with an entry that is shown, so that the end of
+    a turn stays together with what was said last."""
     sketch = yield from sketch_of(turn)
     so_far = [each for each in sketch if not before or each.seq < before]
     start, total = len(so_far), 0
@@ -102,8 +101,8 @@ def last_piece(turn: TurnId, *, before: int, bytes_max: int) -> Op[_TurnPiece]:
 
 
 def _around(sketch: Sequence[Sketched], own: Sequence[Sketched]) -> Op[list[Recorded]]:
-    """Read what is not in a piece and says how it is told: that the turn has begun, what its calls
-    are called, the last words that were given to its messages, and what became of their files."""
+    """Read the entries outside a piece that are needed to show it: that the turn has begun, the
+    names of its calls, the last edits of its messages, and what became of their files."""
     earlier = [each for each in sketch if each.seq < own[0].seq]
     later = [each for each in sketch if each.seq > own[-1].seq]
     begun = [each for each in (*earlier, *later) if each.kind == _STARTED]

@@ -1,9 +1,12 @@
-"""Full text. Turns that are over wait in `unindexed` and are indexed many at once: an index that
-followed each turn would cost as much as everything else. Who searches indexes first what waits, so
-nothing that is over is missed.
+"""Indexes what was said, and searches it.
 
-`index_waiting` is the only one that writes the index, so whose the words are is decided in one
-place. Words that come late, by an edit of a turn that is in the index already, wait like the rest.
+Finished turns wait in `unindexed` and are indexed many at once: indexing each turn in its own
+transaction would cost as much as everything else. A search first indexes what waits, so it misses
+nothing that is over. The row in `unindexed` is written in the transaction that ends the turn and
+deleted in the one that indexes it, so no crash loses a turn.
+
+Only `index_waiting` writes the index, so the scope of words is decided in one place. Words that
+come later, by an edit of an indexed turn, wait like the rest.
 """
 
 from collections.abc import Sequence
@@ -32,22 +35,22 @@ from perdure.store.statement import Op, exists, many, one, run
 _Said = TurnQueued | MessageJoined | MediaFetched | SteerTaken | TurnAmended | AssistantSaid
 # Lets a turn wait to be indexed, from one of its entries on.
 _WAIT = "INSERT INTO unindexed (turn_id, from_seq) VALUES ($1, $2)"
-# Locks what waits to be indexed, in the order in which it came.
+# Locks what waits to be indexed, in order.
 _WAITING = "SELECT id, turn_id, from_seq FROM unindexed ORDER BY id LIMIT $1 FOR UPDATE"
 # Locks a turn that waits to be indexed.
 _IS_WAITING = "SELECT 1 FROM unindexed WHERE turn_id = $1 FOR UPDATE"
-# Notes that something that waited was indexed.
+# Removes a turn that was indexed from those that wait.
 _DONE = "DELETE FROM unindexed WHERE id = $1"
 # Finds the session of a turn.
 _SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
-# Finds whose the words of a session are.
+# Finds the scope of a session's words.
 _SCOPE = f"""
     SELECT {SCOPE} FROM sessions s JOIN conversations c ON c.id = s.conversation_id
     WHERE s.id = $1"""
 
 
 class _Waits(NamedTuple):
-    """Names a turn that waits to be indexed, from one of its entries on."""
+    """Holds a turn that waits to be indexed, from one of its entries on."""
 
     id: int
     turn: TurnId
@@ -55,14 +58,15 @@ class _Waits(NamedTuple):
 
 
 def wait(turn: TurnId) -> Op[None]:
-    """Mark a turn that is over: all that was said in it is to be indexed."""
+    """Let an ended turn wait to be indexed as a whole."""
     yield from _put_down(turn, 0)
 
 
 def wait_again(recorded: Recorded) -> Op[None]:
-    """Mark an event that was appended to a turn after its end: it is to be indexed too. A turn that
-    still waits will be indexed with it. The row is locked first: an index run that has read the
-    turn before this event would else remove the row, and the event would never be found."""
+    """Let an event that was appended after its turn's end wait to be indexed. If the turn itself
+    still waits, the event will be indexed with it. The waiting row is locked first: otherwise an
+    index run that has read the turn before this event could delete the row, and the event would
+    never be found."""
     assert recorded.turn is not None
     if not (yield from exists(_IS_WAITING, recorded.turn)):
         yield from _put_down(recorded.turn, recorded.seq)
@@ -74,7 +78,7 @@ def _put_down(turn: TurnId, from_seq: int) -> Op[None]:
 
 
 def index_waiting(dialect: Dialect, *, limit: int) -> Op[bool]:
-    """Index at most `limit` turns of those that wait. Returns whether there may be more."""
+    """Index at most `limit` of the waiting turns. Returns whether there may be more."""
     waiting = yield from many(_Waits, _WAITING, limit)
     for each in waiting:
         yield from _index(dialect, (yield from journal.of_turn(each.turn)), each.from_seq)
@@ -86,7 +90,7 @@ def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None
     """Index what was said in a turn, from one of its entries on."""
     queued = turn[0].event
     if isinstance(queued, TurnQueued) and queued.kind.is_errand:
-        return  # what it brings back is said where people find it
+        return  # an errand's result is said, and indexed, in another turn
     scope = yield from one(str, _SCOPE, turn[0].session)
     assert scope is not None
     repeated = yield from _repeated(turn[0])
@@ -113,8 +117,8 @@ def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None
 
 
 def _repeated(first: Recorded) -> Op[MessageId | None]:
-    """Return the message of a turn that asks again what was asked in its session before. Its words,
-    and what its author makes of them later, are found where they were said first."""
+    """Return the message of a turn that asks again what was asked in the same session. Its words,
+    also edited ones, are found where they were first said."""
     queued = first.event
     if not isinstance(queued, TurnQueued) or not queued.origin or queued.kind in UNASKED:
         return None
@@ -130,21 +134,21 @@ def search(
     before: int | None,
     limit: int,
 ) -> Op[list[Hit]]:
-    """Return the newest messages of a scope that hold the words."""
+    """Return the newest messages of a scope that contain all the words."""
     if not query.split():
         return []
     found = yield from dialect.search(query, scope=scope, before=before, limit=limit)
     hits = []
     for cursor, session, seq in found:
         view = yield from history.session(session, scope=None)
-        # One after the other: of a long message no more is kept than is shown.
+        # Read one by one: of a long message only the excerpt stays in memory.
         recorded = yield from journal.one(session, seq)
         hits.append(_hit(cursor, view.conversation, recorded, query))
     return hits
 
 
 def _hit(cursor: int, conversation: str, recorded: Recorded, query: str) -> Hit:
-    """Return a message that was found, with the text around the words."""
+    """Return a found message, with the text around the words."""
     event = recorded.event
     assert isinstance(event, _Said), "nothing else is indexed"
     return Hit(

@@ -1,9 +1,9 @@
-"""The turns of a session, and which of them stand.
+"""Reads the turns of a session, and tells which of them are on its chain.
 
-Those stand that lead from the session's beginning to where it stands now: the chain of parents from
-its newest turn that has started, also across sessions, for a branch shares the turns it was made
-from. What was undone or asked again is left beside the chain. Whoever shows what was said in a
-session, or says whether a turn counts, reads it here.
+A turn stands if it is on the chain of parents from the session's newest started turn back to the
+beginning. The chain may cross sessions, because a branch shares the turns it was made from. Turns
+that were undone or asked again are left beside the chain. Everything that shows what was said in a
+session, or tells whether a turn counts, reads it here.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from perdure.store.operations import journal
 from perdure.store.operations.reading import history, pieces
 from perdure.store.statement import Op, exists, many, row
 
-# Finds the turn that a session stands at.
+# Finds a session's head.
 _HEAD: Final = "SELECT head_turn FROM sessions WHERE id = $1"
-# Reads the chain of parents of a turn, the oldest first.
+# Reads the chain of parents of a turn, oldest first.
 _CHAIN: Final = """
     WITH RECURSIVE chain (id, parent_id, session_id, depth) AS (
         SELECT id, parent_id, session_id, 0 FROM turns WHERE id = $1
@@ -26,39 +26,39 @@ _CHAIN: Final = """
         SELECT t.id, t.parent_id, t.session_id, chain.depth + 1
         FROM chain JOIN turns t ON t.id = chain.parent_id)
     SELECT id, session_id FROM chain ORDER BY depth DESC"""
-# Reads the turns of a session in the order in which they began; a turn that never did is on no
-# chain and beside none.
+# Reads the turns of a session in the order in which they began. A turn that never began is neither
+# on a chain nor beside one.
 _BEGUN: Final = """
     SELECT t.id, MIN(j.seq) FROM turns t JOIN journal j ON j.turn_id = t.id
       AND j.session_id = t.session_id AND j.kind = 'turn_started'
     WHERE t.session_id = $1 GROUP BY t.id ORDER BY 2"""
-# Finds a turn that asks again what another has asked.
+# Finds a turn that asks another one again.
 _IS_ASKED_AGAIN: Final = "SELECT 1 FROM turns WHERE origin_id = $1 LIMIT 1"
 
 
 class _Linked(NamedTuple):
-    """Names a turn on a chain, and its session."""
+    """Holds a turn on a chain, and its session."""
 
     id: TurnId
     session: SessionId
 
 
 class _Place(NamedTuple):
-    """Names a turn of a session, and says whether it stands."""
+    """Holds a turn of a session, and whether it stands."""
 
     turn: TurnId
     stands: bool
 
 
 class _Begun(NamedTuple):
-    """Names a turn, and the entry by which it began."""
+    """Holds a turn, and the seq at which it began."""
 
     id: TurnId
     seq: int
 
 
 def tip(session: SessionId) -> Op[TurnId | None]:
-    """Return the newest turn that stands in this session."""
+    """Return the newest turn on the session's chain, or None."""
     (head,) = (yield from row(_HEAD, session)) or (None,)
     turns = yield from history.open_turns(session)
     return SessionStanding(session=session, head=head, open_turns=turns).tip
@@ -73,9 +73,10 @@ def told(
     with_left: bool,
     bytes_max: int,
 ) -> Op[list[ToldTurn]]:
-    """Return the newest turns of a session, or the newest before one of them, oldest first. Turns
-    that it shares with other sessions come before its own. A turn that no page holds is a page of
-    its own, with its last entries, or with `before_seq` the last before that one."""
+    """Return the newest turns of a session, or the newest before the turn `before`; oldest
+    first. Turns shared with other sessions come before its own. A turn that is too long for a
+    page is a page of its own and shows its last entries; with `before_seq`, the last entries
+    before that one."""
     order = yield from _order(session, with_left=with_left)
     end = len(order)
     if before is not None:
@@ -112,7 +113,8 @@ def _in_pieces(
 
 
 def _start(order: Sequence[_Place], end: int, *, limit: int, bytes_max: int) -> Op[int]:
-    """Return where the page begins that ends there: as far back as its turns fit."""
+    """Return the index at which the page begins that ends at `end`: as far back as its turns
+    fit."""
     total, start = 0, end
     while start > max(end - limit, 0):
         total += yield from journal.size_of_turn(order[start - 1].turn)
@@ -123,19 +125,20 @@ def _start(order: Sequence[_Place], end: int, *, limit: int, bytes_max: int) -> 
 
 
 def left(turn: TurnId, session: SessionId) -> Op[str]:
-    """Say why a turn that has begun does not stand in its session any more; empty if it does."""
+    """Return why a begun turn is not on its session's chain any more, or an empty string if it
+    is."""
     chain = yield from _chain(session)
     return "" if any(each.id == turn for each in chain) else (yield from _why_left(turn))
 
 
 def _chain(session: SessionId) -> Op[list[_Linked]]:
-    """Return the turns that stand in a session, also those of others, the oldest first."""
+    """Return the turns on a session's chain, including those of other sessions, oldest first."""
     newest = yield from tip(session)
     return (yield from many(_Linked, _CHAIN, newest)) if newest else []
 
 
 def _order(session: SessionId, *, with_left: bool) -> Op[list[_Place]]:
-    """Return the turns of a session, each with whether it stands."""
+    """Return the turns of a session in order, each with whether it stands."""
     chain = yield from _chain(session)
     standing = {each.id for each in chain}
     shared = [_Place(each.id, stands=True) for each in chain if each.session != session]
@@ -145,5 +148,5 @@ def _order(session: SessionId, *, with_left: bool) -> Op[list[_Place]]:
 
 
 def _why_left(turn: TurnId) -> Op[str]:
-    """Say why a turn does not stand any more."""
+    """Return why a turn is not on the chain any more."""
     return ASKED_AGAIN if (yield from exists(_IS_ASKED_AGAIN, turn)) else UNDONE

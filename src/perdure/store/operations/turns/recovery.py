@@ -53,7 +53,7 @@ from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.operations.turns.suspension import Fallen, give_up, lock_conversation
 from perdure.store.statement import Op, many, one, quoted, run
 
-# For suspects that are not to be given up, however often they were interrupted.
+# A limit for turns that are not to be given up, however often they were interrupted.
 NO_LIMIT: Final = 2**62
 # Turns a person waits for; all other kinds are always resumed.
 _PERSONAL: Final = TurnKind.MESSAGE
@@ -194,9 +194,9 @@ def interrupt(lease: TurnLease, cut: Cut, stamp: Stamp, *, attempts_max: int) ->
 
 
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
-    """End the attempts of running turns whose node is gone. If several suspects ran on a node that
-    died, only the newest counts towards the limit: the older ones had proved themselves, and the
-    newest is the likely cause."""
+    """End the attempts of running turns whose node is gone. A turn that began before the dead
+    node's newest suspect is not given up now: that suspect was let in only after the others had
+    proved themselves, so it is the more likely cause."""
     yield from nodes.shorten_leases(dialect)
     orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), limit)
     suspects = yield from many(_LastSuspect, _LAST_SUSPECTS)
