@@ -1,1 +1,1 @@
-"""The tools: what an agent may call through the gateway, and the record of each call."""
+"""Holds the tools that an agent may call through the gateway."""

@@ -1,8 +1,8 @@
-"""One tool: what it is called, what it takes, and what it does.
+"""Defines what a tool is: its name, its arguments, and what it does.
 
-A tool describes itself to the model once, as JSON text, and reads its own arguments: what a server
-elsewhere offers brings a schema along that nobody here has types for. What it cannot do it raises,
-in words the model can act on; the toolbox makes a failed result of them.
+A tool describes itself to the model once, as JSON text, and reads its own arguments, because tools
+of another server bring a schema for which no types exist here. A tool raises an error in words that
+the model can act on, and the toolbox turns it into a failed result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,37 @@ T = TypeVar("T")
 
 
 class Tool(Protocol):
-    """One tool of an agent's.
+    """Does one thing for an agent.
 
-    Guarantees: `name` and `schema` (JSON text, one function in OpenAI's shape) never change; `call`
-    touches nothing that is not the caller's, and returns text for the model.
+    Guarantees: `name` and `schema` (JSON text, one function in OpenAI's format) never change;
+    `call` touches nothing that is not the caller's, and returns text for the model.
+
     Requires: arguments that are a JSON object.
+
     Raises: the errors of `domain/errors.py` only.
+
     After a crash: `repeat` says whether a call that was cut short may be made again.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name by which the model calls the tool."""
 
     @property
-    def schema(self) -> str: ...
+    def schema(self) -> str:
+        """Return the description that the model is given, as JSON text."""
 
     @property
-    def repeat(self) -> Repeat: ...
+    def repeat(self) -> Repeat:
+        """Return whether a call may be repeated if its fate is unknown."""
 
-    async def call(self, call: ToolCall, caller: ToolCaller) -> str: ...
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
+        """Do the work, and return the text for the model."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes one argument to the model, as JSON Schema."""
+
     type: str
     description: str
     enum: tuple[str, ...] = ()
@@ -69,7 +78,7 @@ class _Described(msgspec.Struct, frozen=True, kw_only=True):
 def described(
     name: str, description: str, parameters: Mapping[str, Parameter], *, required: Sequence[str]
 ) -> str:
-    """A tool as models are told of it."""
+    """Return a tool's description for the model, as JSON text."""
     function = _Function(
         name=name,
         description=description,
@@ -79,7 +88,7 @@ def described(
 
 
 def arguments_of(call: ToolCall, kind: type[T]) -> T:
-    """The arguments as a value. Raises `Rejected` with what is wrong."""
+    """Return a call's arguments as a value. Raises `Rejected` that says what is wrong."""
     try:
         return msgspec.json.decode(call.arguments.strip() or "{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

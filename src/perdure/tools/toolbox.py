@@ -1,8 +1,8 @@
-"""The tools of one agent, by name.
+"""Holds the tools of one agent, by name.
 
-Whatever a model asks for gets an answer that it can act on: an unknown tool is answered with the
-known ones, arguments that are no JSON with what they must be, a failure with its words. A long
-result is cut, because it stays in the conversation and is paid for at every later step.
+Every call gets a result that the model can act on: an unknown tool is answered with the known ones,
+arguments that are not JSON with what they must be, and a failure with its message. A long result is
+cut, because it stays in the conversation and is paid for in every later request.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,13 @@ from perdure.domain.text import storable
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.tools.tool import Tool
 
+# The most characters of a result that the model is given.
 RESULT_MAX: Final = 20_000
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Toolbox:
-    """The `Tools` port. Without a tool in it, it serves agents that have none."""
+    """Implements the `Tools` port. Without tools, it serves an agent that has none."""
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -59,6 +60,7 @@ class Toolbox:
 
 
 def _problem(call: ToolCall) -> str:
+    """Return what is wrong with a call's arguments, or an empty string."""
     if not call.arguments.strip():
         return ""
     try:
@@ -71,7 +73,8 @@ def _problem(call: ToolCall) -> str:
 
 
 def _told(error: PerdureError, repeat: Repeat) -> str:
-    """A failure in words. Whether it may be tried again depends on what may have happened."""
+    """Return the text for a failure. It says whether the call may be repeated, which depends on
+    what may have happened already."""
     if isinstance(error, Ambiguous) and repeat is Repeat.ONCE:
         return f"{error.message}; it may have happened: ask the person before you repeat it"
     if isinstance(error, Ambiguous | Transient):
@@ -84,7 +87,7 @@ def _failed(text: str) -> ToolResult:
 
 
 def _cut(text: str) -> str:
-    """The text as it may be kept, with a note of how much was left out."""
+    """Return the text at a storable length, with a note of how much was left out."""
     left_out = len(text) - RESULT_MAX
     kept = storable(text[:RESULT_MAX])
     if left_out <= 0:

@@ -1,1 +1,1 @@
-"""The web: the HTTP API, the web chat and the console."""
+"""Serves the HTTP API, the web chat and the console."""

@@ -1,7 +1,7 @@
-"""Who is calling. Each token is a principal; health needs none on loopback, and requests to hooks
-are signed instead.
+"""Identifies callers by their tokens. Each token stands for one principal.
 
-What is under way is known by its token, so that streams end when their token is revoked.
+Requests to hooks carry a platform's signature instead of a token, and health checks from loopback
+need none. Open requests are kept by token, so that streams are cut when their token is revoked.
 """
 
 import asyncio
@@ -29,18 +29,22 @@ from perdure.web.http.shared_question import LOOK_S
 PRINCIPAL: Final = web.RequestKey("principal", Principal)
 HEALTH: Final = "/healthz"
 OPEN: Final = frozenset({HEALTH, "/readyz", "/metrics"})
-# These answer also while the store does not, to a token that was good before: it is then that one
-# has to know how the node is, and may want to stop it.
+# These paths answer even while the store is down, if the token was valid before: that is when an
+# operator needs to see the node's state, or to stop it.
 ALWAYS: Final = OPEN | {"/api/status", "/api/drain"}
+# How long a looked-up token is trusted without asking the store again. A revocation by another node
+# takes effect within this time.
 REMEMBERED_S: Final = 2.0
 REMEMBERED_MAX: Final = 10_000
-# How often one address is named in the log that comes with wrong tokens.
+# Wrong tokens from one address are logged at most once in this time, so that guessing cannot flood
+# the log.
 WRONG_EVERY_S: Final = 60.0
 log = structlog.get_logger("web")
 
 
 class TokenCheck:
-    """Looks tokens up, remembering an answer for a moment; revoking here forgets at once."""
+    """Looks up tokens, and remembers each answer for `REMEMBERED_S`. A revocation on this node
+    clears what is remembered at once."""
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class TokenCheck:
         gate: QuotaGate,
     ) -> None:
         self._callers = callers
-        # By token, as long as they are under way. A request equals another with the same items.
+        # Open requests by token, then by `id`: two requests with the same items compare as equal.
         self._requests: dict[str, dict[int, web.Request]] = {}
         self._revocations = 0
         self._principals = principals
@@ -60,12 +64,12 @@ class TokenCheck:
         self._clock = clock
         self._gate = gate
         self._known: dict[str, tuple[float, Principal]] = {}
-        # By address: when it was last named in the log, and its wrong tokens since then.
+        # By address: when it was last logged, and how many wrong tokens it has sent since.
         self._wrong: dict[str, tuple[float, int]] = {}
 
     async def revoked(self, *, by: web.Request | None = None) -> None:
-        """Forget what is known, and end whatever is under way for a token that is good no more,
-        but for the request that has revoked it."""
+        """Forget remembered tokens, and cut the connections of every token that is no longer valid.
+        The request that revoked the token (`by`) is spared, so that it gets its answer."""
         self._revocations += 1
         self._known.clear()
         for token in list(self._requests):
@@ -75,12 +79,14 @@ class TokenCheck:
                         request.transport.abort()
 
     async def watch_others(self, _: web.Application) -> AsyncIterator[None]:
-        """Look now and then for tokens that another node of the same store has revoked."""
+        """Check regularly for tokens that another node on the same store has revoked."""
 
         async def look() -> None:
             while True:
                 await self._clock.sleep(REMEMBERED_S)
-                with suppress(PerdureError):  # nobody can tell while the store does not answer
+                with suppress(
+                    PerdureError
+                ):  # the store is down: validity is unknown, so look again later
                     await self.revoked()
 
         looking = asyncio.create_task(look())  # noqa: TID251 - it ends with the application
@@ -90,12 +96,14 @@ class TokenCheck:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request pass if it needs no token, or if its token is valid. Raises `Rejected`
+        otherwise."""
         path = request.path
         if path.startswith(hooks.PREFIX) or (path in OPEN and self._callers.is_local(request)):
             return await handler(request)
         token = _token_of(request)
         if path == HEALTH and (not token or not self._callers.is_meant(request)):
-            # That much a load balancer has to know, and a stranger may.
+            # A load balancer needs this much, and it tells a stranger nothing.
             return json_response({"status": "ok"})
         self._callers.require_meant(request)
         if path == "/" or path.startswith("/static/"):
@@ -108,7 +116,7 @@ class TokenCheck:
     async def _within_quota(
         self, request: web.Request, handler: Handler, principal: Principal
     ) -> web.StreamResponse:
-        """Handle a request, and count it if it is refused because its person has too much."""
+        """Handle a request. Counts it if it is refused because its principal is over a quota."""
         try:
             if request.path not in OPEN:
                 self._gate.admit(principal.id, is_operator=principal.is_operator)
@@ -119,7 +127,8 @@ class TokenCheck:
 
     @contextmanager
     def _under_way(self, token: str, request: web.Request) -> Iterator[None]:
-        # Before the token is looked up: one that is revoked in between is found here.
+        # Register the request before its token is looked up: if the token is revoked in between,
+        # `revoked` finds the request here and cuts it.
         requests = self._requests.setdefault(token, {})
         requests[id(request)] = request
         try:
@@ -147,8 +156,10 @@ class TokenCheck:
         return principal
 
     def _note_wrong(self, request: web.Request) -> None:
-        """Say where wrong tokens come from: the first at once, and then a count now and then."""
+        """Log where wrong tokens come from: the first one at once, then a count per
+        `WRONG_EVERY_S`."""
         who, now_s = self._callers.address(request), self._clock.monotonic_s()
+        # A new address starts as if it had last been logged long ago.
         told_s, count = self._wrong.get(who, (now_s - WRONG_EVERY_S, 0))
         if now_s - told_s < WRONG_EVERY_S:
             self._wrong[who] = (told_s, count + 1)
@@ -165,11 +176,12 @@ class TokenCheck:
         if known is not None and now - known[0] < REMEMBERED_S:
             return known[1]
         if known is not None and path in ALWAYS and await self._condition.look(within_s=LOOK_S):
-            # Nobody can tell whether it is still good, and neither a probe nor a stop must fail
-            # for that.
+            # Whether the token is still valid cannot be known, and neither a probe nor a stop may
+            # fail because of that.
             return known[1]
         revocations = self._revocations
         principal = await self._principals.by_token(token)
+        # A revocation during the lookup makes the answer stale, so it is not remembered.
         if principal is not None and revocations == self._revocations:
             if len(self._known) >= REMEMBERED_MAX:
                 self._known.clear()
@@ -178,6 +190,7 @@ class TokenCheck:
 
 
 def operator_of(request: web.Request) -> Principal:
+    """Return the caller of a request. Raises `Rejected` if the caller is not an operator."""
     principal = request[PRINCIPAL]
     require_operator(principal)
     return principal
@@ -185,5 +198,5 @@ def operator_of(request: web.Request) -> Principal:
 
 def _token_of(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    # Bytes that are no UTF-8 are no token of ours, and no store takes them.
+    # Our tokens are valid UTF-8, and no store accepts anything else.
     return storable(token.strip()) if scheme.lower() == "bearer" else ""

@@ -1,4 +1,5 @@
-"""What a caller may read of how things ended: operators all of it, others what concerns them."""
+"""Limits what a caller may read about how a turn ended: operators see every detail, others only
+what concerns them."""
 
 from typing import TypeVar
 
@@ -15,12 +16,13 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def audience_of(principal: Principal) -> Audience:
+    """Return the audience a principal belongs to."""
     return Audience.of(is_operator=principal.is_operator)
 
 
 def as_told(ending: S, audience: Audience) -> S:
-    """Return whatever says how a turn ended (an entry, a piece of news, a turn, an event) with the
-    detail that this audience may read. What has no detail stays as it is."""
+    """Return anything that says how a turn ended (an entry, a piece of news, a turn, an event) with
+    only the detail that this audience may read. A value without a detail is returned unchanged."""
     detail = getattr(ending, "detail", "")
     if not detail or audience is Audience.OPERATORS:
         return ending
@@ -31,6 +33,7 @@ def as_told(ending: S, audience: Audience) -> S:
 
 
 def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:
+    """Return a journal event with only what this audience may read of a settlement."""
     event = recorded.event
     if not isinstance(event, TurnSettled):
         return recorded
@@ -40,7 +43,7 @@ def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:
 
 
 def explanation_as_told(found: Explanation, audience: Audience) -> Explanation:
-    """Why a platform did not take a part is for operators."""
+    """Return an explanation for an audience. Only operators see why a platform refused a part."""
     if audience is Audience.OPERATORS:
         return found
     return msgspec.structs.replace(

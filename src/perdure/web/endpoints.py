@@ -1,11 +1,11 @@
-"""What can be asked of a Perdure. Each endpoint is one function, and everybody asks that one.
+"""Declares endpoints: what a Perdure can be asked. Each endpoint is one function, for every caller.
 
 `web/routes.py` serves endpoints over HTTP, `app/operate/client.py` asks a running node for them,
 and where no node runs, `app/operate/offline.py` calls them on the opened store.
 
-The signature of the function says how it is asked over HTTP. Its positional parameters stand in the
-path, in that order. A keyword called `body` is the body of the request, every other keyword a
-parameter of the query. Nothing here may import the HTTP server: the command line would load it too.
+The function's signature defines its HTTP request. Positional parameters are taken from the path, in
+that order. A keyword called `body` is the request's body, and every other keyword is a query
+parameter. Nothing here may import the HTTP server, because the command line would load it too.
 """
 
 import inspect
@@ -38,25 +38,25 @@ V = TypeVar("V")
 S_contra = TypeVar("S_contra", bound="OperatorServices", contravariant=True)
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 BODY: Final = "body"
-# Every list takes its `next` back under this name; some have an older name for it, too.
+# Every list takes its `next` back under this name. Some lists also have an older name for it.
 CURSOR: Final = "cursor"
 OLDER_CURSORS: Final = frozenset({"after", "before"})
-# In milliseconds; more than either database holds is nothing that was ever handed out.
+# A moment in milliseconds. A number with more digits than the databases hold was never handed out.
 _MOMENT: Final = re.compile(r"[0-9]{1,18}")
 
 
 async def _nothing_revoked() -> None:
-    """Do nothing: nobody is connected who could have used a revoked token."""
+    """Do nothing: without a running node, no connection can be using a revoked token."""
 
 
 async def _nothing_encoded(asked: StoredRequest) -> bytes | None:
-    """Return nothing: no agent is there that could encode a request."""
+    """Return None: without a running node, no agent can encode a request."""
 
 
 class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what endpoints work with, whether a node runs or not. `end_revoked` ends whatever is
-    under way for a token that was revoked. `encoded_again` returns the messages of a request as its
-    agent's wire has them, or None where there is no such agent."""
+    """Holds what endpoints work with, whether a node runs or not. `end_revoked` cuts the
+    connections of revoked tokens. `encoded_again` returns the messages of a request as its agent's
+    wire encodes them, or None if that agent does not exist."""
 
     conversations: Conversations
     archive: Archive
@@ -77,8 +77,8 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Generic[S_contra, P, T]):
-    """Names a function, and where it stands in the HTTP API. `is_long`: its answer may be so long
-    that each person gets only a few of them at a time."""
+    """Names a function and its place in the HTTP API. `is_long` means that the answer may be large,
+    so each principal gets only a few of them at a time."""
 
     answer: Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]
     method: str
@@ -100,12 +100,12 @@ class Endpoint(Generic[S_contra, P, T]):
 
     @property
     def takes(self) -> inspect.Parameter | None:
-        """Return the parameter that is the body of the request, with its type."""
+        """Return the parameter that is the request's body, with its type, or None."""
         return next((each for each in self._keywords if each.name == BODY), None)
 
     @property
     def query(self) -> list[inspect.Parameter]:
-        """Return the parameters of the query, with their types."""
+        """Return the query parameters, with their types."""
         return [each for each in self._keywords if each.name != BODY]
 
     @property
@@ -128,7 +128,7 @@ def endpoint(
 ) -> Callable[
     [Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]], Endpoint[S_contra, P, T]
 ]:
-    """Make an endpoint of a function."""
+    """Declare a function as an endpoint."""
 
     def declared(
         answer: Callable[Concatenate[S_contra, Principal, P], Awaitable[T]],
@@ -147,13 +147,13 @@ def endpoint(
 
 
 def require_operator(by: Principal) -> None:
-    """Raise `Rejected` for somebody who is not an operator."""
+    """Raise `Rejected` if the caller is not an operator."""
     if not by.is_operator:
         raise Rejected("only the operator's token may do this", code="forbidden")
 
 
 def page_of(cursor: str | None, limit: int) -> Page:
-    """Return the page that a list's cursor asks for. Raises `Rejected` for what is no cursor."""
+    """Return the page that a list's cursor asks for. Raises `Rejected` for an invalid cursor."""
     if cursor is None:
         return Page(limit=limit)
     at, _, last = cursor.partition(":")
@@ -161,14 +161,16 @@ def page_of(cursor: str | None, limit: int) -> Page:
 
 
 def moment_of(cursor: str) -> int:
-    """Return the number in a cursor. Raises `Rejected` for what was never handed out as one."""
+    """Return the number in a cursor. Raises `Rejected` for a text that was never handed out as
+    one."""
     if not _MOMENT.fullmatch(cursor):
         raise Rejected("the cursor must be the `next` of an earlier page", code="invalid_query")
     return int(cursor)
 
 
 def next_of(views: Sequence[V], asked: Page, place: Callable[[V], tuple[int, str]]) -> str | None:
-    """Return the cursor behind a page, if there may be more: where its last one stands."""
+    """Return the cursor of the next page, made from the last view of this one. Returns None if this
+    page is not full, because it is the last then."""
     if len(views) < asked.limit:
         return None
     at, last = place(views[-1])

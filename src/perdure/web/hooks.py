@@ -1,6 +1,6 @@
-"""Where platforms call us: `/hooks/{adapter}/{path}`.
+"""Receives the requests of platforms at `/hooks/{adapter}/{path}`.
 
-No token is asked for. The adapter knows the platform's signature and checks it before anything
+No token is required. The adapter knows the platform's signature, and checks it before anything
 else.
 """
 
@@ -30,6 +30,7 @@ class HooksApi:
         return [web.route(method, path, self.serve) for method in ("GET", "POST", "PUT")]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Hand a platform's request to its adapter, and send the adapter's answer."""
         adapter = request.match_info["adapter"]
         hook = self._hooks.get(adapter)
         if hook is None:
@@ -54,8 +55,9 @@ class HooksApi:
 
 
 def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the headers by names in lower case; one that came twice is one list, as HTTP has it.
-    Bytes that are no UTF-8 are replaced: no adapter has to expect half a character."""
+    """Return the headers by lower-case name. A header that came twice is joined with commas, as
+    HTTP defines it. Bytes that are not UTF-8 are replaced, so that no adapter has to expect
+    them."""
     joined: dict[str, str] = {}
     for name, given in headers:
         key, value = name.lower(), storable(given)
@@ -66,8 +68,8 @@ def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 async def _sent_and_then(
     request: web.Request, response: web.Response, afterwards: Callable[[], Awaitable[None]]
 ) -> None:
-    """The work is done whether or not the platform stayed for the response."""
-    # The next request must not wait in line behind the work.
+    """Send the response, then do the rest of the work, even if the platform has disconnected."""
+    # Close the connection: otherwise the platform's next request on it would wait for this work.
     response.force_close()
     with suppress(ConnectionResetError):
         await response.prepare(request)
@@ -75,5 +77,5 @@ async def _sent_and_then(
     try:
         await afterwards()
     except PerdureError as error:
-        # The response is out, and an error cannot be another one.
+        # The response is already sent, so the failure can only be logged.
         log.warning("work after a hook failed", path=request.path, error=error.message)

@@ -1,4 +1,5 @@
-"""A few pages at a time for each person, from the store to the last byte that is taken."""
+"""Limits how many long answers each principal may have open, from the read to the last byte
+sent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,18 +16,20 @@ from perdure.web.access import PRINCIPAL
 from perdure.web.http.answers import Handler
 from perdure.web.http.outlet import PATIENCE_S, LongResponse
 
+# Bounds the memory that one principal's unread answers can occupy.
 READS_AT_ONCE: Final = 8
 
 
 class LongReads:
-    """Lets each person have a few pages read and sent at a time; one more waits for its turn. So
-    whoever asks for many and reads none of them holds no more memory than these."""
+    """Lets each principal have a few long answers open; one more waits for a free place. So a
+    client that asks for many and reads none holds no more memory than these."""
 
     def __init__(self) -> None:
         self._rooms: WeakValueDictionary[PrincipalId, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def turn(self, who: PrincipalId) -> AsyncIterator[None]:
+        """Hold one of the principal's places. Raises `Transient` if none becomes free in time."""
         room = self._rooms.get(who)
         if room is None:
             room = self._rooms[who] = asyncio.Semaphore(READS_AT_ONCE)
@@ -48,7 +51,7 @@ LONG_READS: Final = web.AppKey("long_reads", LongReads)
 
 
 def one_of_few(handler: Handler) -> Handler:
-    """Let what may be long be sent before the next one is read."""
+    """Wrap a handler so that its answer keeps its place until it is completely sent."""
 
     async def within(request: web.Request) -> web.StreamResponse:
         async with request.app[LONG_READS].turn(request[PRINCIPAL].id):

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the same shapes that the API encodes."""
+"""Builds the OpenAPI document from the same types that the API encodes."""
 
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ def _call(endpoint: Endpoint[Services, Any, Any]) -> _Operation:
     names = [each.name for each in endpoint.query]
     if not OLDER_CURSORS.isdisjoint(names):
         names.append(CURSOR)
-    # An answer that is a plain object says only that it was done.
+    # A plain dictionary only confirms that something was done, so it has no schema.
     gives = endpoint.gives if hasattr(endpoint.gives, "__struct_fields__") else None
     return _Operation(
         endpoint.method.lower(),
@@ -42,7 +42,7 @@ def _call(endpoint: Endpoint[Services, Any, Any]) -> _Operation:
     )
 
 
-# The endpoints, and what is more than a question and an answer in JSON.
+# The endpoints, and the routes that are more than one JSON request with one JSON answer.
 CALLS: Final = (
     *(_call(each) for each in ENDPOINTS),
     _Operation("get", "/api/conversations/{name}/events",
@@ -69,6 +69,7 @@ _OPEN: Final = ("/hooks/{adapter}/{path}", "/healthz", "/readyz", "/metrics")
 
 
 def document(version: str) -> dict[str, Any]:
+    """Return the OpenAPI document."""
     shapes = [s for call in CALLS for s in (call.gives, call.takes) if s is not None]
     known = list(dict.fromkeys([*shapes, *_EVENTS, wire.ErrorOut]))
     _, components = msgspec.json.schema_components(
@@ -123,6 +124,7 @@ def _ref(shape: type) -> dict[str, str]:
 
 
 def routes(version: str) -> list[web.RouteDef]:
+    """Return the route of the document, which is built once."""
     body = document(version)
 
     async def serve(request: web.Request) -> web.Response:

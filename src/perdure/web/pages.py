@@ -1,4 +1,4 @@
-"""The web chat: static files under a strict content security policy."""
+"""Serves the web chat: static files under a strict content security policy."""
 
 from functools import cache
 from importlib.resources import files
@@ -30,7 +30,7 @@ TYPES: Final = {
 
 @cache
 def load() -> dict[str, tuple[bytes, str]]:
-    """Every file of the page, by its path. A few dozen kilobytes, read once."""
+    """Return every file of the page by its path. Read once, and a few dozen kilobytes in all."""
     found: dict[str, tuple[bytes, str]] = {}
     folders = [("", files("perdure.web") / "static")]
     while folders:

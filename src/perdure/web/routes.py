@@ -29,6 +29,7 @@ ENDPOINTS: Final = tuple(each for module in MODULES for each in _endpoints(modul
 
 
 def routes(services: Services, access: TokenCheck) -> list[web.RouteDef]:
+    """Return a route for each endpoint."""
     return [
         web.route(each.method, each.path, _served(each, services, access)) for each in ENDPOINTS
     ]
@@ -37,6 +38,7 @@ def routes(services: Services, access: TokenCheck) -> list[web.RouteDef]:
 def _served(
     endpoint: Endpoint[Services, ..., object], services: Services, access: TokenCheck
 ) -> Handler:
+    """Return the handler that reads an endpoint's parameters, calls it, and sends its answer."""
     readers = {each.name: _reader(each) for each in endpoint.query}
     body = endpoint.takes
 
@@ -58,7 +60,7 @@ def _served(
 
 
 def _reader(parameter: Parameter) -> Read:
-    """Return what reads a parameter of the query. Numbers say in their type how large they are."""
+    """Return a function that reads one query parameter. A number's bounds are part of its type."""
     name, default = parameter.name, parameter.default
     bounds = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
 
@@ -72,8 +74,8 @@ def _reader(parameter: Parameter) -> Read:
 
 
 async def _body(request: web.Request, parameter: Parameter) -> object:
-    """Return the body. One that has a default may be missing, and one that has an `id` may have it
-    as a header instead."""
+    """Return the request's body. It may be missing if the parameter has a default, and its `id` may
+    come as the header `Idempotency-Key` instead."""
     if parameter.default is not Parameter.empty and not request.can_read_body:
         return parameter.default
     body: msgspec.Struct = await body_of(request, parameter.annotation)

@@ -1,4 +1,4 @@
-"""Puts the surfaces together into one aiohttp application."""
+"""Combines all HTTP surfaces into one aiohttp application."""
 
 from typing import Final
 
@@ -21,23 +21,25 @@ from perdure.web.ops.verifying import VerifyApi
 from perdure.web.services import Services
 
 SERVER: Final = "Perdure"
-# Else each answer, also one to a request that cannot be read, tells the library and its version.
+# Without this, every answer would reveal the HTTP library and its version.
 web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
 
 async def _guard(_: web.Request, response: web.StreamResponse) -> None:
-    """Let no browser guess what an answer is, and nobody on the way keep it."""
+    """Forbid browsers to guess an answer's type, and proxies to cache it."""
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     response.headers.setdefault("Cache-Control", "no-store")
 
 
 def application(services: Services, tally: Tally) -> web.Application:
+    """Build the application."""
     callers = Callers(proxies=services.proxies, hosts=services.hosts)
     access = TokenCheck(
         services.principals, services.condition, services.clock, callers, gate=services.gate
     )
     app = web.Application(
         client_max_size=services.body_bytes_max,
+        # The outermost comes first: errors of the token check must become JSON too.
         middlewares=[attended, errors_as_json, access.middleware],
     )
     app[LONG_READS] = LongReads()
@@ -53,7 +55,8 @@ def application(services: Services, tally: Tally) -> web.Application:
     app.add_routes(pages.routes())
 
     async def leave(_: web.Application) -> None:
-        """Whoever still waits is told so, while there is a connection to tell it by."""
+        """End all watches, so that clients are told of the end while their connections still
+        exist."""
         services.watchers.close()
 
     app.on_shutdown.append(leave)

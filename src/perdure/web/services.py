@@ -1,4 +1,4 @@
-"""What the HTTP surfaces are given."""
+"""Holds what the HTTP surfaces are given."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -20,6 +20,8 @@ Hook = Callable[[HookRequest], Awaitable[HookResponse]]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Identifies the running node. `started_at` is in milliseconds."""
+
     version: str
     node: str
     pid: int
@@ -27,7 +29,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Services(OperatorServices, frozen=True, kw_only=True):
-    """Holds what a running node has for its surfaces, besides what endpoints always have."""
+    """Holds what a running node offers its surfaces, besides what every endpoint has."""
 
     door: Door
     control: Control
@@ -41,9 +43,9 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     busy: Busy
     body_bytes_max: int
     gate: QuotaGate
-    # By the name of the adapter.
+    # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})
-    # Networks of proxies that are believed, and names that are ours.
+    # Networks of trusted proxies, and host names that are ours.
     proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     # Whether other nodes write to the same store.

@@ -1,4 +1,4 @@
-"""The bodies of the native API, in and out."""
+"""Declares the bodies of the native API. Their docstrings appear in the OpenAPI document."""
 
 import msgspec
 
@@ -15,11 +15,15 @@ from perdure.ports.records.history import ArrivalRecord, Hit
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Names a file: an uploaded one by its id (`media`), or a link (`url`)."""
+
     media: str | None = None
     url: str | None = None
 
 
 class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Holds a message to send. `id` is the client's own; the same id again is the same message."""
+
     text: str = ""
     id: str | None = None
     attachments: list[AttachmentIn] = []
@@ -27,11 +31,14 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AmendIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Holds the new text of a message that still waits."""
+
     text: str
 
 
 class MessageOut(msgspec.Struct, omit_defaults=True):
-    """Says what became of a message, of all that `Accepted` tells the engine."""
+    """Says what became of a message. `duplicate` is true if it was accepted before; `reply` is the
+    answer to a command."""
 
     message: str
     session: str
@@ -44,7 +51,7 @@ class MessageOut(msgspec.Struct, omit_defaults=True):
 
 
 class ConversationOut(msgspec.Struct, omit_defaults=True):
-    """Shows a `ConversationView` flat, without whose it is and where it is kept."""
+    """Shows a conversation and its live session."""
 
     name: str
     session: str
@@ -64,7 +71,7 @@ class ConversationsOut(msgspec.Struct):
 
 
 class CommandOut(msgspec.Struct):
-    """Shows of a `Command` what people read, without how it is parsed."""
+    """Shows a command as people read it, without its parsing rules."""
 
     name: str
     usage: str
@@ -88,8 +95,7 @@ class SessionsOut(msgspec.Struct):
 
 
 class EventOut(msgspec.Struct):
-    """Carries a `Recorded` with its event as it is stored: by its kind, in a body that says its
-    version."""
+    """Shows an event as it is stored: its kind, and a body that names its format version."""
 
     seq: int
     at: int
@@ -98,6 +104,8 @@ class EventOut(msgspec.Struct):
 
 
 class JournalOut(msgspec.Struct):
+    """Holds a page of a session's events. `partial` is the text of the running turn."""
+
     session: str
     events: list[EventOut]
     next: str | None
@@ -110,7 +118,7 @@ class SearchOut(msgspec.Struct):
 
 
 class MediaOut(msgspec.Struct):
-    """Shows a `Media` without the digest by which its bytes are kept."""
+    """Shows a stored file, without the digest under which its bytes are kept."""
 
     id: str
     mime: str
@@ -119,7 +127,8 @@ class MediaOut(msgspec.Struct):
 
 
 class SoundIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Sessions that were found sound, and where they stood then: `[id, last event, epoch]` each."""
+    """Lists sessions that were found sound, each as `[id, last event, epoch]` at the time of the
+    check."""
 
     sound: list[SessionMark]
 
@@ -134,7 +143,7 @@ class TokensOut(msgspec.Struct):
 
 
 class AdapterOut(msgspec.Struct):
-    """Shows a `PlatformView` without how long it has been silent: `health` is what that means."""
+    """Shows a platform. `health` already reflects how long it has been silent."""
 
     name: str
     account: str
@@ -143,14 +152,15 @@ class AdapterOut(msgspec.Struct):
 
 
 class StoreOut(msgspec.Struct, frozen=True):
-    """`reason` says why the store does not take messages; it is empty while `is_up`."""
+    """Tells whether the store works. `reason` says why it takes no messages; it is empty while
+    `is_up`."""
 
     is_up: bool = True
     reason: str = ""
 
 
 class HealthOut(msgspec.Struct):
-    """`reason` says why the status is not `serving`."""
+    """Shows the node's health. `reason` says why the status is not `serving`."""
 
     status: str
     version: str
@@ -160,6 +170,9 @@ class HealthOut(msgspec.Struct):
 
 
 class StatusOut(msgspec.Struct):
+    """Shows what runs and what waits. `turns` and `outbox` are empty if the store did not
+    answer."""
+
     version: str
     state: str
     node: str
@@ -172,7 +185,7 @@ class StatusOut(msgspec.Struct):
     outbox: dict[str, int]
     adapters: list[AdapterOut] = []
     store: StoreOut = StoreOut()
-    # Since the start, by the kind of quota.
+    # Refusals since the start, by the kind of quota.
     refused: dict[str, int] = {}
 
 
@@ -182,17 +195,21 @@ class ParkedOut(msgspec.Struct):
 
 
 class ReplayIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Says how to replay a part."""
+
     force: bool = False
 
 
 class SendIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Holds a message to a place. The same `id` again is the same message."""
+
     to: str
     text: str
     id: str | None = None
 
 
 class SendOut(msgspec.Struct):
-    """Shows a `Sent` flat, without what only the engine needs to know of it."""
+    """Says what became of a sent message."""
 
     message: str
     turn: str | None
@@ -216,8 +233,8 @@ class ApproveIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BlockOut(msgspec.Struct, omit_defaults=True):
-    """A piece of a message to the model. A note is derived again, for notes are `stored` nowhere:
-    it may read differently from what was sent."""
+    """Shows a piece of a message to the model. Notes are never stored (`stored` is false): they are
+    derived again, and may differ from what was sent."""
 
     kind: str
     text: str = ""
@@ -235,8 +252,9 @@ class AskedMessageOut(msgspec.Struct):
 
 
 class RequestOut(msgspec.Struct, omit_defaults=True):
-    """The last request of a turn, made again. `missing` names the texts that are kept no more;
-    `encoded` are the messages as the agent's wire has them, or null if that agent is not there."""
+    """Shows the last request of a turn, rebuilt. `missing` names the texts that are no longer kept;
+    `encoded` holds the messages as the agent's wire encodes them, or null if the agent does not
+    exist."""
 
     agent: str
     instructions: str
@@ -250,7 +268,7 @@ class RequestOut(msgspec.Struct, omit_defaults=True):
 
 
 class ExplanationOut(msgspec.Struct):
-    """Shows an `Explanation` with its events as they are stored."""
+    """Shows everything stored about one message, turn or part."""
 
     conversation: str
     updates: tuple[ArrivalRecord, ...]

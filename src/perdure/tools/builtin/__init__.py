@@ -1,1 +1,1 @@
-"""Tools that need nothing but the gateway itself."""
+"""Holds the tools that need nothing but the gateway itself."""

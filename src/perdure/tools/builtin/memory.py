@@ -1,9 +1,8 @@
-"""The tool `memory`: what an agent keeps about the person it serves.
+"""Implements the tool `memory`: what an agent remembers about the person it serves.
 
-Whose memories they are comes from the caller, never from the arguments. Where others read along,
-only what was kept for that conversation is shown, and what is saved is kept for it. A memory is
-named by its id, not by its place in a list, so every action may be repeated: the second time finds
-it done.
+The person comes from the caller, never from the arguments. In a shared conversation, only memories
+of that conversation are shown, and new ones are saved for it alone. A memory is named by its id and
+not by its position in a list, so every action may be repeated: the second time finds it done.
 """
 
 from typing import Final, Literal, assert_never
@@ -51,6 +50,8 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MemoryTool:
+    """Lists, saves, edits and forgets memories."""
+
     name: str = NAME
     schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
     repeat: Repeat = Repeat.REPEATABLE
@@ -87,6 +88,8 @@ class MemoryTool:
         is_here = asked.scope == "here" or caller.is_shared
         memory = await self._memories.add(
             _needed(asked.text, "text", "save"),
+            # A repeat of the same call after a crash finds the memory by this key, and adds no
+            # second one.
             key=call.id,
             principal=caller.principal,
             conversation=caller.conversation if is_here else None,
@@ -114,6 +117,7 @@ class MemoryTool:
 
 
 def _needed(value: str | None, key: str, action: str) -> str:
+    """Return an argument. Raises `Rejected` if it is missing."""
     if not value:
         raise Rejected(f"{action} needs {key}; call again with it")
     return value

@@ -1,7 +1,7 @@
-"""The tool `sessions`: what the person and the agent said before, in this conversation or another.
+"""Implements the tool `sessions`: searches and reads earlier conversations with the person.
 
-Whose sessions they are comes from the caller, never from the arguments: the store answers another
-person's session id as it answers one that does not exist.
+The person comes from the caller, never from the arguments: the session id of another person is
+answered like one that does not exist.
 """
 
 from collections.abc import Sequence
@@ -56,6 +56,8 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SessionsTool:
+    """Searches messages, and reads sessions."""
+
     name: str = NAME
     schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
     repeat: Repeat = Repeat.PURE
@@ -66,7 +68,8 @@ class SessionsTool:
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         asked = arguments_of(call, _Arguments)
         if caller.is_shared:
-            # What others have said here could make the model ask for it.
+            # Another participant's message could talk the model into reading the person's private
+            # sessions aloud.
             raise Rejected("earlier conversations are private, and others read along here")
         match asked.action:
             case "search":
@@ -100,8 +103,9 @@ class SessionsTool:
         return "\n".join([f"{view.id}{title}", *(said or ["Nothing was said in it."])])
 
     async def _newest(self, view: SessionView, count: int) -> list[Entry]:
-        # Every turn that has started holds a message, so as many turns are enough. One that is too
-        # long for a page comes in several, and what its calls have found may be all of the last.
+        # Every started turn holds a message, so `count` turns are enough. A turn too long for one
+        # page comes in several, and the last page may hold only tool results; then earlier pages
+        # are read.
         turns = await self._archive.told(view.id, limit=count)
         while not (said := _said_in(turns)) and turns and turns[0].begins_at:
             turns = await self._archive.told(

@@ -1,4 +1,4 @@
-"""Server-sent events, resumable by `Last-Event-ID`."""
+"""Streams a conversation as server-sent events. A client resumes with `Last-Event-ID`."""
 
 from contextlib import aclosing, suppress
 from typing import Final
@@ -22,6 +22,7 @@ SSE_HEADERS = {
     "X-Accel-Buffering": "no",
 }
 KEEP_ALIVE = b": still here\n\n"
+# Bounds of the frames kept for sharing. A frame that was dropped is encoded again when needed.
 FRAMES_MAX: Final = 200
 FRAMES_BYTES: Final = 4 * 1024 * 1024
 _encoder = msgspec.json.Encoder()
@@ -29,6 +30,7 @@ log = structlog.get_logger("web")
 
 
 def frame(at: Position, news: News) -> bytes:
+    """Encode one piece of news as a server-sent event. Its id is the position to resume after."""
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
         str(at).encode(),
         NAMES[type(news)].encode(),
@@ -37,16 +39,18 @@ def frame(at: Position, news: News) -> bytes:
 
 
 class Frames:
-    """What was told lately, encoded. Watchers of one conversation are told the same objects, so
-    each is encoded once for all of them who may read the same."""
+    """Keeps recently encoded frames. All watchers of a conversation are given the same objects, so
+    each object is encoded once per audience instead of once per watcher."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, Audience], tuple[Told, bytes]] = {}
         self._bytes = 0
 
     def of(self, told: Told, audience: Audience) -> bytes:
+        """Return the frame for one object and audience, and encode it if it is not kept."""
         key = (id(told), audience)
         kept = self._kept.get(key)
+        # An `id` may be reused after its object is gone, so the object itself is compared as well.
         if kept is not None and kept[0] is told:
             return kept[1]
         at, news = told
@@ -71,6 +75,8 @@ class EventsApi:
         return [web.get("/api/conversations/{name}/events", self.events)]
 
     async def events(self, request: web.Request) -> web.StreamResponse:
+        """Send a conversation's events from the client's last id on, until the client
+        disconnects."""
         last = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
         after = position(last) if last else None
         by = request[PRINCIPAL]
@@ -79,7 +85,7 @@ class EventsApi:
         await response.prepare(request)
         outlet, audience = Outlet(request), audience_of(by)
         watching = self._services.watchers.conversation(snapshot.view.id, after=after)
-        # A client that goes away or does not read ends the stream; it comes back by its last id.
+        # The stream ends when the client disconnects or stops reading; it resumes by its last id.
         with suppress(ConnectionResetError):
             async with aclosing(watching) as stream:
                 try:
@@ -87,6 +93,7 @@ class EventsApi:
                         frames = [self._frames.of(each, audience) for each in told]
                         await outlet.write(b"".join(frames) or KEEP_ALIVE)
                 except PerdureError as error:
-                    # The headers are out: to come back by the last id is the way on here too.
+                    # The headers are already sent, so no error status is possible. The client
+                    # resumes by its last id.
                     log.debug("events ended", path=request.path, error=error.message)
         return response

@@ -1,4 +1,4 @@
-"""Files: how they come in, as a body or in a form, and how they go out without doing harm."""
+"""Takes uploaded files, as a body or in a form, and serves files so that no browser runs them."""
 
 import re
 from typing import Final, NamedTuple
@@ -21,12 +21,13 @@ from perdure.web.services import Services
 NAME_MAX: Final = 200
 UNKNOWN: Final = "application/octet-stream"
 SAFE_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-# Under other types of these a browser may find a program in the bytes, XML above all.
+# Types that no browser executes. SVG and XML are excluded because they can carry scripts.
 _HARMLESS: Final = re.compile(
     r"(?:image|audio|video)/(?!.*(?:svg|xml)).*|text/plain|application/pdf"
 )
 _MIME: Final = re.compile(r"^[\w.+-]+/[\w.+-]+$")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+# Characters that cannot stand in a quoted `filename` parameter.
 _UNQUOTABLE: Final = re.compile(r'[^ -~]|["\\%/]')
 
 
@@ -37,13 +38,15 @@ class _UploadBody(NamedTuple):
 
 
 def shown_type(mime: str) -> str:
-    """The type a file goes out with: its own where no browser would run it."""
+    """Return the type a file is served with: its own if no browser would execute it, else a neutral
+    one."""
     plain = mime.partition(";")[0].strip().lower()
     return plain if _HARMLESS.fullmatch(plain) else UNKNOWN
 
 
 def disposition(kind: str, name: str) -> str:
-    """With the name in both of RFC 6266's forms: one that everybody reads, one that is exact."""
+    """Return a Content-Disposition header with the name in both forms of RFC 6266: a plain one that
+    every client reads, and an exact one."""
     if not name:
         return kind
     plain = _UNQUOTABLE.sub("_", name)
@@ -61,6 +64,8 @@ class MediaApi:
         ]
 
     async def post(self, request: web.Request) -> web.Response:
+        """Store an uploaded file for its sender. Raises `Rejected` if it is empty or has no valid
+        type."""
         if request.content_type == forms.FORM:
             upload = await self._in_form(request)
         else:
@@ -80,7 +85,7 @@ class MediaApi:
         return json_response(out, status=201)
 
     async def _in_form(self, request: web.Request) -> _UploadBody:
-        """The one file of a form; its other fields say nothing to us."""
+        """Return the one file of a form, and ignore its other fields."""
         boundary = request.headers.get(hdrs.CONTENT_TYPE, "")
         parts = forms.parts_of(await bytes_of(request), forms.boundary_of(boundary))
         uploads = [part for part in parts if part.filename is not None]
@@ -93,7 +98,8 @@ class MediaApi:
         return _UploadBody(part.data, part.mime or UNKNOWN, part.filename or "")
 
     async def get(self, request: web.Request) -> web.Response:
-        """Only pictures are shown in place; anything else is handed out as a download."""
+        """Serve a file. Only pictures are shown inline; everything else is offered as a
+        download."""
         media = await self._services.media.get(
             MediaId(request.match_info["id"]), principal=request[PRINCIPAL].scope
         )

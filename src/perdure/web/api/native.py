@@ -1,4 +1,4 @@
-"""The native API: conversations and turns."""
+"""Serves the native API of conversations and turns."""
 
 import re
 from typing import Final
@@ -27,6 +27,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def conversation_name(name: str) -> str:
+    """Return a conversation's name as it is stored. Raises `Rejected` for an invalid one."""
     if not name or len(name) > NAME_MAX or _CONTROL.search(name):
         raise Rejected(
             f"a conversation's name has 1 to {NAME_MAX} characters and no control characters",
@@ -36,12 +37,14 @@ def conversation_name(name: str) -> str:
 
 
 def http_address(principal: Principal, name: str) -> Address:
-    """Each principal has its own conversations, also under the same name."""
+    """Return the address of a conversation over HTTP. Two principals may use the same name for
+    different conversations."""
     return Address(adapter=HTTP, account=principal.id, place=name)
 
 
 def client_id(given: str) -> str:
-    """The client's own id of a message."""
+    """Return the client's own id of a message as it is stored. Raises `Rejected` for an invalid
+    one."""
     if not given or len(given) > ID_MAX or _CONTROL.search(given):
         raise Rejected(
             f"an id has 1 to {ID_MAX} characters and no control characters", code="invalid_id"
@@ -50,16 +53,18 @@ def client_id(given: str) -> str:
 
 
 def fresh_id(services: OperatorServices) -> str:
-    """Make an id for a message whose client has none."""
+    """Make an id for a message whose client gave none."""
     return services.entropy.random_bytes(16).hex()
 
 
 def external_id(name: str, given: str) -> str:
-    """Over HTTP a message is known by its conversation and the client's own id."""
+    """Return the identity of a message that came over HTTP: the client's id and the
+    conversation."""
     return f"{client_id(given)}\n{name}"
 
 
 def conversation_out(view: ConversationView) -> wire.ConversationOut:
+    """Return a conversation as the API shows it."""
     standing = view.standing
     return wire.ConversationOut(
         name=view.name,
@@ -84,6 +89,8 @@ def conversation_out(view: ConversationView) -> wire.ConversationOut:
 async def post_message(
     services: Services, by: Principal, name: str, *, body: wire.MessageIn
 ) -> wire.MessageOut:
+    """Accept a message. It is durable when this returns; the same id again returns the first
+    answer."""
     name = conversation_name(name)
     if not body.text.strip() and not body.attachments:
         raise Rejected("a message needs `text` or `attachments`", code="empty_message")
@@ -111,8 +118,8 @@ async def post_message(
 
 
 async def _address(services: Services, by: Principal, name: str) -> Address:
-    """Return one's own conversation of that name, which need not be there yet. Operators may speak
-    in one on a platform, by its address; what is answered then is answered there."""
+    """Return the caller's own conversation with that name, which need not exist yet. An operator
+    may also name a platform's conversation by its address; the answer then appears there."""
     if ":" in name and by.is_operator:
         try:
             return (await find(services, by, name)).view.address
@@ -145,6 +152,7 @@ async def _attachment(services: Services, by: Principal, given: wire.AttachmentI
 async def conversations(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ConversationsOut:
+    """List the caller's conversations."""
     asked = page_of(cursor, limit)
     views = await services.conversations.recent(principal=by.id, page=asked)
     return wire.ConversationsOut(
@@ -155,6 +163,7 @@ async def conversations(
 
 @endpoint("GET", "/api/commands", "The slash commands you may give")
 async def commands(services: OperatorServices, by: Principal) -> wire.CommandsOut:
+    """List the slash commands that the caller may use."""
     return wire.CommandsOut(
         commands=[
             wire.CommandOut(name=each.name, usage=each.usage, help=each.help, aliases=each.aliases)
@@ -164,7 +173,7 @@ async def commands(services: OperatorServices, by: Principal) -> wire.CommandsOu
 
 
 async def find(services: OperatorServices, by: Principal, name: str) -> Snapshot:
-    """Return the conversation that a person means by a name."""
+    """Return the conversation that the caller means by a name."""
     return await services.conversations.find(
         conversation_name(name), principal=by.id, sees_all=by.is_operator
     )
@@ -174,6 +183,7 @@ async def find(services: OperatorServices, by: Principal, name: str) -> Snapshot
 async def conversation(
     services: OperatorServices, by: Principal, name: str
 ) -> wire.ConversationOut:
+    """Return one conversation."""
     return conversation_out((await find(services, by, name)).view)
 
 
@@ -191,6 +201,8 @@ async def transcript(
     limit: PageLimit = 50,
     before: str | None = None,
 ) -> wire.TranscriptOut:
+    """Return a page of the turns up to the conversation's head. `next` asks for the page before
+    it."""
     snapshot = await find(services, by, name)
     shown, has_more = await _page(services, snapshot, before=before, limit=limit)
     audience = audience_of(by)
@@ -204,8 +216,8 @@ async def transcript(
 async def _page(
     services: OperatorServices, snapshot: Snapshot, *, before: str | None, limit: int
 ) -> tuple[list[Entry], bool]:
-    """Return the entries of a page, and whether there are more before them. A turn in which nothing
-    stands before the given entry leads to the one before it."""
+    """Return the entries of a page, and whether there are more before them. If a turn has no entry
+    before the given one, the page continues with its parent."""
     tip, running = await _tip(services, snapshot, before), snapshot.running
     while tip is not None:
         chain = await services.conversations.chain(tip, limit=limit + 1)
@@ -224,8 +236,8 @@ async def _page(
 
 
 async def _tip(services: OperatorServices, snapshot: Snapshot, before: str | None) -> TurnId | None:
-    """Return the turn a page ends in. An entry that does not stand here, because it is another
-    conversation's or was undone, is not told from none at all."""
+    """Return the turn in which a page ends. An entry that is not on this conversation's chain,
+    because it belongs to another conversation or was undone, is reported as not found."""
     tip, running = snapshot.view.standing.tip, snapshot.running
     if before is None or (running is not None and running.message == before):
         return tip
@@ -236,12 +248,14 @@ async def _tip(services: OperatorServices, snapshot: Snapshot, before: str | Non
 
 @endpoint("GET", "/api/turns/{id}", "One turn")
 async def turn(services: OperatorServices, by: Principal, which: str) -> TurnView:
+    """Return one turn, with the details that the caller may read."""
     view = await services.archive.turn(TurnId(which), principal=by.scope)
     return as_told(view, audience_of(by))
 
 
 @endpoint("POST", "/api/turns/{id}/stop", "Stop a turn")
 async def stop_turn(services: OperatorServices, by: Principal, which: str) -> TurnView:
+    """Stop a turn, and return it as it is then."""
     await services.door.stop(TurnId(which), by=by.scope)
     return await turn.answer(services, by, which)
 
@@ -250,6 +264,6 @@ async def stop_turn(services: OperatorServices, by: Principal, which: str) -> Tu
 async def amend_turn(
     services: OperatorServices, by: Principal, which: str, *, body: wire.AmendIn
 ) -> TurnView:
-    """Rewrite a message that still waits in the queue; stopping its turn removes it."""
+    """Rewrite a message that still waits in the queue. To remove it, stop its turn."""
     await services.door.amend(TurnId(which), storable(body.text), by=by.scope)
     return await turn.answer(services, by, which)

@@ -1,4 +1,4 @@
-"""Sending to a place from elsewhere, and which places there are."""
+"""Sends messages to a place from outside, and lists the known places."""
 
 from perdure.domain.errors import Rejected
 from perdure.domain.text import storable
@@ -11,7 +11,8 @@ from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of
 
 @endpoint("POST", "/api/send", "Say something in a place, from elsewhere", status=202)
 async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) -> wire.SendOut:
-    """Return once it is durable; the id makes a repeat the same message."""
+    """Send a message to a place. It is durable when this returns; the same id again is the same
+    message."""
     if not body.text.strip():
         raise Rejected("there is nothing to send; give a `text`", code="empty_message")
     sending = OutgoingMessage(
@@ -36,6 +37,7 @@ async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) 
 async def places(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.PlacesOut:
+    """List the places that the caller may see."""
     asked = page_of(cursor, limit)
     views = await services.places.known(principal=by.scope, page=asked)
     more = next_of(views, asked, lambda each: (each.active_at, each.id))

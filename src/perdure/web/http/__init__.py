@@ -1,1 +1,1 @@
-"""Serves HTTP within bounds: connections, bodies in, answers out."""
+"""Serves HTTP within bounds: connections, request bodies and answers."""

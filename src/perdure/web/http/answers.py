@@ -1,4 +1,5 @@
-"""JSON in, JSON out, and errors as the API promises them."""
+"""Reads JSON bodies, writes JSON answers, and turns errors into the bodies that the API
+documents."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ log = structlog.get_logger("web")
 
 
 class BodyTooSlow(web.RequestPayloadError):
-    """The rest of a body is not waited for."""
+    """Tells the reader of a body that the rest of it is no longer awaited."""
 
 
 _STATUS_BY_CODE: Final = {
@@ -42,7 +43,7 @@ _STATUS_BY_CODE: Final = {
     "disk_full": 507,
     "unsupported_encoding": 415,
 }
-# Nobody ever reads this one; proxies and logs know it.
+# The caller is gone and never reads this status; it is the one that proxies and logs know for that.
 CLIENT_CLOSED_REQUEST: Final = 499
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()
@@ -51,6 +52,7 @@ _encoder = msgspec.json.Encoder()
 def json_response(
     body: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
+    """Return a response that holds a value as JSON."""
     return LongResponse(
         body=_encoder.encode(body),
         status=status,
@@ -68,7 +70,8 @@ def problem(
     kind: str = "",
     retry_after_s: int = 0,
 ) -> web.Response:
-    """An error body. `type` and `param` are what OpenAI's clients look for besides."""
+    """Return an error response. OpenAI's clients look for `type` and `param` besides our own
+    fields."""
     error = {"code": code, "message": message, "retryable": retryable}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if retryable and status in (429, 503):
@@ -79,12 +82,14 @@ def problem(
 
 
 def not_again(response: web.Response) -> web.Response:
-    """OpenAI's clients repeat a call by themselves, without a key, unless they are told this."""
+    """Mark a response as not to be retried. OpenAI's clients otherwise repeat a call by themselves,
+    without an idempotency key, and the repeat would be one more message."""
     response.headers["X-Should-Retry"] = "false"
     return response
 
 
 def status_of(error: PerdureError) -> int:
+    """Return the HTTP status for an error."""
     if error.code in _STATUS_BY_CODE:
         return _STATUS_BY_CODE[error.code]
     match error:
@@ -101,11 +106,13 @@ def status_of(error: PerdureError) -> int:
 
 
 def is_retryable(error: PerdureError) -> bool:
+    """Tell whether the caller may repeat the request."""
     is_passing = error.code in ("queue_full", RATE)
     return error.retryable or isinstance(error, Ambiguous) or is_passing
 
 
 def answer_for(error: PerdureError) -> web.Response:
+    """Return the response for an error."""
     wait_s = error.retry_after_s if isinstance(error, Transient | OverQuota) else None
     return problem(
         status_of(error),
@@ -119,7 +126,8 @@ def answer_for(error: PerdureError) -> web.Response:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure leaves as the documented body; a response that has begun is simply ended."""
+    """Turn every failure into the documented error body. A response that has already begun is cut
+    off instead, because its status is sent."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -135,18 +143,18 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         if request.writer.output_size:
             raise
         response = answer_for(error)
-        # It may have happened, and nothing would tell a repeat from one more message.
+        # The message may have been accepted, and without a key a repeat cannot be recognized.
         is_risky = isinstance(error, Ambiguous) and not request.headers.get(IDEMPOTENCY_KEY)
         return not_again(response) if is_risky else response
-    except Exception as error:  # noqa: BLE001 - the last place: the library has a page of its own
+    except Exception as error:  # noqa: BLE001 - the last chance: else the library sends its own page
         return _unforeseen(request, error)
 
 
 def _hung_up(request: web.Request, error: ConnectionError) -> web.Response:
-    """A caller who goes away, while the body is read or the answer written, is no failure of ours.
-    Nobody reads the response, but the library logs a traceback where there is none."""
+    """Return a response for a caller who has disconnected. Nobody reads it, but without one the
+    library logs a traceback."""
     if request.transport is not None and not request.transport.is_closing():
-        return _unforeseen(request, error)  # a connection of our own was cut, not the caller's
+        return _unforeseen(request, error)  # the caller is still here: another connection broke
     log.debug("the caller hung up", method=request.method, path=request.path)
     return web.Response(status=CLIENT_CLOSED_REQUEST)
 
@@ -160,8 +168,8 @@ def _unforeseen(request: web.Request, error: Exception) -> web.Response:
 
 
 def _note(request: web.Request, error: PerdureError) -> None:
-    """Log a failure that is ours. A store in trouble refuses every request, and is named once for
-    all of them when that begins."""
+    """Log a failure that is ours. A store in trouble fails every request and is logged once where
+    that is noticed, so it is only a debug line here."""
     if isinstance(error, Rejected | Conflict):
         return
     say = log.debug if isinstance(error, Transient | Ambiguous) else log.warning
@@ -169,7 +177,7 @@ def _note(request: web.Request, error: PerdureError) -> None:
 
 
 def _refusal(request: web.Request, error: web.HTTPException) -> web.Response:
-    """What the library refuses by itself, in our words."""
+    """Return our own error body for a refusal by the HTTP library."""
     match error:
         case web.HTTPRequestEntityTooLarge():
             message = f"the body is over the limit set by [limits] body_bytes: {error.text}"
@@ -186,7 +194,8 @@ def _refusal(request: web.Request, error: web.HTTPException) -> web.Response:
 
 
 def _unreadable(request: web.Request) -> web.Response:
-    """Nothing can be read behind such a body, so the connection ends with it."""
+    """Return the error for a body that cannot be read, and close the connection: where the next
+    request would begin is unknown."""
     request.content.feed_eof()
     response = problem(
         400, "malformed_body", "the body cannot be read; is it packed as Content-Encoding says?"
@@ -196,6 +205,7 @@ def _unreadable(request: web.Request) -> web.Response:
 
 
 def _too_slow(request: web.Request) -> web.Response:
+    """Return the error for a body that came too slowly, and close the connection."""
     request.content.feed_eof()
     response = problem(408, "body_too_slow", "the body came too slowly; send it again")
     response.force_close()
@@ -203,7 +213,7 @@ def _too_slow(request: web.Request) -> web.Response:
 
 
 async def body_of(request: web.Request, shape: type[T]) -> T:
-    """The request's JSON body as a value; what does not fit is named."""
+    """Return the request's JSON body as a value. Raises `Rejected` that names what does not fit."""
     raw = await bodies.json_of(request)
     try:
         value = msgspec.json.decode(raw, type=shape)
@@ -218,6 +228,7 @@ async def body_of(request: web.Request, shape: type[T]) -> T:
 
 
 def number(request: web.Request, name: str, *, default: int, low: int, high: int) -> int:
+    """Return a number of the query. Raises `Rejected` if it is not one within the bounds."""
     text = request.query.get(name)
     if text is None:
         return default

@@ -1,8 +1,8 @@
-"""What clients send, read within bounds.
+"""Reads request bodies within bounds.
 
-A body is small on the wire and may be large in what it becomes: packed, nested, or full of escapes.
-Each step here is linear, ends at a bound, and lets the event loop go on between slices, so nobody
-waits for somebody else's body.
+A body that is small on the wire may become large: it can be compressed, nested, or full of escapes.
+Each step here takes linear time, stops at a bound, and yields to the event loop between slices, so
+no request waits for the body of another.
 """
 
 import asyncio
@@ -16,14 +16,15 @@ from aiohttp import hdrs, web
 
 from perdure.domain.errors import Rejected
 
-# Schemas of tools nest deepest, and none of them a third of this.
+# Schemas of tools nest deepest, and none of them reaches a third of this.
 NESTING_MAX: Final = 100
 SLICE_BYTES: Final = 256 * 1024
-# By the name of the coding: what zlib calls it. A deflated body may come without zlib's own header.
+# What zlib calls each coding. Zero: a deflated body may come with or without zlib's header.
 _WINDOWS: Final = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": 0}
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-# Half a character without its other half. What is before and behind has a fixed length.
+# One escaped surrogate without its other half. The lookaround patterns have a fixed length, which
+# Python requires and which keeps the search linear.
 _LONE: Final = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!" + _LOW + rb")"
     rb"|[c-fC-F][0-9a-fA-F]{2}(?<!" + _HIGH + _LOW + rb"))"
@@ -33,7 +34,8 @@ _ESCAPE_BYTES: Final = 6
 
 
 async def bytes_of(request: web.Request) -> bytes:
-    """The request's body, unpacked. No more of it is unpacked than a body may have."""
+    """Return the request's body, decompressed, and never decompress more than a body may have.
+    Raises `Rejected` for an unknown or broken encoding."""
     raw = await request.read()
     coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
     if coding in ("", "identity"):
@@ -70,7 +72,7 @@ def _not_packed() -> Rejected:
 
 
 async def json_of(request: web.Request) -> bytes:
-    """The request's body as JSON that a decoder takes; see `whole_characters`."""
+    """Return the request's body as JSON that a decoder accepts; see `whole_characters`."""
     pieces = []
     for piece in _whole(await bytes_of(request)):
         pieces.append(piece)
@@ -80,8 +82,8 @@ async def json_of(request: web.Request) -> bytes:
 
 
 def whole_characters(raw: bytes) -> bytes:
-    """JSON in which each escaped half of a character without its other half is U+FFFD: clients cut
-    texts in the middle of an emoji, and no decoder takes what is left."""
+    """Replace each escaped lone surrogate of a JSON text by U+FFFD. Clients cut texts in the middle
+    of an emoji, and no decoder accepts what is left."""
     return b"".join(_whole(raw))
 
 
@@ -89,7 +91,7 @@ def _whole(raw: bytes) -> Iterator[bytes]:
     if b"\\ud" not in raw and b"\\uD" not in raw:
         yield raw
         return
-    # Now each backslash begins an escape.
+    # Spell escaped backslashes differently, so that from here on each backslash begins an escape.
     raw = raw.replace(b"\\\\", b"\\u005c")
     start = 0
     while start < len(raw):
@@ -99,7 +101,7 @@ def _whole(raw: bytes) -> Iterator[bytes]:
 
 
 def _cut(raw: bytes, place: int) -> int:
-    """The next place that parts neither an escape nor a character."""
+    """Return the next position that splits neither an escape nor a surrogate pair."""
     found = raw.find(b"\\", place)
     if found < 0:
         return len(raw)
@@ -107,7 +109,7 @@ def _cut(raw: bytes, place: int) -> int:
 
 
 def insist_on_shallow(value: object) -> None:
-    """Refuse what is nested so deeply that somebody further on could not write it down again."""
+    """Raise `Rejected` if a value is nested so deeply that encoding it later could fail."""
     level = [value]
     for _ in range(NESTING_MAX):
         level = [
@@ -119,6 +121,7 @@ def insist_on_shallow(value: object) -> None:
 
 
 def too_deep() -> Rejected:
+    """Return the error for a body that is nested too deeply."""
     return Rejected(
         f"the body is nested too deeply; {NESTING_MAX} levels are taken", code="invalid_body"
     )

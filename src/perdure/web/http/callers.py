@@ -1,12 +1,12 @@
-"""Where a request comes from, and which name it was sent to.
+"""Finds out where a request comes from, and which host name it was sent to.
 
-Behind a proxy on the same machine every stranger has the address of that machine. So a request
-counts as local only if nothing says that somebody passed it on; and who is behind a proxy is taken
-from `X-Forwarded-For` only where that proxy is one to be trusted.
+Behind a proxy on this machine every stranger has this machine's address. So a request counts as
+local only if no header says that it was forwarded, and `X-Forwarded-For` is believed only from a
+trusted proxy.
 
-A page of somebody else's can make a browser on this machine call us, by letting the name of its own
-site stand for this machine's address. The header `Host` gives it away: only names that are ours are
-answered. An address in its place is no name that anybody could have moved.
+A foreign web page can make a local browser call us by pointing its own host name at this machine
+(DNS rebinding). The `Host` header reveals that, so only our own names are answered. A numeric
+address in `Host` is safe, because nobody can point it elsewhere.
 """
 
 import ipaddress
@@ -34,14 +34,14 @@ _LOCAL: Final = "localhost"
 
 
 class Callers:
-    """Knows the proxies in front of us, and the names by which people reach us."""
+    """Knows the trusted proxies in front of us, and the host names that are ours."""
 
     def __init__(self, *, proxies: Iterable[str] = (), hosts: Collection[str] = ()) -> None:
         self._proxies = [ipaddress.ip_network(each, strict=False) for each in proxies]
         self._hosts = frozenset(each.lower().rstrip(".") for each in hosts)
 
     def address(self, request: web.Request) -> str:
-        """Return the address of whoever asks: what the last proxy that is trusted says of it."""
+        """Return the caller's address: the nearest one in the chain that is not a trusted proxy."""
         found = address_of(request.remote)
         if found is None or not self._is_proxy(found):
             return request.remote or ""
@@ -56,7 +56,7 @@ class Callers:
         return str(found)
 
     def is_local(self, request: web.Request) -> bool:
-        """Tell whether a process of this machine asks, for itself."""
+        """Tell whether the request comes from a process on this machine and was not forwarded."""
         if any(name in request.headers for name in _FORWARDED) or not self.is_meant(request):
             return False
         if _is_on_socket(request):
@@ -65,13 +65,14 @@ class Callers:
         return found is not None and found.is_loopback and not self._is_proxy(found)
 
     def is_meant(self, request: web.Request) -> bool:
-        """Tell whether the request was sent to a name or an address that may be ours."""
+        """Tell whether the request was sent to a host name or an address that may be ours."""
         name = _name_in(request.headers.get("Host", ""))
         if not name or address_of(name) is not None or ANY in self._hosts:
             return True
         return name == _LOCAL or name.endswith(f".{_LOCAL}") or name in self._hosts
 
     def require_meant(self, request: web.Request) -> None:
+        """Raise `Rejected` if the request was sent to a host name that is not ours."""
         if not self.is_meant(request):
             raise Rejected(
                 "this gateway is not known by the name in the header Host; if it is yours, add it "
@@ -84,7 +85,7 @@ class Callers:
 
 
 def address_of(text: str | None) -> _IpAddress | None:
-    """Read an address, as it stands in a header or in a socket's name."""
+    """Parse an address from a header or a socket name. Returns None if it is not one."""
     try:
         found = ipaddress.ip_address((text or "").strip("[]").partition("%")[0])
     except ValueError:
@@ -101,7 +102,8 @@ def _name_in(host: str) -> str:
 
 
 def _is_on_socket(request: web.Request) -> bool:
-    """Tell whether it came by the socket of the home, which only its owner can reach."""
+    """Tell whether the request came by the Unix socket in the home folder, which only its owner can
+    reach."""
     transport = request.transport
     name = None if transport is None else transport.get_extra_info("sockname")
     return isinstance(name, str | bytes) and bool(name)

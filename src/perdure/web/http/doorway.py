@@ -1,15 +1,15 @@
-"""Takes connections, and keeps room for people who have signed in.
+"""Takes connections, and keeps room for callers who have signed in.
 
-A connection begins on the doorstep. There it costs an entry and the bytes of its first request's
-head, until that is whole or its time is up; only then HTTP is spoken with it. Whoever brings a
-token is signed in and counted apart. Whoever does not gets one answer, and then the connection
-ends.
+A connection begins on the doorstep. It costs one entry and the bytes of its first request's head
+there, until the head is complete or its time is up. Only then does the HTTP server see it. A caller
+who brings a token is signed in and counted separately. A caller without one gets one answer, and
+then the connection is closed.
 
-Those who have not signed in may use what the others leave. When that is used up, the one that has
-stood longest without a request makes way for the next, so nobody shuts others out by standing
-there. Those that came a moment ago may be about to ask: while all are so young, nobody more is
-taken, and the system keeps them waiting. The more of them go without having asked, the shorter that
-moment becomes.
+Callers who have not signed in may use the room that the others leave. When that is full, the one
+that has waited longest without a request is closed for the next, so nobody can shut others out by
+holding connections. Very young connections are spared, because their request may be on its way.
+While all are young, no more are accepted, and the system keeps them waiting. The more connections
+leave without a request, the shorter this grace period becomes.
 """
 
 import asyncio
@@ -28,21 +28,26 @@ from aiohttp import StreamReader, web
 from perdure.domain.errors import NO_FILES, OUT_OF_FILES, Transient
 from perdure.ports.system.time_limits import Timer, running_time
 
+# How long the head of the first request may take.
 HEAD_S: Final = 10.0
 HEAD_BYTES_MAX: Final = 32 * 1024
-# How long somebody who has not signed in stays at least, if others want to come in: without a
-# whole request, with one whose body has not come, and with one that is being answered.
+# How long a caller who has not signed in may stay when others want to come in: without a complete
+# head (`YOUNG_S`, which shrinks to `YOUNG_MIN_S` under load), with a body that is still incomplete,
+# and with a request that is being answered.
 YOUNG_S: Final = 2.0
 YOUNG_MIN_S: Final = 0.1
 OWING_S: Final = 2.0
 ANSWERED_S: Final = 10.0
-# A connection of somebody who has signed in may rest so long between two requests.
+# How long a connection may rest between two requests, after its caller has signed in.
 IDLE_S: Final = 75.0
-# How long what nobody wants to read is read on, for the answer not to be lost.
+# How long an unwanted body is still read. If the connection were closed at once, the client might
+# lose the answer.
 LINGER_S: Final = 2.0
+# Connections accepted in one pass of the event loop.
 BATCH: Final = 64
-# Long enough for the loop to go round.
+# Long enough for one pass of the event loop, which reads what clients have sent.
 READING_S: Final = 0.002
+# How long to pause after `accept` has failed, as without free file descriptors.
 OUT_OF_FILES_S: Final = 0.5
 RETRY_AFTER_S: Final = 5
 _NAMED_EVERY_S: Final = 60.0
@@ -55,9 +60,9 @@ log = structlog.get_logger("web")
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections are carried at once: of those who have not signed in, even if everybody
-    else is there; of those who have; and how many more of operators, who must get in to see what is
-    wrong."""
+    """Bounds the connections that are open at once. `newcomers` have not signed in and have this
+    room even when everybody else is there; `signed_in` have; `operators` may exceed that, because
+    they must get in to see what is wrong."""
 
     newcomers: int = 1024
     signed_in: int = 10_000
@@ -65,7 +70,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doorway:
-    """Accepts on sockets, and hands whoever sends a request to the HTTP server."""
+    """Accepts connections, and hands those that send a request to the HTTP server."""
 
     def __init__(self, server: web.Server, capacity: Capacity) -> None:
         self._server = server
@@ -75,22 +80,22 @@ class Doorway:
         self._sockets: list[socket.socket] = []
         self._is_accepting = False
         self._greeting = 0
-        # In the order in which they came.
+        # Oldest first.
         self._doorsteps: dict[Doorstep, None] = {}
         self._newcomers: dict[Served, None] = {}
         self._signed_in: set[Served] = set()
-        # Those who have signed in and ask for nothing, the longest first.
+        # Signed-in connections without a request, the one idle longest first.
         self._idle: dict[Served, None] = {}
         self._timer: Timer | None = None
         self._again: asyncio.TimerHandle | None = None
         self._named_s = -_NAMED_EVERY_S
         self._young_s = YOUNG_S
-        # Of whoever should have been gone by then, the sockets have been read since.
+        # When the sockets were last read on purpose; see `_makes_room`.
         self._read_s = -math.inf
 
     @contextlib.asynccontextmanager
     async def opened(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
-        """Accept on sockets that listen, until the block is left."""
+        """Accept connections on listening sockets until the block is left."""
         for each in sockets:
             each.settimeout(0)
         async with asyncio.TaskGroup() as self._tasks:
@@ -114,7 +119,8 @@ class Doorway:
                 self._loop.add_reader(each.fileno(), self._accept, each)
 
     def _accept_no_more(self, for_s: float | None = None) -> None:
-        """Let the system keep who comes; for a while, or until somebody leaves."""
+        """Stop accepting, so that the system queues new connections. Accepting resumes after
+        `for_s`, or when a connection ends."""
         if self._is_accepting:
             self._is_accepting = False
             for each in self._sockets:
@@ -126,7 +132,8 @@ class Doorway:
             self._again = self._loop.call_later(for_s, self._accept_again)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take a few at once: the loop would take one each time it goes round."""
+        """Accept several connections at once. asyncio would accept only one in each pass of the
+        loop."""
         for _ in range(BATCH):
             if not self._makes_room():
                 return
@@ -141,7 +148,8 @@ class Doorway:
             self._tasks.create_task(self._greet(accepted))
 
     def _makes_room(self) -> bool:
-        """Whether one more can be taken, after somebody made way if need be."""
+        """Tell whether one more connection can be taken. Closes one that is due, if that is
+        needed."""
         others = max(self._capacity.signed_in - len(self._signed_in), 0)
         if self._count < self._capacity.newcomers + others:
             return True
@@ -151,7 +159,8 @@ class Doorway:
             self._accept_no_more(max(stays_until_s - now_s, READING_S))
             return False
         if self._read_s < stays_until_s:
-            # We may be the late ones: what they sent is read before anybody is sent away.
+            # The event loop may be late, and the client's request may be waiting unread. So the
+            # sockets are read once more before anybody is closed.
             self._read_s = now_s
             self._accept_no_more(READING_S)
             return False
@@ -161,7 +170,7 @@ class Doorway:
         return True
 
     def _first_to_go(self) -> "tuple[Doorstep | Served | None, float]":
-        """Return who makes way first, and until when they may stay."""
+        """Return the connection that is closed first, and the time until which it may stay."""
         found: list[tuple[float, Doorstep | Served]] = [
             (doorstep.begun_s + self._young_s, doorstep) for doorstep in islice(self._doorsteps, 1)
         ]
@@ -179,6 +188,8 @@ class Doorway:
         return self._greeting + len(self._doorsteps) + len(self._newcomers)
 
     def _cannot_accept(self, error: OSError) -> None:
+        """Pause accepting after an error of the system, and log it at most once in
+        `_NAMED_EVERY_S`."""
         self._accept_no_more(OUT_OF_FILES_S)
         now_s = self._loop.time()
         if now_s - self._named_s < _NAMED_EVERY_S:
@@ -192,13 +203,14 @@ class Doorway:
             if accepted.family in (socket.AF_INET, socket.AF_INET6):
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(lambda: Doorstep(self), accepted)
-        except OSError:  # it has gone already
+        except OSError:  # the client has disconnected already
             accepted.close()
         finally:
             self._greeting -= 1
             self._somebody_left()
 
     def arrived(self, doorstep: "Doorstep") -> None:
+        """Add a connection whose first request has not come."""
         self._doorsteps[doorstep] = None
         if self._timer is None:
             self._set_timer()
@@ -210,6 +222,7 @@ class Doorway:
             self._timer = Timer(first.begun_s + HEAD_S, self._end_the_late)
 
     def _end_the_late(self) -> None:
+        """Close the connections whose first head took too long."""
         now_s = self._time.now_s()
         late: list[Doorstep] = []
         for doorstep in self._doorsteps:
@@ -221,6 +234,7 @@ class Doorway:
         self._set_timer()
 
     def left(self, doorstep: "Doorstep") -> None:
+        """Remove a connection that ended without a request."""
         self._doorsteps.pop(doorstep, None)
         self._somebody_left()
 
@@ -229,8 +243,9 @@ class Doorway:
             self._accept_again()
 
     def serve(self, doorstep: "Doorstep", transport: asyncio.Transport, received: bytes) -> None:
-        """Speak HTTP from here on."""
+        """Hand a connection to the HTTP server, with the bytes received so far."""
         self._doorsteps.pop(doorstep, None)
+        # A request came, so connections may be given more time again.
         self._young_s = min(self._young_s * 1.05, YOUNG_S)
         served = Served(self, self._server, loop=self._loop)
         self._newcomers[served] = None
@@ -239,15 +254,17 @@ class Doorway:
         served.data_received(received)
 
     def begins(self, served: "Served") -> None:
+        """Note that a connection is answering a request."""
         self._idle.pop(served, None)
 
     def ends(self, served: "Served") -> None:
+        """Note that a connection has answered its request."""
         if served in self._signed_in:
             self._idle[served] = None
 
     def sign_in(self, served: "Served", *, is_operator: bool) -> None:
-        """Count a connection among those that have signed in. Raises `Transient` where no more
-        can be carried."""
+        """Count a connection as signed in. Closes an idle one if there is no room. Raises
+        `Transient` if none is idle."""
         if served in self._signed_in or served not in self._newcomers:
             return
         limit = self._capacity.signed_in + (self._capacity.operators if is_operator else 0)
@@ -274,6 +291,7 @@ class Doorway:
         return served in self._signed_in
 
     def gone(self, served: "Served") -> None:
+        """Remove a connection that has ended."""
         self._newcomers.pop(served, None)
         self._signed_in.discard(served)
         self._idle.pop(served, None)
@@ -281,7 +299,7 @@ class Doorway:
 
 
 class Doorstep(asyncio.Protocol):
-    """A connection whose first request has not come yet."""
+    """Holds a connection until the head of its first request is complete."""
 
     __slots__ = ("_doorway", "_received", "_transport", "begun_s")
 
@@ -296,6 +314,7 @@ class Doorstep(asyncio.Protocol):
         self._doorway.arrived(self)
 
     def data_received(self, data: bytes) -> None:
+        """Collect bytes until the head is complete, then hand the connection over."""
         assert self._transport is not None
         before = self._received
         if before is None:
@@ -303,6 +322,8 @@ class Doorstep(asyncio.Protocol):
                 self._doorway.serve(self, self._transport, data)
                 return
             before = self._received = bytearray()
+        # The end of the head may be split between two packets, so the search starts 3 bytes
+        # earlier.
         known = max(len(before) - 3, 0)
         before += data
         if _has_whole_head(before[known:]):
@@ -314,19 +335,21 @@ class Doorstep(asyncio.Protocol):
         self._doorway.left(self)
 
     def refuse(self, answer: bytes) -> None:
-        """Say why to somebody who has begun to ask; nobody else would read it."""
+        """Send an answer and close. A client that has sent nothing would not read it and gets
+        none."""
         if self._transport is not None and self._received:
             self._transport.write(answer)
         self.send_away()
 
     def send_away(self) -> None:
+        """Close the connection."""
         self._doorway.left(self)
         if self._transport is not None:
             self._transport.close()
 
 
 class Served(web.RequestHandler):
-    """A connection that HTTP is spoken with."""
+    """Speaks HTTP on one connection."""
 
     __slots__ = ("_doorway", "begun_s", "body")
 
@@ -343,11 +366,12 @@ class Served(web.RequestHandler):
         )
         self._doorway = doorway
         self.begun_s = running_time().now_s()
-        # Of the request that is being answered, if it had not come with the head.
+        # The body of the current request, if it did not arrive with the head.
         self.body: StreamReader | None = None
 
     @property
     def is_owing(self) -> bool:
+        """Tell whether the body of the current request is still incomplete."""
         return self.body is not None and not self.body.is_eof()
 
     @property
@@ -359,7 +383,7 @@ class Served(web.RequestHandler):
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """While a request is answered the connection is not idle."""
+        """Keep the connection from counting as idle while a request is answered."""
         self._doorway.begins(self)
         try:
             yield
@@ -371,12 +395,13 @@ class Served(web.RequestHandler):
         super().connection_lost(exc)
 
     def send_away(self) -> None:
+        """Close the connection."""
         self._doorway.gone(self)
         self.force_close()
 
 
 def sign_in(request: web.Request, *, is_operator: bool) -> None:
-    """Count the request's connection among those that have signed in. Raises `Transient`."""
+    """Count the request's connection as signed in. Raises `Transient` if there is no room."""
     if isinstance(request.protocol, Served):
         request.protocol.sign_in(is_operator=is_operator)
 

@@ -1,7 +1,7 @@
-"""Forms as browsers and curl send them: `multipart/form-data` (RFC 7578), taken apart.
+"""Parses forms as browsers and curl send them: `multipart/form-data` (RFC 7578).
 
-The whole body is there already, so the delimiters are looked for in it: that takes as long as the
-body is, whatever stands between them.
+The whole body is in memory already, so the delimiters are searched in it. That takes time linear in
+the body's size, whatever is between them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ _BOUNDARY_MAX: Final = 70
 
 
 class _FormPart(NamedTuple):
-    """`filename` is None where the part is no file, `mime` empty where it does not say."""
+    """Holds one part of a form. `filename` is None if the part is not a file, and `mime` is empty
+    if the part does not declare one."""
 
     filename: str | None
     mime: str
@@ -26,7 +27,7 @@ class _FormPart(NamedTuple):
 
 
 def boundary_of(content_type: str) -> str:
-    """The boundary that a Content-Type names; empty where it names none."""
+    """Return the boundary that a Content-Type names, or an empty string."""
     _, _, rest = content_type.partition(";")
     for parameter in rest.split(";"):
         name, _, value = parameter.partition("=")
@@ -36,7 +37,7 @@ def boundary_of(content_type: str) -> str:
 
 
 def parts_of(body: bytes, boundary: str) -> list[_FormPart]:
-    """Take a form apart. Raises `Rejected` where it has no end, or too many parts."""
+    """Split a form into its parts. Raises `Rejected` if it has no end or too many parts."""
     if not 0 < len(boundary) <= _BOUNDARY_MAX:
         raise unfit("its Content-Type names no boundary")
     parts: list[_FormPart] = []
@@ -48,14 +49,15 @@ def parts_of(body: bytes, boundary: str) -> list[_FormPart]:
 
 
 def _pieces(body: bytes, delimiter: bytes) -> Iterator[bytes]:
-    """What stands between the delimiters, each of which begins a line."""
+    """Yield the bytes between the delimiters. Each delimiter begins a line."""
     place = 0 if body.startswith(delimiter) else _after(body, b"\r\n" + delimiter, 0)
     place += len(delimiter) if place == 0 else 0
     while body[place : place + 2] != b"--":
         start = _after(body, b"\r\n", place)
         if body[place : start - 2].strip(b" \t"):
             raise unfit("its boundary stands inside a part")
-        # A part without headers and data ends with the line that began it.
+        # Search from the line break of the delimiter's own line: in an empty part it also begins
+        # the next delimiter.
         place = _after(body, b"\r\n" + delimiter, start - 2)
         yield body[start : place - len(delimiter) - 2]
 
@@ -85,4 +87,5 @@ def _part(piece: bytes) -> _FormPart:
 
 
 def unfit(why: str) -> Rejected:
+    """Return the error for a form that cannot be read."""
     return Rejected(f"the form cannot be read: {why}", code="malformed_body")

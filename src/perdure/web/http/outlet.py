@@ -1,9 +1,9 @@
-"""Writing to readers who may be slow.
+"""Writes to readers who may be slow.
 
-What a reader has not taken waits in our memory. So whatever is long leaves in slices, and the next
-one is written when the one before is on its way: a slow reader holds a slice. Who takes nothing for
-a while is cut off, and comes back when there is time: streams go on by their last id, and pages
-have their cursors.
+Bytes that a reader has not taken wait in our memory. So a long answer is sent in slices, and each
+is written only when the one before has left: a slow reader costs one slice. A reader who takes
+nothing for a while is cut off and can come back: streams resume by their last id, and pages have
+cursors.
 """
 
 from typing import Final
@@ -16,23 +16,24 @@ from aiohttp.http import StreamWriter
 from perdure.ports.system.time_limits import time_limit
 
 SLICE_BYTES: Final = 32 * 1024
+# How long a reader may take no byte at all before it is cut off.
 PATIENCE_S: Final = 30.0
-# What a reader of a page takes at least. Streams have no end, and only need to be read.
+# The slowest pace at which a page may be read. Streams have no end, so they only need to be read.
 BYTES_PER_S_MIN: Final = 16 * 1024
 log = structlog.get_logger("web")
 
 
 class Outlet:
-    """The way to the reader of a response that has been prepared."""
+    """Writes to the reader of a response that has been prepared."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         if request.transport is not None:
-            # Whatever the system does not take at once is waited for.
+            # With no buffer allowed, `drain` waits until the system has taken every byte.
             request.transport.set_write_buffer_limits(high=0)
 
     async def write(self, data: bytes) -> None:
-        """Raises `ConnectionResetError` where nobody reads any more, or too slowly."""
+        """Send bytes in slices. Raises `ConnectionResetError` if the reader is gone or too slow."""
         if len(data) <= SLICE_BYTES:
             await self._write(data)
             return
@@ -44,7 +45,7 @@ class Outlet:
     async def _write(self, piece: bytes | memoryview) -> None:
         writer, transport = self._request.writer, self._request.transport
         assert isinstance(writer, StreamWriter), "the response has begun"
-        # By itself it would wait for the reader now and then, without an end.
+        # The library's own drain has no time limit, so it is turned off and done below.
         await writer.write(piece, drain=False)
         if transport is None or not transport.get_write_buffer_size():
             return
@@ -56,6 +57,7 @@ class Outlet:
 
 
 def _cut_off(request: web.Request) -> ConnectionResetError:
+    """Close the connection of a slow reader, and return the error to raise."""
     log.info("a slow reader was cut off", path=request.path)
     if request.transport is not None:
         request.transport.abort()
@@ -63,12 +65,13 @@ def _cut_off(request: web.Request) -> ConnectionResetError:
 
 
 class LongResponse(web.Response):
-    """A response whose body leaves as fast as it is read."""
+    """Sends its body only as fast as it is read."""
 
     _reader: web.Request | None = None
 
     @property
     def is_long(self) -> bool:
+        """Tell whether the body is larger than one slice."""
         return isinstance(self.body, bytes) and len(self.body) > SLICE_BYTES
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -85,7 +88,8 @@ class LongResponse(web.Response):
         await super().write_eof(data)
 
     async def _write(self, body: bytes, reader: web.Request) -> None:
-        """However little a reader takes at a time, it ends."""
+        """Send the body within a time that grows with its size. Without this limit, a reader that
+        takes one byte at a time could hold the body forever."""
         try:
             async with time_limit(PATIENCE_S + len(body) / BYTES_PER_S_MIN):
                 await Outlet(reader).write(body)

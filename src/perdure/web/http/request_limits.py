@@ -1,6 +1,7 @@
-"""What every request gets, whoever sends it: an end.
+"""Ensures that every request ends.
 
-A body has to come at a pace, and a connection whose owner has not signed in ends with its answer.
+A body must arrive at a minimum pace, and a connection that has not signed in is closed after its
+answer.
 """
 
 from typing import Final
@@ -11,13 +12,15 @@ from perdure.ports.system.time_limits import Timer, running_time
 from perdure.web.http.answers import BodyTooSlow, Handler
 from perdure.web.http.doorway import Served
 
-# A body may take so long, and for those who have signed in longer by what has come of it.
+# Every body may take `BODY_S`. Signed-in callers get more time in proportion to what has arrived.
 BODY_S: Final = 20.0
 BODY_BYTES_PER_S: Final = 8 * 1024
 
 
 @web.middleware
 async def attended(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Handle a request while its body is watched. Closes the connection afterwards if its caller
+    has not signed in."""
     served = request.protocol
     if not isinstance(served, Served):
         return await handler(request)
@@ -34,7 +37,7 @@ async def attended(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class BodyWatch:
-    """Ends a body that comes too slowly: whoever reads it gets `BodyTooSlow`."""
+    """Ends a body that comes too slowly: its reader gets `BodyTooSlow`."""
 
     def __init__(self, body: StreamReader, served: Served) -> None:
         self._body = body
@@ -54,5 +57,6 @@ class BodyWatch:
             self._body.set_exception(BodyTooSlow())
 
     def end(self) -> None:
+        """Stop watching."""
         self._served.body = None
         self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Asking the store a question that must not hold up whoever waits for the answer."""
+"""Asks the store questions without holding up the request that waits for the answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,15 +8,16 @@ from perdure.domain.errors import PerdureError
 from perdure.ports.records.history import Counts, Diagnostics
 
 T = TypeVar("T")
-# How long a page that must always answer waits until it is known whether the store serves.
+# How long a page that must always answer waits to learn whether the store works.
 LOOK_S: Final = 0.5
-# And how long for the store's numbers.
+# How long such a page waits for the store's counts.
 COUNT_S: Final = 1.5
 
 
 class SharedQuestion(Generic[T]):
-    """Asks once for all who want to know at the same time. A question that is not answered in time
-    is not cancelled: those who ask next wait for the same one, so at most one is ever under way."""
+    """Asks once for everybody who wants the answer at the same time. A question that is not
+    answered in time is not cancelled: later callers wait for the same one, so at most one is ever
+    running."""
 
     def __init__(self, ask: Callable[[], Coroutine[None, None, T]], *, within_s: float) -> None:
         self._ask = ask
@@ -24,7 +25,7 @@ class SharedQuestion(Generic[T]):
         self._asking: asyncio.Task[T] | None = None
 
     async def ask(self) -> T | None:
-        """Return the answer, or None if the store refused it or did not give it in time."""
+        """Return the answer, or None if the store failed or did not answer in time."""
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())  # noqa: TID251 - it ends by itself
             self._asking.add_done_callback(self._asked)
@@ -40,10 +41,12 @@ class SharedQuestion(Generic[T]):
     def _asked(self, asking: "asyncio.Task[T]") -> None:
         self._asking = None
         if not asking.cancelled():
-            asking.exception()  # nobody may be left who waits for it
+            asking.exception()  # mark it as retrieved: there may be no caller left
 
 
 def counting(diagnostics: Diagnostics) -> SharedQuestion[Counts]:
+    """Return a shared question for the store's counts."""
+
     async def count() -> Counts:
         return await diagnostics.counts()
 

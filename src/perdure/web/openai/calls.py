@@ -1,7 +1,7 @@
-"""A call under `/v1`, whichever of OpenAI's APIs it came by.
+"""Answers a call under `/v1`, from either of OpenAI's APIs.
 
-A call that names a conversation adds one message to it; history is the gateway's. A call that names
-none is a conversation of its own, with the messages it brought as context.
+A call that names a conversation adds one message to it, and the gateway supplies the history. A
+call that names none becomes a conversation of its own, with the messages it brought as context.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -33,8 +33,8 @@ HEADER: Final = "X-Perdure-Conversation"
 
 
 class OpenAiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks for. `agent` is empty where it names none, `conversation` None where it
-    is one of its own; `tools` are in the words of chat completions."""
+    """Holds what a request asks for. `agent` is empty if it names none, and `conversation` is None
+    if the call is a conversation of its own. `tools` is JSON in the format of chat completions."""
 
     asked: CompletionRequest
     agent: str
@@ -44,17 +44,20 @@ class OpenAiCall(msgspec.Struct, frozen=True, kw_only=True):
     is_streamed: bool
 
 
-# The form of a reply: to what was accepted (to nothing, for a chore), and since when, in seconds.
+# Makes the form of a reply from what was accepted (None for a front end's task) and the time in
+# seconds.
 NewForm = Callable[[Accepted | None, int], ReplyForm]
 
 
 def is_answered(accepted: Accepted) -> bool:
-    """Is the answer there already: the reply to a command, rather than what a turn will say?"""
+    """Tell whether the answer exists already: the reply to a command, and not the text of a
+    turn."""
     return bool(accepted.command) and (accepted.turn is None or is_beside(accepted.command))
 
 
 def named_conversation(request: web.Request, metadata: dict[str, Any] | None) -> str | None:
-    """Never by `user`, which clients set for other reasons."""
+    """Return the conversation that a request names, or None. The `user` field is never used for
+    this, because clients set it for other reasons."""
     named = request.headers.get(HEADER)
     if named is None and metadata is not None:
         given = metadata.get("conversation")
@@ -65,12 +68,15 @@ def named_conversation(request: web.Request, metadata: dict[str, Any] | None) ->
 
 
 class Calls:
+    """Accepts calls and answers them, whole or as a stream."""
+
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def answer(
         self, request: web.Request, call: OpenAiCall, new_form: NewForm
     ) -> web.StreamResponse:
+        """Accept a call and reply with its turn, a command's reply, or a front end's task."""
         if call.tools and call.conversation is not None:
             raise Rejected(
                 "`tools` are taken only by calls without a conversation; in a conversation the "
@@ -105,8 +111,9 @@ class Calls:
             return await _told(request, call, answer, growing)
 
     async def _asked_at(self, accepted: Accepted, principal: Principal) -> int:
-        """The same for a repeat. What was accepted just now must be watched without a pause, and
-        so is not read again."""
+        """Return when the call was first accepted, in milliseconds; a repeat gets the same time. A
+        call that was accepted just now is not read again, because its turn must be watched without
+        a pause."""
         if accepted.recorded:
             return accepted.recorded[0].at
         assert accepted.turn is not None
@@ -148,7 +155,7 @@ class Calls:
 
 
 def _key(request: web.Request) -> str | None:
-    """What tells a repeat of a call from another one that says the same."""
+    """Return the key by which a repeat of the call is recognized, or None."""
     return request.headers.get(IDEMPOTENCY_KEY) or None
 
 
@@ -161,6 +168,6 @@ async def _told(
 
 
 async def _only(text: str) -> AsyncIterator[Grown]:
-    """Words of ours, as the reply of a turn that is over at once."""
+    """Yield a text of the gateway's own, as the reply of a turn that has ended."""
     over = Ended(outcome=Outcome.DONE, reason=StopReason.STOP, detail="", usage=Usage())
     yield Grown(text, over)

@@ -1,7 +1,7 @@
-"""Are the messages and tools that a call brings such as a model takes?
+"""Checks whether a model would accept the messages and tools of a call.
 
-A model's server would refuse them too, but after the call was stored, and in its own words. Only
-what every server insists on is looked at; fields that nobody knows are let through. Pure.
+A model's server would refuse them too, but only after the call was stored, and in its own words.
+Only rules that every server enforces are checked, and unknown fields are let through. Pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ Json = dict[str, Any]
 
 
 def check_messages(messages: Sequence[Json]) -> None:
-    """Raises `Rejected`, which names the message. Calls are answered right behind the message that
-    makes them, each once."""
+    """Raise `Rejected` that names the first invalid message. Tool calls must be answered right
+    after the message that makes them, each once."""
     open_calls: list[str] = []
     for number, message in enumerate(messages):
         place = f"`messages[{number}]`"
@@ -31,11 +31,12 @@ def check_messages(messages: Sequence[Json]) -> None:
                 calls = message.get("tool_calls") if role == "assistant" else None
                 open_calls = [*_calls(place, calls)]
             case _:
-                pass  # instructions, wherever they stand
+                pass  # instructions may stand anywhere
     _check_answered(open_calls)
 
 
 def check_tools(tools: Sequence[object]) -> None:
+    """Raise `Rejected` that names the first tool that is not a function."""
     for number, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
         is_function = isinstance(tool, dict) and tool.get("type") == "function"

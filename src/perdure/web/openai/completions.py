@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and models: `/v1/chat/completions` and `/v1/models`."""
+"""Serves OpenAI's chat completions and models: `/v1/chat/completions` and `/v1/models`."""
 
 from typing import Final
 
@@ -29,10 +29,12 @@ class OpenAiApi:
         ]
 
     async def models(self, request: web.Request) -> web.Response:
+        """List the agents as models."""
         data = [self._model(agent.name) for agent in self._services.control.agents()]
         return json_response({"object": "list", "data": data})
 
     async def model(self, request: web.Request) -> web.Response:
+        """Return one agent as a model."""
         name = self._services.control.resolve_agent(request.match_info["id"])
         return json_response(self._model(name))
 
@@ -41,6 +43,7 @@ class OpenAiApi:
         return {"id": name, "object": "model", "created": created, "owned_by": "perdure"}
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
+        """Answer a chat completion."""
         body = await body_of(request, CompletionIn)
         conversation = named_conversation(request, body.metadata)
         agent = self._services.control.resolve_agent(body.model)
@@ -68,7 +71,7 @@ def _name(accepted: Accepted | None) -> str:
 
 
 class Chunks:
-    """A reply as chat completions tell it."""
+    """Writes a reply in the format of chat completions."""
 
     def __init__(self, completion: Completion, *, wants_usage: bool) -> None:
         self._completion = completion

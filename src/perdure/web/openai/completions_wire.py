@@ -1,7 +1,7 @@
-"""OpenAI's chat-completions bodies: what we read of a request, what we write.
+"""Reads and writes the bodies of OpenAI's chat completions.
 
-Requests are read leniently, because clients send fields we do not know; what we do need must be
-right. Everything here is pure.
+Unknown fields of a request are ignored, because clients send many; the fields that we need must be
+valid. Pure.
 """
 
 import base64
@@ -22,7 +22,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class _ResponseFormat(msgspec.Struct, omit_defaults=True):
-    """Which form an answer is to have."""
+    """Holds the format that the answer is to have."""
 
     type: str
     json_schema: dict[str, Any] | None = None
@@ -33,7 +33,7 @@ class _ChosenFunction(msgspec.Struct):
 
 
 class _ToolChoice(msgspec.Struct):
-    """The function that is to be called."""
+    """Names the function that the model must call."""
 
     type: str
     function: _ChosenFunction
@@ -67,7 +67,8 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in our words: what is new, what applies to this call only, what came before."""
+    """Holds a request in our own terms: `text`, `pictures` and `urls` are the new message,
+    `instructions` apply to this call only, and `context` is what was said before."""
 
     text: str
     pictures: tuple[Picture, ...]
@@ -77,7 +78,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def options(body: CompletionIn) -> Options:
-    """How the model is to be asked this time."""
+    """Return the options for the model. Raises `Rejected` if more than one answer is wanted."""
     if body.n not in (None, 1):
         raise Rejected(
             "a call has one answer here; leave `n` out, and call once for each answer",
@@ -100,7 +101,7 @@ def options(body: CompletionIn) -> Options:
 
 
 def room(tokens: int | None) -> int | None:
-    """How long an answer may be, if that makes sense."""
+    """Return the limit of an answer's length. Raises `Rejected` if it allows no token."""
     if tokens is not None and tokens < 1:
         raise Rejected("an answer needs room: at least one token", code="invalid_body")
     return tokens
@@ -111,12 +112,13 @@ def _listed(stop: str | list[str] | None) -> list[str]:
 
 
 def json_text(value: object) -> str:
-    """As it is kept; empty where nothing was said."""
+    """Return a value as the JSON text that is stored; empty for None."""
     return "" if value is None else storable(msgspec.json.encode(value).decode())
 
 
 def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
-    """The caller's functions. In a conversation they are refused, whatever they are."""
+    """Return the caller's functions as JSON. In a conversation they are not checked, because the
+    call is refused anyway."""
     if not tools:
         return ""
     if not has_conversation:
@@ -125,7 +127,8 @@ def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
 
 
 def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> CompletionRequest:
-    """Take a request apart. Within a conversation history is ours and only the last message new."""
+    """Split a request into its parts. In a conversation the gateway has the history, so only the
+    last message is new."""
     if not has_conversation:
         check_messages(messages)
     system = [m for m in messages if m.get("role") in ("system", "developer")]
@@ -156,7 +159,8 @@ def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> Completio
 
 
 def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]]:
-    """Text, inline pictures and links of a message's content, a string or a list of parts."""
+    """Return the text, inline pictures and links of a message's content, a string or a list of
+    parts."""
     if isinstance(content, str):
         return storable(content), (), ()
     if not isinstance(content, list):
@@ -180,6 +184,7 @@ def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]
 
 
 def _picture(image: object) -> Picture | str:
+    """Return an inline picture, or the link to one."""
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str):
         raise Rejected("`image_url` needs a url", code="invalid_body")
@@ -196,7 +201,7 @@ def _picture(image: object) -> Picture | str:
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of an answer that stay the same in all its chunks."""
+    """Holds the fields that are the same in all chunks of an answer."""
 
     id: str
     created: int

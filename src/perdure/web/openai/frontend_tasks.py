@@ -1,10 +1,10 @@
-"""Small requests that chat front ends make on their own: titles, tags, follow-ups.
+"""Answers the small requests that chat front ends make on their own: titles, tags, follow-ups.
 
 Open WebUI sends them as ordinary completions: a text that starts with `### Task:`, says what it
-wants, and has sections for the output and for the chat. Operators may write these texts anew, so
-one of the sections is enough where the JSON object that is wanted is shown, and the chat's where
-only words tell. They are answered here from the text itself and never become turns: nobody said
-them, and no model is asked. Everything else is somebody's words, however it begins.
+wants, and has sections for the output and for the chat. Operators can rewrite these texts. So one
+section is enough if the text shows the wanted JSON object, and the chat's section is required if
+only words say what is wanted. They are answered here from the text itself and never become turns:
+no person said them, and no model is asked. Every other text is treated as a message.
 """
 
 import re
@@ -31,7 +31,7 @@ _WORDS: Final = re.compile(r"[\w'-]+")
 
 
 def answer(text: str) -> str | None:
-    """The JSON text that the front end expects; None for what is no chore."""
+    """Return the JSON text that the front end expects, or None if the text is not such a task."""
     if not text.lstrip().startswith(MARK):
         return None
     quoted = _HISTORY.search(text)
@@ -41,6 +41,7 @@ def answer(text: str) -> str | None:
 
 
 def _wanted(asked: str, *, has_history: bool) -> str | None:
+    """Return the JSON key that a task asks for, or None."""
     shown = _SHOWN.search(asked)
     if shown and (has_history or _OUTPUT.search(asked)):
         return shown[1]
@@ -49,6 +50,7 @@ def _wanted(asked: str, *, has_history: bool) -> str | None:
 
 
 def _done(wanted: str, history: str) -> str:
+    """Return the JSON answer to a task."""
     match wanted:
         case "title":
             return _json({"title": _title(history)})
@@ -69,8 +71,8 @@ def _title(history: str) -> str:
 
 
 def _said(history: str) -> Iterator[str]:
-    """Yield what the person said, a line each time. Nothing is looked at twice, however many lines
-    a history has and however they begin."""
+    """Yield what the person said, one line at a time. Each character is searched only once, however
+    many lines a history has and however they begin."""
     at, begins_line = 0, True
     while (user := history.find(_USER, at)) >= 0:
         line = history.rfind("\n", at, user)

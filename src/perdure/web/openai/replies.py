@@ -1,7 +1,7 @@
-"""A turn's reply on its way to a program, in whatever words a surface speaks.
+"""Sends a turn's reply to a program, in the format of either API.
 
-What a reply is does not depend on the surface: it grows, it ends, and each outcome has its status.
-A `ReplyForm` only puts that into words. The turn goes on whether or not anyone listens.
+A reply grows, it ends, and each outcome has its HTTP status; that is the same for all APIs. A
+`ReplyForm` only writes the format. The turn continues even if the client disconnects.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -31,7 +31,7 @@ _FAILURES: Final = {
     Outcome.INTERRUPTED: (503, "interrupted", True),
     Outcome.SUSPENDED: (503, "suspended", True),
 }
-# What the caller's own request has caused, by the reason, in OpenAI's words.
+# Failures that the caller's own request has caused, by their reason, with OpenAI's codes.
 _OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
     StopReason.CONTEXT_EXCEEDED: (400, "context_length_exceeded"),
     StopReason.INVALID_REQUEST: (400, "invalid_request"),
@@ -40,7 +40,8 @@ encoder: Final = msgspec.json.Encoder()
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """An ending that is an error to the caller. `kind` is what OpenAI's clients know as `type`."""
+    """Holds an ending that is an error to the caller. `kind` is what OpenAI's clients know as
+    `type`."""
 
     status: int
     code: str
@@ -50,13 +51,14 @@ class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: int = 0
 
     def body(self) -> dict[str, object]:
+        """Return the error object."""
         error = {"code": self.code, "message": self.message, "retryable": self.retryable}
         return {**error, "type": self.kind, "param": None}
 
 
 def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> CallFailure | None:
-    """Return the error that this ending is to the caller, if it is one. What the caller did not
-    cause names its turn."""
+    """Return the error that this ending is to the caller, or None. An error that the caller did not
+    cause names its turn, so that it can be looked up."""
     if ended.outcome not in _FAILURES:
         return None
     status, code, retryable = _FAILURES[ended.outcome]
@@ -83,13 +85,14 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> CallFai
 
 
 def _is_limited(ended: Ended) -> bool:
-    """Whether the model's server takes no more requests for now: that is for the caller to wait
-    out. A server that refuses for good, as without credit, is none of the caller's business."""
+    """Tell whether the model's server has refused the request for now, so that the caller can wait
+    and retry. A permanent refusal, as without credit, is not a matter for the caller."""
     is_passing = ended.outcome is Outcome.FAILED and ended.reason == StopReason.PROVIDER_ERROR
     return is_passing and ended.reach.status == _TOO_MANY
 
 
 def failure_from(error: PerdureError) -> CallFailure:
+    """Return an error of the gateway as a failure of the call."""
     return CallFailure(
         status=status_of(error),
         code=error.code,
@@ -100,37 +103,44 @@ def failure_from(error: PerdureError) -> CallFailure:
 
 
 def headers_of(accepted: Accepted) -> dict[str, str]:
+    """Return the headers that name a reply's session and turn."""
     turn = {"X-Perdure-Turn": accepted.turn} if accepted.turn else {}
     return {"X-Perdure-Session": accepted.session, **turn}
 
 
 def outcome_header(ended: Ended) -> dict[str, str]:
+    """Return the header that names an outcome other than done."""
     return {} if ended.outcome is Outcome.DONE else {"X-Perdure-Outcome": ended.outcome}
 
 
 def calls_of(ended: Ended) -> tuple[ToolCall, ...]:
-    """What is left for the caller to do. In a turn that did not get to its end, calls that stand
-    last are the agent's own."""
+    """Return the tool calls that the caller has to perform. If the turn did not finish, its last
+    calls are the agent's own and are not returned."""
     return ended.calls if ended.outcome is Outcome.DONE else ()
 
 
 class ReplyForm(Protocol):
-    """One reply in a surface's words: whole, or begun, grown, and then ended or failed. It may
-    remember what it has said, so each reply has a form of its own."""
+    """Writes one reply in an API's format: whole, or begun, grown, and then ended or failed. A form
+    may remember what it has written, so each reply needs its own."""
 
-    def whole(self, text: str, ended: Ended) -> object: ...
+    def whole(self, text: str, ended: Ended) -> object:
+        """Return the body of a complete reply."""
 
-    def begin(self) -> bytes: ...
+    def begin(self) -> bytes:
+        """Return the bytes that open a stream."""
 
-    def grow(self, text: str) -> bytes: ...
+    def grow(self, text: str) -> bytes:
+        """Return the bytes for more text."""
 
-    def end(self, ended: Ended) -> bytes: ...
+    def end(self, ended: Ended) -> bytes:
+        """Return the bytes that end a stream well."""
 
-    def fail(self, ended: Ended, failure: CallFailure) -> bytes: ...
+    def fail(self, ended: Ended, failure: CallFailure) -> bytes:
+        """Return the bytes that end a stream with an error."""
 
 
 async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
-    """The whole reply, once it has ended."""
+    """Wait for the end of a reply. Returns its whole text and how it ended."""
     texts: list[str] = []
     async for grown in growing:
         texts.append(grown.text)
@@ -140,14 +150,16 @@ async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
 
 
 def _unseen_end(failure: CallFailure) -> Ended:
-    """Of a turn that may go on, though not before these eyes."""
+    """Return an ending for this connection only. The turn may still finish, but this connection
+    will not see it."""
     return Ended(
         outcome=Outcome.INTERRUPTED, reason=failure.kind, detail=failure.message, usage=Usage()
     )
 
 
 class CallReply:
-    """To a call that was accepted. Unless it `has_key`, a repeat of it is one more message."""
+    """Replies to an accepted call. If the call has no key (`has_key`), a repeat would be one more
+    message, so clients are told not to retry."""
 
     def __init__(
         self,
@@ -165,6 +177,7 @@ class CallReply:
         self._has_key = has_key
 
     async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
+        """Wait for the end, and return the reply in one piece."""
         try:
             text, ended = await heard(growing)
         except PerdureError as error:
@@ -190,7 +203,8 @@ class CallReply:
     async def stream(
         self, request: web.Request, growing: AsyncIterator[Grown]
     ) -> web.StreamResponse:
-        """Headers wait for the first text or the end, so that an early failure has its status."""
+        """Send the reply as it grows. The headers wait for the first text or the end, so that an
+        early failure still gets its HTTP status."""
         response: web.StreamResponse | None = None
         try:
             async for grown in growing:
@@ -204,7 +218,7 @@ class CallReply:
                     response = await self._begin(request, grown)
                     chunk = self._form.begin()
                 chunk += self._chunk(grown)
-                with suppress(ConnectionResetError):  # the turn goes on without its listener
+                with suppress(ConnectionResetError):  # the turn continues without its client
                     await _write(request, response, chunk, is_last=grown.ended is not None)
         except PerdureError as error:
             failure = failure_from(error)
@@ -225,7 +239,8 @@ class CallReply:
         return text + self._form.end(grown.ended)
 
     async def _begin(self, request: web.Request, grown: Grown) -> web.StreamResponse:
-        # An answer under way cannot say how it ends; one that is over can, as for every repeat.
+        # The headers of a running answer cannot name its outcome. If the turn has ended already, as
+        # for every repeat of an old call, they can.
         is_kept = (
             grown.ended is not None and failure_of(grown.ended, self._audience, self._turn) is None
         )
@@ -238,7 +253,8 @@ class CallReply:
 async def _write(
     request: web.Request, response: web.StreamResponse, chunk: bytes, *, is_last: bool
 ) -> None:
-    """What is there at one time leaves at one time: each write is a packet."""
+    """Send a chunk, and end the response with the last one. Each write becomes a packet, so text
+    and end are sent together."""
     if is_last and len(chunk) <= SLICE_BYTES:
         await response.write_eof(chunk)
         return
@@ -248,6 +264,7 @@ async def _write(
 
 
 class _Stream(web.StreamResponse):
-    """Its headers leave with its first chunk; alone they would be one more packet."""
+    """Sends its headers together with its first chunk; separately they would cost one more
+    packet."""
 
     _send_headers_immediately = False

@@ -1,10 +1,10 @@
-"""OpenAI's Responses API: `/v1/responses`.
+"""Serves OpenAI's Responses API: `/v1/responses`.
 
-A response is a turn, and its id is the turn's in other clothes, so nothing about responses is
-stored: from the id follow the turn, its session and its conversation, also after a restart. To
-continue a response of a named conversation is to speak in that conversation. A response of a call
-that was a conversation of its own is continued by another such call, which brings as context all
-that had been said up to there. So one response can be continued more than once, in different ways.
+A response is a turn, and its id is derived from the turn's id. So nothing about responses is
+stored: the id leads to the turn, its session and its conversation, also after a restart. Continuing
+a response of a named conversation adds a message to that conversation. A response of a call without
+a conversation is continued by another such call, which brings everything said so far as context. So
+one response can be continued several times, in different ways.
 """
 
 import re
@@ -53,13 +53,16 @@ _OF_COMMAND: Final = re.compile(r"resp_([0-9a-z]{26})_[0-9a-z]{26}")
 
 
 class _ContinuedCall(NamedTuple):
-    """What a call continues: a conversation by its name, or what was said in a call without one."""
+    """Holds what a call continues: a conversation by its name, or the messages of a call without
+    one."""
 
     conversation: str | None
     messages: list[Json]
 
 
 class _FoundResponse(NamedTuple):
+    """Holds everything stored about the turn behind a response."""
+
     explanation: Explanation
     exchange: list[Recorded]
     turn: TurnView
@@ -80,6 +83,7 @@ class ResponsesApi:
         ]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
+        """Answer a new response."""
         body = await body_of(request, ResponseIn)
         before = await self._before(request, body)
         agent = self._services.control.resolve_agent(body.model)
@@ -116,6 +120,8 @@ class ResponsesApi:
         return await self._calls.answer(request, call, new_form)
 
     async def _before(self, request: web.Request, body: ResponseIn) -> _ContinuedCall:
+        """Return what a call continues. Raises `Rejected` if it names two different
+        conversations."""
         named = named_conversation(request, body.metadata)
         if not body.previous_response_id:
             return _ContinuedCall(named, [])
@@ -129,16 +135,20 @@ class ResponsesApi:
         return before
 
     async def _continued(self, response: str, principal: Principal) -> _ContinuedCall:
+        """Return what is continued by a call that names an earlier response."""
         commanded = _OF_COMMAND.fullmatch(response)
         if commanded is not None:
             return _ContinuedCall(await self._name(response, commanded[1], principal), [])
         found = await self._find(response, principal)
-        # A call without a conversation has come under its own id alone; see `external_id`.
+        # The external id of a call without a conversation ends with an empty name; see
+        # `external_id`.
         if any(update.external_id.endswith("\n") for update in found.explanation.updates):
             return _ContinuedCall(None, await self._said(found))
         return _ContinuedCall(found.explanation.conversation, [])
 
     async def _name(self, response: str, session: str, principal: Principal) -> str:
+        """Return the conversation of a command's answer. Raises `NotFound` if it is not the
+        caller's."""
         try:
             view = await self._services.archive.session(
                 SessionId(_SESSION + session), principal=principal.id
@@ -149,7 +159,7 @@ class ResponsesApi:
         return view.conversation
 
     async def _said(self, found: _FoundResponse) -> list[Json]:
-        """All messages up to the end of a response; one that still grows is waited for."""
+        """Return all messages up to the end of a response. Waits if it is still growing."""
         queued = found.queued
         text, ended = await self._heard(found)
         earlier: list[Json] = msgspec.json.decode(queued.context) if queued.context else []
@@ -163,13 +173,15 @@ class ResponsesApi:
             return await heard(growing)
 
     async def _url(self, attachment: Attachment) -> str:
+        """Return a link to an attachment; a stored file becomes a data URL."""
         if attachment.media is None:
             return attachment.url or ""
         data = await self._services.media.read(attachment.media)
         return f"data:{attachment.mime};base64,{b64encode(data).decode()}"
 
     async def _find(self, response: str, principal: Principal) -> _FoundResponse:
-        """Only one's own: what is continued is written to one's own conversations."""
+        """Return a response of the caller's own. Operators cannot find those of others here,
+        because a continuation is written to the caller's own conversations."""
         matched = _OF_TURN.fullmatch(response)
         if matched is None:
             raise _unknown(response)
@@ -193,6 +205,7 @@ class ResponsesApi:
         return _FoundResponse(explanation, asked, found, queued, snapshot, accepted)
 
     async def retrieve(self, request: web.Request) -> web.Response:
+        """Return a response, finished or not."""
         if request.query.get("stream") == "true":
             raise Rejected(
                 "a response is streamed by its call alone; repeat that with its Idempotency-Key",
@@ -223,7 +236,8 @@ def _unknown(response: str) -> NotFound:
 
 
 def _response_id(accepted: Accepted | None) -> str:
-    """A command's answer is no turn; with its session in the id it can be continued like one."""
+    """Return the id of a response. A command's answer is no turn; its id holds its session, so that
+    it can be continued like one."""
     if accepted is None:
         return f"{_RESPONSE}chore"
     if is_answered(accepted):
@@ -234,7 +248,7 @@ def _response_id(accepted: Accepted | None) -> str:
 
 
 def _so_far(found: _FoundResponse) -> str:
-    """What watchers have been told of a turn that has not ended."""
+    """Return the text that watchers have been told of a turn that has not ended."""
     running = found.snapshot.running
     texts = [reply_text(found.exchange)]
     if running is not None and running.turn == found.accepted.turn:

@@ -1,7 +1,7 @@
-"""What the Responses API answers: the response as a whole, and the events it grows by.
+"""Writes the answers of the Responses API: whole responses, and the events by which they grow.
 
 A response holds items: one message with all the text, and one item for each call of the caller's
-functions. Ids come from the turn's and its calls', so a repeat and a later look show the same ones.
+functions. Ids are derived from the turn's and its calls' ids, so a repeat shows the same ones.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ Json = dict[str, Any]
 COMPLETED: Final = "completed"
 INCOMPLETE: Final = "incomplete"
 IN_PROGRESS: Final = "in_progress"
+# Reasons for which the API calls a response incomplete.
 _CUT: Final = {
     StopReason.LENGTH: "max_output_tokens",
     StopReason.CONTENT_FILTER: "content_filter",
@@ -26,8 +27,8 @@ _CUT: Final = {
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What stays the same from a response's first event to its last. `tools` are as chat
-    completions have them."""
+    """Holds what stays the same from a response's first event to its last. `tools` is JSON in the
+    format of chat completions."""
 
     id: str
     created: int
@@ -40,7 +41,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Events:
-    """A reply as the Responses API tells it."""
+    """Writes a reply in the format of the Responses API."""
 
     head: Head
     _number: int = 0
@@ -58,10 +59,11 @@ class Events:
         )
 
     def under_way(self, text: str, *, status: str) -> Json:
-        """A response that somebody looks at before it has ended."""
+        """Return a response that has not ended."""
         return self._response(status, [self._message(text, IN_PROGRESS)] if text else [])
 
     def failed(self, text: str, ended: Ended, failure: CallFailure) -> Json:
+        """Return a response that has failed, with the text up to there."""
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         return self._response(
             "failed",
@@ -92,8 +94,9 @@ class Events:
         )
 
     def fail(self, ended: Ended, failure: CallFailure) -> bytes:
-        """Both ways to say it: clients that read events see the response fail, and those that only
-        gather text are stopped by the error."""
+        """Return the events that end a stream with an error. It is said twice: clients that read
+        events see the response fail, and clients that only collect text are stopped by the error
+        event."""
         text = "".join(self._texts)
         said = self._end_message(text, INCOMPLETE) if text else b""
         response = self.failed(text, ended, failure)
@@ -131,7 +134,8 @@ class Events:
         return {"item_id": self._message_id, "output_index": 0, "content_index": 0}
 
     def _call(self, call: ToolCall, index: int) -> bytes:
-        """The arguments are whole by now: a call is durable before anyone is told of it."""
+        """Return the events of one tool call. Its arguments are complete, because a call is durable
+        before anyone is told of it."""
         item = _call_item(call)
         place = {"item_id": item["id"], "output_index": index}
         begun = {**item, "arguments": "", "status": IN_PROGRESS}
@@ -181,7 +185,7 @@ class Events:
         }
 
 
-# Fields that clients look for and that nothing here changes.
+# Fields that clients expect and that never change here.
 _CONSTANT: Final[Json] = {
     "error": None,
     "incomplete_details": None,
@@ -204,7 +208,8 @@ def _status(ended: Ended) -> str:
 
 
 def _incomplete(ended: Ended) -> Json | None:
-    """Why, where the API has a word for it; a stopped one says so in a header."""
+    """Return why a response is incomplete, if the API has a word for it. A stopped response says so
+    in a header instead."""
     is_cut = ended.outcome is Outcome.DONE and ended.reason in _CUT
     return {"reason": _CUT[StopReason(ended.reason)]} if is_cut else None
 

@@ -1,7 +1,7 @@
-"""What the Responses API sends, in the words of chat completions.
+"""Translates requests of the Responses API into the format of chat completions.
 
-Both APIs say the same things, so everything behind this page knows one of them. As there, unknown
-fields are accepted, and what we do need must be right. Everything here is pure.
+Both APIs say the same things, so the rest of the code knows only one of them. Unknown fields are
+ignored, and the fields that we need must be valid. Pure.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class ResponseIn(msgspec.Struct):
 
 
 def options(body: ResponseIn) -> Options:
-    """How the model is to be asked this time."""
+    """Return the options for the model."""
     return Options(
         temperature=body.temperature,
         top_p=body.top_p,
@@ -60,7 +60,8 @@ def options(body: ResponseIn) -> Options:
 
 
 def _form(asked: Json | None) -> Json | None:
-    """Chat completions have the parts of a schema in an object of their own."""
+    """Return the wanted format as chat completions have it: with the schema in an object of its
+    own."""
     if asked is None:
         return None
     kind = _text(asked, "type")
@@ -80,7 +81,7 @@ def _choice(asked: object) -> object:
 
 
 def messages(body: ResponseIn) -> list[Json]:
-    """The request's own messages, oldest first. Its instructions are a system message."""
+    """Return the request's own messages, oldest first. Its instructions become a system message."""
     said: list[Json] = []
     if body.instructions:
         said.append({"role": "system", "content": body.instructions})
@@ -92,6 +93,7 @@ def messages(body: ResponseIn) -> list[Json]:
 
 
 def _add(said: list[Json], item: Json) -> None:
+    """Translate one input item, and append it to the messages."""
     match item.get("type", "message"):
         case "message":
             said.append(_message(item))
@@ -104,13 +106,14 @@ def _add(said: list[Json], item: Json) -> None:
             text = output if isinstance(output, str) else _joined(output)
             said.append({"role": "tool", "tool_call_id": _text(item, "call_id"), "content": text})
         case "reasoning":
-            pass  # clients send back all they were ever given, also by other servers
+            pass  # clients send back whatever any server gave them
         case kind:
             raise Rejected(f"input items of type {kind!r} are not taken", code="unsupported")
 
 
 def _add_call(said: list[Json], call: Json) -> None:
-    """Calls made together, and the text before them, are one message in chat completions."""
+    """Append a tool call. In chat completions, calls made together and the text before them are one
+    message."""
     if not said or said[-1]["role"] != "assistant":
         said.append({"role": "assistant", "content": None})
     last = said[-1]
@@ -173,8 +176,8 @@ def _text(item: Json, field: str) -> str:
 
 
 def tools_text(tools: Sequence[Json] | None) -> str:
-    """The caller's functions as chat completions have them. Tools that a provider would run itself
-    are refused: nobody would run them."""
+    """Return the caller's functions as JSON in the format of chat completions. Raises `Rejected`
+    for tools that a provider would run itself, because nothing here would run them."""
     functions = []
     for tool in tools or ():
         if tool.get("type") != "function":
@@ -191,7 +194,8 @@ def tools_text(tools: Sequence[Json] | None) -> str:
 def exchange(
     text: str, pictures: Sequence[str], answer: str, calls: Sequence[ToolCall]
 ) -> list[Json]:
-    """One earlier call as messages: what the user said and what came back. `pictures` are urls."""
+    """Return one earlier call as messages: what the user said and what was answered. `pictures` are
+    URLs."""
     said: list[Json] = []
     if pictures:
         shown = [{"type": "image_url", "image_url": {"url": url}} for url in pictures]

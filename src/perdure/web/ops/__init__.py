@@ -1,1 +1,1 @@
-"""Serves what operators read and do: health, metrics, records, tokens, and the node's end."""
+"""Serves what operators read and do: health, metrics, records, tokens, and stopping the node."""

@@ -1,9 +1,9 @@
-"""Health, readiness and Prometheus metrics.
+"""Serves health, readiness and Prometheus metrics.
 
-Three questions, and each has its own answer. Is the process alive? Only that decides whether it is
-started again, so nothing outside the process may change it. Would a message be accepted now? The
-store is asked, for only a write shows that it takes one. And the numbers are there always, for
-they are needed most when something is wrong.
+`/healthz` says whether the process is alive. Only that decides whether it is restarted, so nothing
+outside the process may change it. `/readyz` says whether a message would be accepted now; the store
+is asked, because only a write shows that it takes one. `/metrics` always answers, because numbers
+are needed most when something is wrong.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from perdure.web.http.shared_question import LOOK_S
 from perdure.web.ops.tally import Tally
 from perdure.web.services import Services
 
+# How long `/readyz` waits for the store.
 READY_S: Final = 2.5
 DRAINING: Final = "draining: messages are kept and run after the restart"
 STUMBLING: Final = (
@@ -46,8 +47,9 @@ class HealthApi:
         ]
 
     async def healthz(self, request: web.Request) -> web.Response:
-        """Alive. A store in trouble or a platform that is lost makes the node degraded, and it is
-        blind when all of its platforms are lost. It still answers 200: a restart would not help."""
+        """Answer 200 while the process lives. A store in trouble or a lost platform makes the node
+        degraded, and it is blind when all platforms are lost; a restart would not help with
+        either."""
         trouble = await self._services.condition.look(within_s=LOOK_S)
         control = self._services.control
         views = control.platforms()
@@ -66,21 +68,24 @@ class HealthApi:
         return json_response(out)
 
     async def readyz(self, request: web.Request) -> web.Response:
-        """Ready: a message that came now would be accepted, and its turn would begin."""
+        """Answer 200 if a message that came now would be accepted and its turn would begin, else
+        503."""
         why_not = self._unready() or await self._services.condition.look(within_s=READY_S)
         if not why_not:
             return json_response({"status": "ready"})
         return problem(503, "not_ready", why_not, retryable=True)
 
     def _unready(self) -> str:
-        """Return why this node itself is not ready, whatever its store says."""
+        """Return why this node itself is not ready, or an empty string. The store is not asked."""
         control = self._services.control
         if control.is_draining:
             return DRAINING
         return "" if control.is_ready else STUMBLING
 
     async def metrics(self, request: web.Request) -> web.Response:
-        # Imported at the first scrape: a gateway nobody scrapes does not pay for it.
+        """Return the node's metrics in Prometheus' format."""
+        # Imported at the first scrape, so that a gateway which is never scraped does not load the
+        # library.
         from perdure.web.ops.metrics import MetricsReading, exposed  # noqa: PLC0415
 
         services = self._services
@@ -101,5 +106,6 @@ class HealthApi:
 
 
 def _reason(views: Sequence[PlatformView], trouble: str, *, is_draining: bool) -> str:
+    """Return why the node is not simply serving, or an empty string."""
     lost = [f"{view.name} is {view.health}" for view in views if view.health is not Health.SERVING]
     return "; ".join(filter(None, [DRAINING if is_draining else "", trouble, *lost]))

@@ -1,6 +1,6 @@
-"""The numbers of a node in Prometheus' form.
+"""Writes a node's metrics in Prometheus' format.
 
-Imports its library, which takes a while: only a scrape imports this module.
+Only a scrape imports this module, because its library takes a while to load.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ Labels = tuple[str, ...]
 
 
 class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read from a node at one scrape. `counts` is None where the store did not answer:
-    then what only it knows is left out, for a wrong number would be worse than none."""
+    """Holds what is read from a node at one scrape. `counts` is None if the store did not answer;
+    its metrics are left out then, because a wrong number would be worse than none."""
 
     version: str
     counts: Counts | None
@@ -39,6 +39,7 @@ class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exposed(reading: MetricsReading) -> bytes:
+    """Return the metrics as text."""
     stored = _stored(reading.counts) if reading.counts is not None else ()
     registry = CollectorRegistry()
     registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading)]))
@@ -48,6 +49,8 @@ def exposed(reading: MetricsReading) -> bytes:
 
 
 class _Collected:
+    """Hands finished metrics to the Prometheus library."""
+
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
 

@@ -1,4 +1,4 @@
-"""How the running node is, its end, its next beginning."""
+"""Shows the state of the running node, and drains or restarts it."""
 
 import msgspec
 
@@ -13,6 +13,7 @@ from perdure.web.services import Services
 
 @endpoint("GET", "/api/status", "What runs and what waits")
 async def status(services: Services, by: Principal) -> wire.StatusOut:
+    """Return what runs and what waits. Answers also while the store is down, without its counts."""
     trouble = await services.condition.look(within_s=LOOK_S)
     counts = await services.counts.ask()
     control, info = services.control, services.info
@@ -43,7 +44,7 @@ def _state(control: Control, trouble: str) -> str:
 
 
 def _turn_counts(counts: Counts | None) -> dict[str, int]:
-    """Return the turns by state, and nothing where the store did not answer."""
+    """Return the turns by state, or nothing if the store did not answer."""
     if counts is None:
         return {}
     return {
@@ -54,7 +55,7 @@ def _turn_counts(counts: Counts | None) -> dict[str, int]:
 
 
 def _part_counts(counts: Counts | None) -> dict[str, int]:
-    """Return the parts by state, and nothing where the store did not answer."""
+    """Return the parts by state, or nothing if the store did not answer."""
     if counts is None:
         return {}
     return {"pending": counts.outbox_pending, "parked": counts.outbox_parked}
@@ -68,13 +69,14 @@ def _part_counts(counts: Counts | None) -> dict[str, int]:
     is_for_operators=True,
 )
 async def drain(services: Services, by: Principal, *, replaced: str = "") -> dict[str, str]:
-    """End the node. `replaced` is `true` where another one takes its place: what it parks goes on
-    at once then."""
+    """Begin to end the node. `replaced` is `true` if another node takes its place; parked turns
+    then continue at once."""
     services.control.request_drain(is_replaced=replaced == "true")
     return {"state": "draining"}
 
 
 @endpoint("POST", "/api/restart", "Drain, then start again", status=202, is_for_operators=True)
 async def restart(services: Services, by: Principal) -> dict[str, str]:
+    """Begin to end the node, and start it again."""
     services.control.request_drain(then_restart=True)
     return {"state": "restarting"}

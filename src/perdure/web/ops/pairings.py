@@ -1,4 +1,4 @@
-"""Who asked to be let in, and the operator's answer."""
+"""Lists people who asked for access, and lets the operator approve or revoke it."""
 
 from perdure.ports.people.access import PairingView
 from perdure.ports.people.principals import LONGEST, Principal
@@ -15,6 +15,7 @@ async def pairings(
     limit: PageLimit = LONGEST.limit,
     cursor: str | None = None,
 ) -> wire.PairingsOut:
+    """List pairings, approved or not."""
     asked = page_of(cursor, limit)
     views = await services.access.pairings(asked)
     more = next_of(views, asked, lambda each: (each.asked_at, each.id))
@@ -25,13 +26,15 @@ async def pairings(
 async def approve(
     services: OperatorServices, by: Principal, *, body: wire.ApproveIn
 ) -> PairingView:
+    """Give access to the person who got this code."""
     view = await services.access.approve(body.code, by=by.id)
-    services.wakes.publish(Topic.OUTBOX)  # the person is told
+    services.wakes.publish(Topic.OUTBOX)  # the person's notice waits there
     return view
 
 
 @endpoint("DELETE", "/api/pairings/{id}", "Let them in no more", is_for_operators=True)
 async def revoke(services: OperatorServices, by: Principal, pairing: str) -> PairingView:
+    """Revoke a person's access, and end what they may no longer do."""
     view = await services.access.revoke(pairing, by=by.id)
     await services.control.review_access()
     return view

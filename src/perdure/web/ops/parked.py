@@ -1,5 +1,5 @@
-"""Parts that could not be delivered, and letters that could not be taken: read, tried again,
-dropped. For operators."""
+"""Shows parts that could not be delivered and letters that could not be taken, and lets operators
+retry or drop them."""
 
 from typing import Final
 
@@ -17,6 +17,7 @@ CAREFULLY: Final = wire.ReplayIn()
 async def parked(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ParkedOut:
+    """List parked parts."""
     asked = page_of(cursor, limit)
     parts = await services.parked.page(asked)
     more = next_of(parts, asked, lambda each: (each.at, each.id))
@@ -25,6 +26,7 @@ async def parked(
 
 @endpoint("GET", "/api/parked/{id}", "One such part", is_for_operators=True)
 async def part(services: OperatorServices, by: Principal, which: str) -> PartView:
+    """Return one parked part."""
     return await services.parked.part(PartId(which))
 
 
@@ -32,6 +34,7 @@ async def part(services: OperatorServices, by: Principal, which: str) -> PartVie
 async def replay(
     services: OperatorServices, by: Principal, which: str, *, body: wire.ReplayIn = CAREFULLY
 ) -> PartView:
+    """Try a parked part again. A letter is first handed to its adapter again."""
     asked = await services.parked.part(PartId(which))
     if asked.step == LETTER and asked.state == "parked":
         await services.control.take_again(asked.adapter, asked.text)
@@ -42,4 +45,5 @@ async def replay(
 
 @endpoint("DELETE", "/api/parked/{id}", "Take it off the list", is_for_operators=True)
 async def drop(services: OperatorServices, by: Principal, which: str) -> PartView:
+    """Remove a part from the list."""
     return await services.parked.drop(PartId(which))

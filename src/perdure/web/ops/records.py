@@ -1,4 +1,4 @@
-"""Sessions, journals, search, explain: what operators and their scripts read."""
+"""Serves sessions, journals, search and explanations, for operators and their scripts."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -25,11 +25,12 @@ from perdure.web.endpoints import (
 )
 from perdure.web.ops.requests import request_out, turn_asked
 
-# Says in a query that something is wanted.
+# The value of a query parameter that turns something on.
 WANTED: Final = "true"
 
 
 def event_out(recorded: Recorded) -> wire.EventOut:
+    """Return an event as the API shows it."""
     kind, body = encode(recorded.event)
     return wire.EventOut(
         seq=recorded.seq, at=recorded.at, kind=kind, body=msgspec.Raw(body.encode())
@@ -40,6 +41,7 @@ def event_out(recorded: Recorded) -> wire.EventOut:
 async def sessions(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.SessionsOut:
+    """List sessions that the caller may see."""
     asked = page_of(cursor, limit)
     views = await services.archive.sessions(principal=by.scope, page=asked)
     more = next_of(views, asked, lambda each: (each.active_at, each.id))
@@ -48,6 +50,7 @@ async def sessions(
 
 @endpoint("GET", "/api/sessions/{id}", "One session")
 async def session(services: OperatorServices, by: Principal, which: str) -> SessionView:
+    """Return one session."""
     return await services.archive.session(SessionId(which), principal=by.scope)
 
 
@@ -60,6 +63,8 @@ async def journal(
     limit: PageLimit = 200,
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0,
 ) -> wire.JournalOut:
+    """Return a page of a session's events. The last page also holds the text of the running
+    turn."""
     archive, audience = services.archive, audience_of(by)
     found = await archive.session(SessionId(which), principal=by.scope)
     stored = await archive.journal(found.id, after=after, limit=limit)
@@ -86,8 +91,8 @@ async def transcript(
     limit: PageLimit = 50,
     cursor: str | None = None,
 ) -> wire.TranscriptOut:
-    """Return a page of what was said: the newest `limit` turns, or those before one. A turn that no
-    page holds is told in several."""
+    """Return a page of what was said: the newest `limit` turns, or those before the cursor. A turn
+    that is too long for one page is split over several."""
     archive, audience = services.archive, audience_of(by)
     found = await archive.session(SessionId(which), principal=by.scope)
     turn, _, seq = (cursor or "").partition(":")
@@ -108,7 +113,7 @@ async def transcript(
 
 
 def _before(turns: Sequence[ToldTurn]) -> str | None:
-    """Return the cursor of the page before these turns, if there is one."""
+    """Return the cursor of the page before these turns, or None."""
     if not turns:
         return None
     first = turns[0]
@@ -126,6 +131,7 @@ async def search(
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20,
     before: str | None = None,
 ) -> wire.SearchOut:
+    """Search the text of messages that the caller may see."""
     query = q.strip()
     if not query:
         raise Rejected("give the words to look for as `q`", code="invalid_query")
@@ -139,8 +145,8 @@ async def search(
 async def explain(
     services: OperatorServices, by: Principal, any_id: str, *, request: str | None = None
 ) -> wire.ExplanationOut:
-    """Return the chain behind an id. With `request=true`, which is for operators, it holds what the
-    model was asked."""
+    """Return everything stored about an id. With `request=true`, which is only for operators, the
+    answer also holds what the model was asked."""
     with_request = request == WANTED
     if with_request:
         require_operator(by)
@@ -158,6 +164,7 @@ async def explain(
 async def note_sound(
     services: OperatorServices, by: Principal, *, body: wire.SoundIn
 ) -> dict[str, int]:
-    """Keep what the command line has found sound with its own eyes, for `verify --new`."""
+    """Record the sessions that the command line has checked itself, so that `verify --new` skips
+    them."""
     await services.audit.note(body.sound)
     return {"noted": len(body.sound)}

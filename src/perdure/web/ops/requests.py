@@ -1,4 +1,4 @@
-"""What a model was asked, as operators read it: every block by its kind, notes marked as such."""
+"""Shows operators what a model was asked: every block with its kind, and notes marked as notes."""
 
 import msgspec
 
@@ -20,14 +20,15 @@ from perdure.web import wire
 
 
 def turn_asked(found: Explanation) -> TurnId:
-    """Return the turn whose request is wanted. Raises `NotFound` where there is none."""
+    """Return the turn whose request is wanted. Raises `NotFound` if there is none."""
     if found.turn is None:
         raise NotFound("this became no turn, so no model was asked")
     return found.turn.id
 
 
 def request_out(asked: StoredRequest, encoded: bytes | None = None) -> wire.RequestOut:
-    """Show a request. `encoded` are its messages in the words of the agent that was asked."""
+    """Return a request as the API shows it. `encoded` holds its messages as its agent's wire
+    encodes them."""
     final, newest = weave(None, [*history_in(asked), *own_in(asked)])
     messages = [*final, newest] if newest else final
     spoken = spoken_in(asked)

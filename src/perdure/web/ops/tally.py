@@ -1,4 +1,4 @@
-"""What this process counts while it works, for those who watch it."""
+"""Counts what this process does, for the metrics."""
 
 from collections import Counter
 
@@ -7,8 +7,8 @@ from perdure.domain.journal.events import AttemptInterrupted, Recorded, TurnQueu
 
 
 class Tally:
-    """Counts facts as this process makes them durable; told by the engine's feed. Errands are no
-    turns of anyone's: of them only the tokens count."""
+    """Counts events when this process has made them durable; the engine's feed reports them.
+    Errands are not turns of a person, so only their tokens are counted."""
 
     def __init__(self) -> None:
         self.accepted = 0
@@ -19,10 +19,11 @@ class Tally:
         self._errands: set[TurnId] = set()
 
     def stood_still(self) -> None:
-        """The event loop did not go on for a second."""
+        """Count that the event loop was blocked for a second."""
         self.standstills += 1
 
     def observe(self, recorded: Recorded) -> None:
+        """Count one event."""
         match recorded.event:
             case TurnQueued(turn=turn, kind=kind) if kind.is_errand:
                 self._errands.add(turn)

@@ -1,4 +1,4 @@
-"""Tokens: who has one, one more, one less."""
+"""Serves the list of API tokens, and grants and revokes them."""
 
 import base64
 from typing import Final
@@ -22,6 +22,7 @@ async def tokens(
     limit: PageLimit = LONGEST.limit,
     cursor: str | None = None,
 ) -> wire.TokensOut:
+    """List tokens."""
     asked = page_of(cursor, limit)
     views = await services.principals.tokens(asked)
     more = next_of(views, asked, lambda each: (each.created_at, each.id))
@@ -36,7 +37,7 @@ async def tokens(
     is_for_operators=True,
 )
 async def grant(services: OperatorServices, by: Principal, *, body: wire.TokenIn) -> TokenView:
-    """Make a token. It is shown here once and stored nowhere."""
+    """Make a token. It is shown once, in this answer, and is stored nowhere."""
     name = body.name.strip()
     if not name or len(name) > NAME_MAX or not name.isprintable():
         raise Rejected(f"a name has 1 to {NAME_MAX} printable characters", code="invalid_name")
@@ -49,6 +50,7 @@ async def grant(services: OperatorServices, by: Principal, *, body: wire.TokenIn
 
 @endpoint("DELETE", "/api/tokens/{id}", "Revoke a token", is_for_operators=True)
 async def revoke(services: OperatorServices, by: Principal, which: str) -> TokenView:
+    """Revoke a token, and cut the connections that use it."""
     view = await services.principals.revoke(which)
     await services.end_revoked()
     await services.control.review_access()

@@ -1,5 +1,5 @@
-"""Checking what is stored, over HTTP. It takes as long as there is much of it, so it ends with
-whoever asked."""
+"""Checks everything stored, over HTTP. That can take long, so it is cancelled when the client
+leaves."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -13,7 +13,7 @@ from perdure.web.http.answers import json_response
 from perdure.web.services import Services
 
 LOOK_EVERY_S: Final = 0.5
-# Nobody reads this answer.
+# The client is gone, so nobody reads this answer.
 CLIENT_GONE: Final = 499
 
 
@@ -25,6 +25,7 @@ class VerifyApi:
         return [web.get("/api/verify", self.verify)]
 
     async def verify(self, request: web.Request) -> web.Response:
+        """Check everything stored, and return the report."""
         operator_of(request)
         report = await _while_connected(request, self._services.verify())
         if report is None:
@@ -33,7 +34,7 @@ class VerifyApi:
 
 
 async def _while_connected(request: web.Request, work: Awaitable[Report]) -> Report | None:
-    """Wait for the work as long as the client does. Returns None once it is gone."""
+    """Wait for the work as long as the client stays connected. Returns None if it has left."""
 
     async def report() -> Report:
         return await work
@@ -47,6 +48,6 @@ async def _while_connected(request: web.Request, work: Awaitable[Report]) -> Rep
                     task.cancel()
                     return None
     except BaseExceptionGroup as failed:
-        # There is one task, and so one failure.
+        # The group has one task, so it holds one failure.
         raise failed.exceptions[0] from failed
     return task.result()
